@@ -29,7 +29,7 @@ from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, W
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
-from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, ProductionConfig
+from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
@@ -89,7 +89,7 @@ _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR = 1.25, 24, 4, 4, 2.0
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
 
 
-def candidates() -> tuple[ProductionConfig, ...]:
+def candidates() -> tuple[HopperGemmConfig, ...]:
     """Return the registered configs, and each candidate with as many stages as shared memory holds."""
     found = [one for one in CONFIGS if one not in FOR_FLOAT8]
     for (name, clusters), swap_ab in itertools.product(_CANDIDATES.items(), (0, 1)):
@@ -99,7 +99,7 @@ def candidates() -> tuple[ProductionConfig, ...]:
             fields = {"pingpong": int(name[0] == "p"), "cluster_m": m, "cluster_n": n, "cluster_k": k}
             for stages in range(_MOST_STAGES, 2, -1):
                 with contextlib.suppress(ArgumentError):
-                    found.append(ProductionConfig(tile_m, tile_n, stages, swap_ab=swap_ab, **fields))
+                    found.append(HopperGemmConfig(tile_m, tile_n, stages, swap_ab=swap_ab, **fields))
                     break
     return tuple(dict.fromkeys(found))
 
@@ -113,7 +113,7 @@ def draws(seed: int) -> Iterator[GemmProblem]:
         yield product(m, n, k, "bfloat16", numbers.choice(("nn", "nt", "tn", "tt")))
 
 
-def plausible(problem: GemmProblem, configs: Sequence[ProductionConfig], device: Any, seed: int) -> list[int]:
+def plausible(problem: GemmProblem, configs: Sequence[HopperGemmConfig], device: Any, seed: int) -> list[int]:
     """Return the numbers of the configs to time, those predicted to be fastest first."""
     assert SPEC.costs is not None
     costs = SPEC.costs(problem, configs, rates_for(device.name, device.multiprocessors))
@@ -168,7 +168,7 @@ class Timer:
 class Session:
     """One run: a GPU, its memory, and what was found to be wrong."""
 
-    def __init__(self, gpu: BenchGpu, lt: Any, configs: Sequence[ProductionConfig], failing: set[str]) -> None:
+    def __init__(self, gpu: BenchGpu, lt: Any, configs: Sequence[HopperGemmConfig], failing: set[str]) -> None:
         self._gpu, self._lt, self._configs, self._failing = gpu, lt, configs, failing
         self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str]]()
         self._rates = rates_for(gpu.name, gpu.multiprocessors)

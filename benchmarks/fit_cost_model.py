@@ -25,7 +25,7 @@ from gemmule.kernels.hopper.cost.correction import problem_features
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import correction as hopper_correction
 from gemmule.kernels.hopper.cost.times import limits, rates_of
-from gemmule.kernels.hopper.gemm.config import CONFIGS, ProductionConfig
+from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig
 from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
@@ -47,7 +47,7 @@ class Measured:
     ----------
     chip : str
         As its driver calls it.
-    configs : sequence of ProductionConfig
+    configs : sequence of HopperGemmConfig
         The configs.
     times, expected : array
         Microseconds that were measured, and those of the limits alone.
@@ -62,7 +62,7 @@ class Measured:
     """
 
     chip: str
-    configs: Sequence[ProductionConfig]
+    configs: Sequence[HopperGemmConfig]
     times: Any
     expected: Any
     features: Any
@@ -71,7 +71,7 @@ class Measured:
     held_out: bool = False
 
 
-def widths(one: Any, configs: tuple[ProductionConfig, ...], gpu: GpuRates) -> tuple[list[int], Any, Any]:
+def widths(one: Any, configs: tuple[HopperGemmConfig, ...], gpu: GpuRates) -> tuple[list[int], Any, Any]:
     """Return the widths of the parts of features, what the limits expect, and the features of configs."""
     of = rates_of(configs, gpu)
     total, mixed = limits(one, of)
@@ -84,14 +84,14 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
     """Yield the products of record files."""
     for path in paths:
         number = -1
-        configs: tuple[ProductionConfig, ...] = ()
+        configs: tuple[HopperGemmConfig, ...] = ()
         chip, gpu = "", H200_RATES
         for record in read_records(path):
             if record["record"] == "experiment":
                 chip = record["gpu"]
                 gpu = rates_for(chip, _SMS)
             elif record["record"] == "configs":
-                configs = tuple(ProductionConfig(**one) for one in record["configs"])
+                configs = tuple(HopperGemmConfig(**one) for one in record["configs"])
             elif record["record"] == "config_times":
                 number += 1
                 _, expected, features = widths(_operation(record), configs, gpu)
@@ -103,7 +103,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1
                 looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
-                some = tuple(ProductionConfig(**one["config"]) for one in looked)
+                some = tuple(HopperGemmConfig(**one["config"]) for one in looked)
                 _, expected, features = widths(_operation(record), some, gpu)
                 times = np.array([one["median_us"] for one in looked])
                 yield Measured(chip, some, times, expected, features, _WEIGHT_UNTUNED, None, number % HELD_OUT == 0)
@@ -203,7 +203,7 @@ def _digits(value: Any) -> Any:
     return [_digits(one) for one in value] if isinstance(value, list) else float(f"{value:.3g}")
 
 
-def judged(fit: Fit, products: Sequence[Measured], registered: Sequence[ProductionConfig]) -> str:
+def judged(fit: Fit, products: Sequence[Measured], registered: Sequence[HopperGemmConfig]) -> str:
     """Say how good the choices among registered configs are, with any number of stages."""
     able = {dataclasses.replace(one, stages=2) for one in registered}
     shares, ratios = [], []
@@ -221,7 +221,7 @@ def judged(fit: Fit, products: Sequence[Measured], registered: Sequence[Producti
     return text
 
 
-def cover(products: Sequence[Measured], count: int) -> list[ProductionConfig]:
+def cover(products: Sequence[Measured], count: int) -> list[HopperGemmConfig]:
     """Return the configs of which the best comes closest to the best of all, each chosen after those before it."""
     every = list(dict.fromkeys(config for one in products for config in one.configs))
     numbers = {config: number for number, config in enumerate(every)}

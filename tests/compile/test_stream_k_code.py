@@ -6,15 +6,15 @@ import pytest
 from test_wgmma_waits import ARCH, early
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 CONFIGS = [
-    ProductionConfig(cluster_m=1, stream_k=1),
-    ProductionConfig(tile_n=192, pingpong=1, swap_ab=1, stream_k=1),
-    ProductionConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1),
+    HopperGemmConfig(cluster_m=1, stream_k=1),
+    HopperGemmConfig(tile_n=192, pingpong=1, swap_ab=1, stream_k=1),
+    HopperGemmConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1),
 ]
 
 

@@ -72,7 +72,7 @@ def test_ragged_tiles(config, shape, rng):
     [
         one
         for one in CONFIGS
-        if one.values[0].holds_lines and one.values[0].cluster == 1 and not one.values[0].tile_n % 64
+        if one.values[0].holds_rows and one.values[0].cluster == 1 and not one.values[0].tile_n % 64
     ],
 )
 def test_results_whose_lines_begin_anywhere(config, shape, out_kind, rng):

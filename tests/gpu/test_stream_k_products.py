@@ -14,7 +14,7 @@ from test_gemm_kernels import multiply
 from gemmule.core.dtype import dtype_named
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call
@@ -22,7 +22,7 @@ from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.stopwatch import Graph, new_stream
 
 KIND = dtype_named("bfloat16")
-SHARED = ProductionConfig(cluster_m=1, stream_k=1)
+SHARED = HopperGemmConfig(cluster_m=1, stream_k=1)
 CONFIGS = [
     pytest.param(dataclasses.replace(SHARED, **fields), id=",".join(f"{name}={x}" for name, x in fields.items()) or "-")
     for fields in (

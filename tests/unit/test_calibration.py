@@ -15,7 +15,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
 from gemmule.dispatch.former_names import current_fields
 from gemmule.kernels.hopper.gemm.config import CONFIGS
-from gemmule.kernels.hopper.gemm.spec import SPEC, ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC, HopperGemmConfig
 from gemmule.lab.calibration.fit import Timed, error, fit
 from gemmule.lab.calibration.products import ANY, TIMED_CONFIGS, products
 from gemmule.lab.products import gemm_problem
@@ -107,7 +107,7 @@ def test_fit_to_times_of_an_h100():
     """Times that were measured: those of 48 products give rates that predict others as well as what is shipped."""
     lines = [json.loads(line) for line in (RESULTS / RECORD).read_text().splitlines()]
     fields = next(line for line in lines if line["record"] == "configs")["configs"]
-    configs = [ProductionConfig(**current_fields(SPEC.name, one)) for one in fields]
+    configs = [HopperGemmConfig(**current_fields(SPEC.name, one)) for one in fields]
     timed = []
     for one in [line for line in lines if line["record"] == "config_times"][:300]:
         problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])

@@ -19,7 +19,7 @@ from gemmule.core.spec import Choice, configs_on
 from gemmule.dispatch.rates_file import MeasuredRates, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates
 from gemmule.dispatch.select import choose, clear_choices
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab import protocol
 from gemmule.lab.calibration import products as calibration
@@ -31,7 +31,7 @@ HOPPER = Arch(9, 0, True)
 NAME = "NVIDIA H100 PCIe"
 #: What the scripted device takes.
 TRUE = GpuRates(114, 2.0e6, 1.3, 1.5, 1.2, 2.0, "H100")
-TIMED = (ProductionConfig(64, 64, 12, 1, 1), ProductionConfig(64, 32, 16, 1, 1))
+TIMED = (HopperGemmConfig(64, 64, 12, 1, 1), HopperGemmConfig(64, 32, 16, 1, 1))
 
 
 class CalibratedDevice(FakeDevice):

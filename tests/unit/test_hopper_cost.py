@@ -12,7 +12,7 @@ from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import limits, rates_of
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC, costs
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def config(**fields):
-    return ProductionConfig(**{"stages": 4, "pingpong": 1, "cluster_m": 1} | fields)
+    return HopperGemmConfig(**{"stages": 4, "pingpong": 1, "cluster_m": 1} | fields)
 
 
 SMALL = config(tile_m=64, tile_n=64, stages=8)
@@ -91,7 +91,7 @@ def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(recor
     numbers = {}
     for number, fields in enumerate(next(one for one in lines if one["record"] == "configs")["configs"]):
         # Stages beyond those that wait for memory make no difference.
-        numbers.setdefault(ProductionConfig(**fields | {"stages": 2}), []).append(str(number))
+        numbers.setdefault(HopperGemmConfig(**fields | {"stages": 2}), []).append(str(number))
     ratios, shares = [], []
     # benchmarks/fit_cost_model.py leaves out every eighth.
     for one in [line for line in lines if line["record"] == "config_times"][::8]:

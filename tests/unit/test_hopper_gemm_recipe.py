@@ -14,7 +14,7 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import ExtentsParam, TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm.config import BOX_M, CONSUMERS, K_BYTES, ProductionConfig
+from gemmule.kernels.hopper.gemm.config import BOX_M, CONSUMERS, K_BYTES, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
@@ -59,7 +59,7 @@ def test_boxes_fill_a_stage(config, out, layout):
 def test_swap_ab_of_a_column_major_result_is_the_product_itself(swap_ab):
     problem = gemm_problem(1000, 520, 264, "float16", "float16", "nn")
     turned = dataclasses.replace(problem, d=contiguous(problem.d.dtype, 520, 1000).transposed())
-    config = ProductionConfig(swap_ab=swap_ab)
+    config = HopperGemmConfig(swap_ab=swap_ab)
     maps = [param.operand for param in SPEC.launch(turned, config).params if isinstance(param, TensorMapParam)]
     assert maps[:2] == (["a", "b"] if swap_ab else ["b", "a"])
     # What is contiguous along K does not change with the roles.
@@ -147,16 +147,16 @@ def test_what_lies_along_k(dtype, out):
     assert [param.box[0] for param in maps[:2]] == [depth, depth]
 
 
-def test_slices_that_the_compiler_cannot_lay_out():
+def test_k_tiles_that_the_compiler_cannot_lay_out():
     problem = dataclasses.replace(gemm_problem(64, 64, 512, "float32", "float32", "nt"), precision=Precision.TF32)
-    config = ProductionConfig(tile_m=128, tile_n=144, cluster_m=1, pingpong=1, swap_ab=1)
-    assert "multiples of 32 lines" in SPEC.why_not(problem, HOPPER, config)
+    config = HopperGemmConfig(tile_m=128, tile_n=144, cluster_m=1, pingpong=1, swap_ab=1)
+    assert "a multiple of 32 columns of B" in SPEC.why_not(problem, HOPPER, config)
     assert SPEC.why_not(problem, HOPPER, dataclasses.replace(config, tile_n=160)) is None
 
 
 def test_a_sum_too_short_to_share():
     problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
-    short = ProductionConfig(tile_m=64, tile_n=64, pingpong=1, cluster_m=1, cluster_k=8)
+    short = HopperGemmConfig(tile_m=64, tile_n=64, pingpong=1, cluster_m=1, cluster_k=8)
     assert "5 k-tiles" in SPEC.why_not(problem, HOPPER, short)
     assert SPEC.why_not(problem, HOPPER, dataclasses.replace(short, cluster_k=4)) is None
 
@@ -188,7 +188,7 @@ def test_only_hopper_has_the_instructions():
 )
 def test_configs_that_cannot_be(fields):
     with pytest.raises(ArgumentError, match="config"):
-        ProductionConfig(**fields)
+        HopperGemmConfig(**fields)
 
 
 @pytest.mark.parametrize(
@@ -261,13 +261,13 @@ def test_launches_overlap_but_where_memory_is_the_limit(shape, overlaps):
 )
 def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):
     problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
-    config = ProductionConfig(**({"pingpong": 1, "cluster_m": 1} | tile))
+    config = HopperGemmConfig(**({"pingpong": 1, "cluster_m": 1} | tile))
     assert SPEC.launch(problem, config).overlaps == overlaps
 
 
 @pytest.mark.parametrize(("tile_n", "able"), [(8, True), (40, False), (48, True), (56, False), (64, True)])
 def test_k_major_lines_that_the_compiler_falls_over_are_refused(tile_n, able):
-    config = ProductionConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1, swap_ab=1)
+    config = HopperGemmConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1, swap_ab=1)
     # With swap-AB, A is the operand of the columns: K-major in rows, MN-major in columns.
     reasons = [
         SPEC.why_not(gemm_problem(640, 640, 640, "bfloat16", "bfloat16", layout), HOPPER, config)
@@ -278,8 +278,8 @@ def test_k_major_lines_that_the_compiler_falls_over_are_refused(tile_n, able):
 
 @pytest.mark.parametrize(("tile_n", "able"), [(16, True), (32, True), (48, False), (64, True)])
 def test_halves_of_gated_forms_are_lines_that_the_compiler_lays_out(tile_n, able):
-    config = ProductionConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1)
-    assert (config.why_not_factors(2, across=False) is None) == able
+    config = HopperGemmConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1)
+    assert (config.why_not_gated(2, mn_major=False) is None) == able
 
 
 def test_lines_between_those_of_the_cache_cost_more():

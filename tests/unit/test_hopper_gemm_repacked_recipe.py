@@ -14,10 +14,10 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm_repacked.config import PackedConfig
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
-from gemmule.kernels.hopper.gemm_unaligned.config import RaggedResultConfig
+from gemmule.kernels.hopper.gemm_unaligned.config import UnalignedGemmConfig
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
+from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.lab.products import gemm_problem, own_product
 
 HOPPER = Arch.parse("sm_90a")
@@ -87,9 +87,9 @@ def test_reading_c_and_an_epilogue_are_counted():
 
 def test_threads_of_packing_have_few_vectors_where_there_is_little_to_pack():
     few = choose(product(957, 181, 1058, "tt"), HOPPER, multiprocessors=132).config
-    assert few == PackedConfig(threads=256, vectors=1)
+    assert few == RepackConfig(threads=256, vectors=1)
     many = choose(product(2944, 84, 13907, "nt"), HOPPER, multiprocessors=132).config
-    assert many == PackedConfig(threads=128, vectors=2)
+    assert many == RepackConfig(threads=128, vectors=2)
 
 
 def test_packing_is_not_left_to_a_kernel_that_cannot():
@@ -194,13 +194,13 @@ def test_what_the_kernel_for_ragged_results_refuses(change, reason):
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        (PackedConfig, {"threads": 33}),
-        (PackedConfig, {"vectors": 0}),
-        (RaggedResultConfig, {"tile_m": 96}),
-        (RaggedResultConfig, {"tile_n": 320}),
-        (RaggedResultConfig, {"stages": 7}),
-        (RaggedResultConfig, {"tile_m": 256, "tile_n": 128}),
-        (RaggedResultConfig, {"ctas": 0}),
+        (RepackConfig, {"threads": 33}),
+        (RepackConfig, {"vectors": 0}),
+        (UnalignedGemmConfig, {"tile_m": 96}),
+        (UnalignedGemmConfig, {"tile_n": 320}),
+        (UnalignedGemmConfig, {"stages": 7}),
+        (UnalignedGemmConfig, {"tile_m": 256, "tile_n": 128}),
+        (UnalignedGemmConfig, {"ctas": 0}),
     ],
 )
 def test_configs_that_cannot_be(kind, fields):

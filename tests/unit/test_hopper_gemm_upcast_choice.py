@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
+from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -45,3 +46,17 @@ def test_the_cheapest_config_multiplies():
     able = [then.spec.why_not(then.problem, HOPPER, config) is None for config in then.spec.configs]
     least = min(cost for cost, takes in zip(costs, able, strict=True) if takes)
     assert costs[then.spec.configs.index(then.config)] == least
+
+
+def test_products_by_mma_sync_take_the_time_that_it_predicts():
+    operands = (
+        contiguous(FLOAT8_E4M3, 256, 4096),
+        contiguous(FLOAT8_E4M3, 4096, 255),
+        None,
+        contiguous(FLOAT32, 256, 255),
+    )
+    problem = GemmProblem(256, 255, 4096, (), *operands)
+    then = SPEC.next_kernel(problem, SPEC.default)
+    assert then.spec.name == "h01_mma_sync"
+    product = predicted_us(then.problem, H200_RATES)
+    assert product < min(SPEC.costs(problem, SPEC.configs, H200_RATES)) < product + 5

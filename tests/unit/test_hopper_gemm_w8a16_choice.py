@@ -13,7 +13,7 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm_w8a16.config import BLOCK, TILE_K, MixedConfig
+from gemmule.kernels.hopper.gemm_w8a16.config import BLOCK, TILE_K, W8A16Config
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC, costs
 from gemmule.lab.products import gemm_problem
 
@@ -127,4 +127,4 @@ def test_results_in_columns_are_those_of_the_transposed_product():
 )
 def test_bad_configs(fields):
     with pytest.raises(ArgumentError, match="config tile_n="):
-        MixedConfig(**fields)
+        W8A16Config(**fields)

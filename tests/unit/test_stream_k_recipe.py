@@ -17,7 +17,7 @@ from gemmule.core.launch import TensorParam
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm import config as configs
-from gemmule.kernels.hopper.gemm.config import ProductionConfig, every_config
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig, every_config
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.candidates import parse_kernels
 from gemmule.lab.explain import explain
@@ -25,7 +25,7 @@ from gemmule.lab.products import gemm_problem
 from gemmule.runtime import execute, repeated, workspaces
 
 HOPPER = Arch.parse("sm_90a")
-PLAIN = ProductionConfig(cluster_m=1)
+PLAIN = HopperGemmConfig(cluster_m=1)
 SHARED = dataclasses.replace(PLAIN, stream_k=1)
 PROBLEM = gemm_problem(936, 7256, 5640, "bfloat16", "bfloat16", "nn")
 
@@ -58,7 +58,7 @@ def test_every_share_has_a_slice():
 
 def test_what_cannot_be():
     with pytest.raises(ArgumentError, match="by stream_k, not by both"):
-        ProductionConfig(cluster_m=1, cluster_k=2, stages=2, stream_k=1)
+        HopperGemmConfig(cluster_m=1, cluster_k=2, stages=2, stream_k=1)
     with pytest.raises(ArgumentError, match="stream_k must be 0 or 1"):
         dataclasses.replace(PLAIN, stream_k=2)
     # More slices than 32-bit numbers count.
@@ -86,7 +86,7 @@ def test_nobody_gets_it_unasked(monkeypatch):
 def test_a_measurement_names_it():
     word = "hopper_gemm[tile_n=192,pingpong=1,cluster_m=1,stream_k=1]"
     (choice,) = parse_kernels([word], PROBLEM, HOPPER)
-    assert choice.config == ProductionConfig(tile_n=192, pingpong=1, cluster_m=1, stream_k=1)
+    assert choice.config == HopperGemmConfig(tile_n=192, pingpong=1, cluster_m=1, stream_k=1)
     with pytest.raises(ArgumentError, match="tile_m must be a multiple of 128"):
         parse_kernels(["hopper_gemm[tile_m=96,stream_k=1]"], PROBLEM, HOPPER)
     with pytest.raises(ArgumentError, match="has no config"):
@@ -117,7 +117,9 @@ def done(monkeypatch):
 
     class Kernel:
         def prepare(self, launch, pointers, stream):
-            return lambda: queue.append(("launch", pointers["left sums"], pointers["flags"], pointers["d"], stream))
+            return lambda: queue.append(
+                ("launch", pointers["stream-K partials"], pointers["flags"], pointers["d"], stream)
+            )
 
     monkeypatch.setattr(execute, "loaded_kernel", lambda artifact, ordinal: Kernel())
 
@@ -137,7 +139,7 @@ def done(monkeypatch):
     def direct_launch(kernel, launch, operands, addresses):
         def send(given, stream):
             named = dict(zip(operands, given, strict=True))
-            queue.append(("launch", named["left sums"], named["flags"], named["d"], stream))
+            queue.append(("launch", named["stream-K partials"], named["flags"], named["d"], stream))
 
         return types.SimpleNamespace(queue=send)
 
@@ -207,11 +209,11 @@ def test_older_records_do_not_name_it():
     assert not PLAIN.is_recorded(fields | {"tile_n": 128})
 
 
-def test_gated_forms_are_computed_tile_by_tile():
+def test_gated_epilogues_are_refused():
     gated = Epilogue(Expression(("acc", "up", "mul 0 1")), second=PROBLEM.b)
     problem = dataclasses.replace(PROBLEM, c=None, beta=0, epilogue=gated)
     assert SPEC.why_not(problem, HOPPER, PLAIN) is None
-    assert "tile by tile" in SPEC.why_not(problem, HOPPER, SHARED)
+    assert "no gated epilogue" in SPEC.why_not(problem, HOPPER, SHARED)
 
 
 def test_tiles_that_are_shared_out_cannot_be_sampled():

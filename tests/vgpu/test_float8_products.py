@@ -14,7 +14,7 @@ import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Precision
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
@@ -23,10 +23,10 @@ from gemmule.vgpu.execute import run_kernel
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Two parts of the columns, and one.
-TURNS = ProductionConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1)
-NARROW = ProductionConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
-SHARED = ProductionConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
-PARTS_OF_K = ProductionConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1)
+TURNS = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1)
+NARROW = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
+SHARED = HopperGemmConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
+PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1)
 
 
 def multiply(a, b, d, c=None, alpha=1, beta=0, config=TURNS, precision=Precision.FLOAT8):

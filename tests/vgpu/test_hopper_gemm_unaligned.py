@@ -8,7 +8,7 @@ from test_kernels import laid_out, problem_of
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.gemm_unaligned.config import RaggedResultConfig
+from gemmule.kernels.hopper.gemm_unaligned.config import UnalignedGemmConfig
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
@@ -17,7 +17,7 @@ from gemmule.vgpu.execute import run_kernel
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Turns with the smallest tile, and the smallest that both warpgroups share: what calls take is compiled longer.
-TURNS, SHARED = SPEC.configs[-1], RaggedResultConfig(tile_n=64, stages=4, pingpong=0)
+TURNS, SHARED = SPEC.configs[-1], UnalignedGemmConfig(tile_n=64, stages=4, pingpong=0)
 CONFIGS = [TURNS, SHARED, *(pytest.param(one, marks=pytest.mark.slow) for one in SPEC.configs if not one.pingpong)]
 
 

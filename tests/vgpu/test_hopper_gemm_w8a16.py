@@ -14,7 +14,7 @@ from test_kernels import laid_out, problem_of
 import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.gemm_w8a16.config import MixedConfig
+from gemmule.kernels.hopper.gemm_w8a16.config import W8A16Config
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
@@ -24,7 +24,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 NARROW, RESULTS = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT32, BFLOAT16, FLOAT16)
 #: Rings that go round, and two CTAs that share K.
-SMALL = MixedConfig(tile_n=8, stages=4, slots=4, cluster_k=2)
+SMALL = W8A16Config(tile_n=8, stages=4, slots=4, cluster_k=2)
 
 
 def multiply(a, b, d, c=None, alpha=1, beta=0, config=SMALL, **options):

@@ -17,7 +17,7 @@ from gemmule.api import on_virtual_gpu
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.vgpu import CheckError, Options, launch
 from gemmule.vgpu.arch import virtual_arch
@@ -27,7 +27,7 @@ from gemmule.vgpu.workers import can_be_spread
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SHARED = ProductionConfig(tile_m=128, tile_n=32, stages=4, cluster_m=1, ctas=5, stream_k=1)
+SHARED = HopperGemmConfig(tile_m=128, tile_n=32, stages=4, cluster_m=1, ctas=5, stream_k=1)
 TURNS = dataclasses.replace(SHARED, tile_m=64, pingpong=1)
 SLOW = [pytest.mark.slow]
 #: What the five CTAs have to do, for tiles of 128 x 32 and of 64 x 32: tiles of which two have parts, with whole waves

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Config, KernelSpec
+from gemmule.core.spec import Config, KernelSpec, NextKernel
 
 from .refusals import HOPPER
 
@@ -28,6 +32,72 @@ class Prepared(NamedTuple):
     problem: GemmProblem
     operands: Mapping[str, str]
     workspaces: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkspaceCopy:
+    """The copy of an operand in a workspace.
+
+    Attributes
+    ----------
+    operand, workspace : str
+        Name of the operand, and that of the workspace in launch recipes.
+    copy : StridedMatrix
+        The copy.
+    nbytes : int
+        Bytes of the workspace.
+    """
+
+    operand: str
+    workspace: str
+    copy: StridedMatrix
+    nbytes: int
+
+
+def with_copies(problem: GemmProblem, copies: Iterable[WorkspaceCopy]) -> Prepared:
+    """Return a product with copies in place of the operands that they are of."""
+    matrices = problem.operands()
+    operands, workspaces = {name: name for name in matrices}, {}
+    for one in copies:
+        matrices[one.operand], operands[one.operand] = one.copy, one.workspace
+        workspaces[one.workspace] = one.nbytes
+    return Prepared(problem.with_operands(problem.batch, matrices), operands, workspaces)
+
+
+class NextProduct:
+    """The product that follows the preparation of its operands, for the spec of the kernel that prepares them.
+
+    Parameters
+    ----------
+    prepare : callable
+        ``prepare(problem)`` is the product of the prepared operands.
+    specs : sequence of KernelSpec
+        Kernels that may compute it, best first.
+    """
+
+    def __init__(self, prepare: Callable[[GemmProblem], Prepared], specs: Sequence[KernelSpec]) -> None:
+        self.prepare, self.specs = cache_last_call(prepare), specs
+        # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
+        self.chosen = cache_last_call(functools.lru_cache(maxsize=256)(self._choose))
+
+    def _choose(self, problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float | None]:
+        prepared = self.prepare(problem)
+        spec, config, cost = choose_next(prepared.problem, self.specs, gpu)
+        return NextKernel(spec, config, *prepared), cost
+
+    def kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
+        """Return the kernel and config that suit the product."""
+        return self.chosen(problem, gpu)[0]
+
+    def cost(self, problem: GemmProblem, gpu: GpuRates) -> float:
+        """Return the microseconds that the product is expected to take, of kernels that predict times."""
+        cost = self.chosen(problem, gpu)[1]
+        assert cost is not None
+        return cost
+
+    def why_not(self, problem: GemmProblem) -> str | None:
+        """Say why no kernel multiplies the prepared operands, or None where one does."""
+        return why_no_next(self.prepare(problem).problem, self.specs)
 
 
 def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec]) -> str | None:

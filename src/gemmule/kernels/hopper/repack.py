@@ -142,7 +142,7 @@ def moved(found: cute.Tensor, early, words: cute.Tensor):
     # By two words, by one, and by bytes within words: no index into registers depends on where it begins.
     for distance in cutlass.range_constexpr(2):
         by = cutlass.const_expr(2 - distance)
-        apart = early // 4 // by % 2 == 1
-        steps = [steps[w + by] if apart else steps[w] for w in range(len(steps) - by)]
+        shifts = early // 4 // by % 2 == 1
+        steps = [steps[w + by] if shifts else steps[w] for w in range(len(steps) - by)]
     for w in cutlass.range_constexpr(4):
         words[w] = shifted(steps[w], steps[w + 1], early % 4 * 8)

@@ -16,7 +16,7 @@ from gemmule.kernels.hopper.cost.correction import learned_chips
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.rates import TileRates
 from gemmule.kernels.hopper.cost.times import times_us
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -37,7 +37,7 @@ class Timed:
     ----------
     problem : GemmProblem
         The product.
-    us : mapping of ProductionConfig to float
+    us : mapping of HopperGemmConfig to float
         Microseconds that were measured.
     """
 
@@ -95,7 +95,7 @@ def error(timed: Iterable[Timed], rates: GpuRates) -> float:
 
 def _logs(timed: Iterable[Timed], rates: GpuRates) -> list[float]:
     """Return the logarithms of predicted times as shares of measured ones."""
-    of: dict[tuple[ProductionConfig, ...], TileRates] = {}
+    of: dict[tuple[HopperGemmConfig, ...], TileRates] = {}
     found: list[float] = []
     for one in timed:
         configs = tuple(one.us)

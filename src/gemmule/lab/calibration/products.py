@@ -12,13 +12,13 @@ from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import RATES, GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, configs_on
-from gemmule.kernels.hopper.gemm.config import CONFIGS, ProductionConfig
+from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 
 from ..products import gemm_problem
 
 #: Configs that are timed: a few of each kind, since each is compiled for both layouts.
-TIMED_CONFIGS: tuple[ProductionConfig, ...] = tuple(
+TIMED_CONFIGS: tuple[HopperGemmConfig, ...] = tuple(
     one
     for one in CONFIGS
     if (one.tile_m, one.tile_n, one.cluster_m, one.cluster_n, one.cluster_k, one.swap_ab, one.pingpong)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, RUN, SLICE, SixProductsConfig, SplitConfig
-from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
+from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
@@ -178,7 +177,6 @@ def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
     return _split("a", a, a.lies_in_rows, batch), _split("b", b, not b.lies_in_rows, batch)
 
 
-@cache_last_call
 def _parts(problem: GemmProblem) -> Prepared:
     """Return the product of the parts."""
     matrices = dict(problem.operands())
@@ -194,21 +192,13 @@ def _parts(problem: GemmProblem) -> Prepared:
     return Prepared(dataclasses.replace(problem.with_operands(problem.batch, matrices), k=k), operands, workspaces)
 
 
+_PRODUCT = NextProduct(_parts, (PRODUCTS,))
+
+
 def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
     """Return the product of the parts, in the config that suits it."""
     del config
-    return _product(problem, gpu)[0]
-
-
-# A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-@cache_last_call
-@functools.lru_cache(maxsize=256)
-def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
-    """Return the product of the parts, and the microseconds that it is expected to take."""
-    product = _parts(problem)
-    spec, config, cost = choose_next(product.problem, (PRODUCTS,), gpu)
-    assert cost is not None
-    return NextKernel(spec, config, *product), cost
+    return _PRODUCT.kernel(problem, gpu)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
@@ -226,7 +216,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         return f"precision is {problem.precision.value!r}; this kernel is for 'bf16x6'"
     if reason := refuse_hopper(problem, arch, dtypes=(FLOAT32,)):
         return reason
-    return why_no_next(_parts(problem).problem, (PRODUCTS,))
+    return _PRODUCT.why_not(problem)
 
 
 def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
@@ -251,7 +241,7 @@ _PLAIN_SHARE = 0.85
 
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
-    _, product = _product(problem, gpu)
+    product = _PRODUCT.cost(problem, gpu)
     moved = sum(math.prod(one.source.shape) * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
     return [gpu.launch * _LAUNCH + moved / min(_BYTES, gpu.memory) + product for _ in configs]
 

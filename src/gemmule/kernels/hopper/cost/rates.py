@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.tile_config import K_BYTES
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -113,14 +113,14 @@ class TileRates:
 
     Parameters
     ----------
-    configs : sequence of ProductionConfig
+    configs : sequence of HopperGemmConfig
         The configs.
     gpu : GpuRates
         The GPU's.
     """
 
-    def __init__(self, configs: Sequence[ProductionConfig], gpu: GpuRates = H200_RATES) -> None:
-        def each(value: Callable[[ProductionConfig], float], dtype: type = np.float64) -> Numbers:
+    def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES) -> None:
+        def each(value: Callable[[HopperGemmConfig], float], dtype: type = np.float64) -> Numbers:
             return np.array([value(config) for config in configs], dtype)
 
         self.configs, self.gpu, self.count = configs, gpu, len(configs)

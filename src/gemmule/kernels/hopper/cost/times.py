@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
 from .correction import correction
 from .rates import Numbers, Operation, TileRates
@@ -28,7 +28,7 @@ _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 
 
 @cache_for_configs
-def rates_of(configs: Sequence[ProductionConfig], gpu: GpuRates = H200_RATES) -> TileRates:
+def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES) -> TileRates:
     """Return what a list of configs decides on a GPU."""
     return TileRates(configs, gpu)
 

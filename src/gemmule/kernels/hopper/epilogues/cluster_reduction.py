@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 #: Bytes that a thread sends at once.
 _BYTES = 16
-# Warpgroups that exchange partial sums.
-_CONSUMERS = 2
 
 
 class Exchange(NamedTuple):
@@ -57,13 +55,13 @@ class ClusterReduction:
 
     def barriers(self, smem: Any) -> tuple[Any, Any]:
         """Allocate full and empty barriers."""
-        return smem.allocate_array(cutlass.Int64, _CONSUMERS), smem.allocate_array(cutlass.Int64, _CONSUMERS)
+        return smem.allocate_array(cutlass.Int64, CONSUMERS), smem.allocate_array(cutlass.Int64, CONSUMERS)
 
     @cute.jit
     def init(self, barriers):
         """Initialise the barriers, by one thread."""
         full, empty = barriers
-        for w in cutlass.range_constexpr(_CONSUMERS):
+        for w in cutlass.range_constexpr(CONSUMERS):
             cute.arch.mbarrier_init(full + w, 1)
             cute.arch.mbarrier_init(empty + w, self.ctas)
 
@@ -71,7 +69,7 @@ class ClusterReduction:
         """Allocate shared memory for partial sums, if they are exchanged."""
         if self.ctas == 1:
             return None
-        return Exchange(smem.allocate(self.nbytes * _CONSUMERS, 1024), *barriers)
+        return Exchange(smem.allocate(self.nbytes * CONSUMERS, 1024), *barriers)
 
     def of_warpgroup(self, exchange: Exchange | None, warpgroup_idx: Any) -> Exchange | None:
         """Return a warpgroup's part of the exchange."""

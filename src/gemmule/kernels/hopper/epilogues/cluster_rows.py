@@ -15,7 +15,7 @@ from cutlass import Float32, Int32, cute, select_
 from gemmule.kernels.parts.words import words_at
 
 #: Contiguous elements that a thread writes at once, and words between rows, so that a warp's accesses meet all banks.
-RUN, _PAD = 4, 4
+VECTOR, _PAD = 4, 4
 
 
 class Received(NamedTuple):
@@ -43,20 +43,20 @@ class Received(NamedTuple):
 def transposed(accumulators: cute.Tensor, first: cutlass.Constexpr[int]):
     """Return, of the four accumulators from `first` on of four lanes with neighbouring elements, this lane's row."""
     lane = cute.arch.lane_idx()
-    run = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
-    for v in cutlass.range_constexpr(RUN):
-        run[v] = accumulators[first + v]
+    vector = cute.make_rmem_tensor(cute.make_layout(VECTOR), Float32)
+    for v in cutlass.range_constexpr(VECTOR):
+        vector[v] = accumulators[first + v]
     for bit in cutlass.range_constexpr(2):
         # Pairs of lanes exchange halves of pairs of accumulators.
         distance = cutlass.const_expr(1 << bit)
         upper = lane // (8 * distance) % 2 == 1
         for pair in cutlass.range_constexpr(2):
             low = cutlass.const_expr(pair * (2 - bit))
-            sent = select_(upper, run[low], run[low + distance])
+            sent = select_(upper, vector[low], vector[low + distance])
             got = cute.arch.shuffle_sync_bfly(sent, 8 * distance)
-            run[low] = select_(upper, got, run[low])
-            run[low + distance] = select_(upper, run[low + distance], got)
-    return run
+            vector[low] = select_(upper, got, vector[low])
+            vector[low + distance] = select_(upper, vector[low + distance], got)
+    return vector
 
 
 class SplitKTile:
@@ -82,26 +82,26 @@ class SplitKTile:
     @property
     def share(self) -> int:
         """Vectors that a CTA has of a whole tile."""
-        return -(-self.rows * self.cols // RUN // self.ctas)
+        return -(-self.rows * self.cols // VECTOR // self.ctas)
 
     @property
     def nbytes(self) -> int:
         """Shared memory for the partial sums of a share."""
-        return self.rows * self.row_words * 4 if self.ctas == 1 else self.ctas * self.share * RUN * 4
+        return self.rows * self.row_words * 4 if self.ctas == 1 else self.ctas * self.share * VECTOR * 4
 
     @cute.jit
-    def runs_of(self, rank, rows):
+    def vectors_of(self, rank, rows):
         """Return the vectors that a CTA has of a tile of so many rows."""
-        return cutlass.max(cutlass.min(rows * (self.cols // RUN) - rank * self.share, self.share), 0)
+        return cutlass.max(cutlass.min(rows * (self.cols // VECTOR) - rank * self.share, self.share), 0)
 
     @cute.jit
     def expect(self, full, rank, rows):
         """Expect the bytes of all partial sums at a barrier, by one thread."""
-        cute.arch.mbarrier_arrive_and_expect_tx(full, self.runs_of(rank, rows) * (self.ctas * RUN * 4))
+        cute.arch.mbarrier_arrive_and_expect_tx(full, self.vectors_of(rank, rows) * (self.ctas * VECTOR * 4))
 
     @cute.jit
     def send(self, received, accumulators: cute.Tensor, first_col):
-        """Send a warp's partial sums of 16 weights from `first_col` on, flat as wgmma leaves them, to who adds them."""
+        """Send the CTAs that add them a warp's partial sums of 16 weights from `first_col` on, as wgmma leaves them."""
         start, full, rank, rows = received
         lane = cute.arch.lane_idx()
         # Of the four accumulators of a block that a lane has, it gets one with its neighbours.
@@ -109,22 +109,22 @@ class SplitKTile:
         row, col = lane % 4 * 2 + own % 2, first_col + lane // 4 % 2 * 4 + own // 2 * 8
         for block in cutlass.range_constexpr(self.rows // 8):
             at = block * 8 + row
-            run = transposed(accumulators, 4 * block)
+            vector = transposed(accumulators, 4 * block)
             if cutlass.const_expr(self.ctas == 1):
                 cute.arch.inline_ptx(
                     "st.shared.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-                    read_only_args=[start + (at * self.row_words + col) * 4, *(run[v] for v in range(RUN))],
+                    read_only_args=[start + (at * self.row_words + col) * 4, *(vector[v] for v in range(VECTOR))],
                 )
             elif at < rows:
-                number = at * (self.cols // RUN) + col // RUN
+                number = at * (self.cols // VECTOR) + col // VECTOR
                 owner = number // self.share
-                place = start + (rank * self.share + number - owner * self.share) * (RUN * 4)
+                place = start + (rank * self.share + number - owner * self.share) * (VECTOR * 4)
                 cute.arch.inline_ptx(
                     "{\n.reg .b32 place, told;\nmapa.shared::cluster.u32 place, {$r0}, {$r2};\n"
                     "mapa.shared::cluster.u32 told, {$r1}, {$r2};\n"
                     "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
                     "[place], {{$r3}, {$r4}, {$r5}, {$r6}}, [told];\n}",
-                    read_only_args=[place, full.toint(), Int32(owner), *(run[v] for v in range(RUN))],
+                    read_only_args=[place, full.toint(), Int32(owner), *(vector[v] for v in range(VECTOR))],
                 )
 
     @cute.jit
@@ -143,33 +143,33 @@ class SplitKTile:
             The corner.
         """
         _, mD, _, extras = result
-        across = cutlass.const_expr(self.cols // RUN)
-        runs = self.runs_of(received.rank, cutlass.min(self.rows, mD.shape[0] - first_row))
-        for number in cutlass.range(thread, runs, self.threads):
-            run = received.rank * self.share + number
-            row, col = run // across, run % across * RUN
+        across = cutlass.const_expr(self.cols // VECTOR)
+        vectors = self.vectors_of(received.rank, cutlass.min(self.rows, mD.shape[0] - first_row))
+        for number in cutlass.range(thread, vectors, self.threads):
+            vector = received.rank * self.share + number
+            row, col = vector // across, vector % across * VECTOR
             if cutlass.const_expr(self.ctas == 1):
                 sums = self.added(received.start + (row * self.row_words + col) * 4)
             else:
-                sums = self.added(received.start + number * (RUN * 4))
+                sums = self.added(received.start + number * (VECTOR * 4))
             if first_col + col < mD.shape[1]:
-                self.write_run(result, (first_row + row, first_col + col), sums)
+                self.write_vector(result, (first_row + row, first_col + col), sums)
         if cutlass.const_expr(self.epilogue is not None):
             self.epilogue.end(extras)
 
     @cute.jit
     def added(self, place):
-        """Return four sums of all parts of K, added in their order."""
+        """Return four elements, the partial sums of all parts of K added in their order."""
         parts = [
             cute.arch.inline_ptx(
                 "ld.shared.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-                write_only_types=[Float32] * RUN,
-                read_only_args=[place + cta * (self.share * RUN * 4)],
+                write_only_types=[Float32] * VECTOR,
+                read_only_args=[place + cta * (self.share * VECTOR * 4)],
             )
             for cta in range(self.ctas)
         ]
-        sums = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
-        for v in cutlass.range_constexpr(RUN):
+        sums = cute.make_rmem_tensor(cute.make_layout(VECTOR), Float32)
+        for v in cutlass.range_constexpr(VECTOR):
             total = parts[0][v]
             for cta in cutlass.range_constexpr(1, self.ctas):
                 total = total + parts[cta][v]
@@ -177,33 +177,33 @@ class SplitKTile:
         return sums
 
     @cute.jit
-    def write_run(self, result, at, sums: cute.Tensor):
+    def write_vector(self, result, at, sums: cute.Tensor):
         """Write four contiguous elements, of which the first is inside of D: at once where they are aligned."""
         (mC, mD, (alpha, beta), extras), (row, col) = result, at
         out = mD.element_type
         start = mD.iterator + cute.crd2idx((row, col), mD.layout)
-        inside = cutlass.min(mD.shape[1] - col, RUN)
-        addend = cute.make_rmem_tensor(cute.make_layout(RUN), out)
+        inside = cutlass.min(mD.shape[1] - col, VECTOR)
+        addend = cute.make_rmem_tensor(cute.make_layout(VECTOR), out)
         addend.fill(out(0))
         if cutlass.const_expr(self.reads_c):
-            for v in cutlass.range_constexpr(RUN):
+            for v in cutlass.range_constexpr(VECTOR):
                 if v < inside:
                     addend[v] = mC[row, col + v]
         if cutlass.const_expr(self.epilogue is not None):
             values = self.epilogue.values(sums, None, addend, extras, at, mD, alpha, beta)
         else:
-            values = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
-            for v in cutlass.range_constexpr(RUN):
+            values = cute.make_rmem_tensor(cute.make_layout(VECTOR), Float32)
+            for v in cutlass.range_constexpr(VECTOR):
                 values[v] = alpha * sums[v]
                 if cutlass.const_expr(self.reads_c):
                     values[v] = values[v] + beta * addend[v].to(Float32)
-        run = cute.make_rmem_tensor(cute.make_layout(RUN), out)
-        run.store(values.load().to(out))
-        size = cutlass.const_expr(RUN * out.width // 8)
-        if inside == RUN and start.toint() % size == 0:
-            packed = cute.recast_tensor(run, cutlass.Uint32)
+        vector = cute.make_rmem_tensor(cute.make_layout(VECTOR), out)
+        vector.store(values.load().to(out))
+        size = cutlass.const_expr(VECTOR * out.width // 8)
+        if inside == VECTOR and start.toint() % size == 0:
+            packed = cute.recast_tensor(vector, cutlass.Uint32)
             cute.autovec_copy(packed, words_at(start, size // 4))
         else:
-            for v in cutlass.range_constexpr(RUN):
+            for v in cutlass.range_constexpr(VECTOR):
                 if v < inside:
-                    mD[row, col + v] = run[v]
+                    mD[row, col + v] = vector[v]

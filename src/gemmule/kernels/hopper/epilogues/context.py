@@ -1,4 +1,4 @@
-"""What the epilogue of a warpgroup works on, beside its accumulators."""
+"""Operands and resources of an epilogue, beside the accumulators."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
+from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .fused_fragments import FragmentEpilogue, FusedSubtile
 from .subtile_layout import SubtileLayout
@@ -140,7 +140,7 @@ class FusedEpilogue(SubtileLayout):
                 cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             address = ctx.smem.iterator.toint() + buffer * cutlass.const_expr(self.subtile_bytes)
             subtile = FusedSubtile(
-                WarpRows(address, warp * 16, self.shape[1], self.out), self.column_major, accumulators,
+                WarpRows(address, warp * 16, self.shape[1], self.out, self.column_major), accumulators,
                 self.first_accumulator(n), self.block_accumulators if self.num_b > 1 else 0,
                 self.epilogue.inside(ctx.d.tensor, *self.first_element(n, row, col)),
             )  # fmt: skip

@@ -16,10 +16,9 @@ from gemmule.kernels.parts.absolute_maximum import keep_largest
 from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
 
-from .subtile_values import read_part
-from .subtiles import Scale, WarpRows, parts_of, write_part
+from .subtiles import Scale, WarpRows, parts_of, read_part, write_part
 
-_ROWS_APART, _COLS_APART, _WARP = 8, 8, 32
+_ROW_STEP, _COL_STEP, _WARP = 8, 8, 32
 
 
 class FusedSubtile(NamedTuple):
@@ -29,8 +28,6 @@ class FusedSubtile(NamedTuple):
     ----------
     rows : WarpRows
         Where it lies in shared memory.
-    column_major : bool
-        Whether the subtile's columns lie in memory.
     accumulators : Tensor
         This thread's accumulators, flat, as wgmma leaves them.
     first, up : int
@@ -40,7 +37,6 @@ class FusedSubtile(NamedTuple):
     """
 
     rows: WarpRows
-    column_major: bool
     accumulators: Any
     first: int
     up: int
@@ -70,10 +66,10 @@ class FragmentEpilogue(EpilogueInputs):
         lane = tid % _WARP
         first_row, first_col = row + lane // 4, col + lane % 4 * 2
         last_row, last_col = mD.shape[0] - 1, mD.shape[1] - 1
-        rows = [cutlass.min(first_row + _ROWS_APART * half, last_row) for half in range(2)]
+        rows = [cutlass.min(first_row + _ROW_STEP * half, last_row) for half in range(2)]
         cols = {
-            (j, e): cutlass.min(first_col + _COLS_APART * j + e, last_col)
-            for j in range(width // _COLS_APART)
+            (j, e): cutlass.min(first_col + _COL_STEP * j + e, last_col)
+            for j in range(width // _COL_STEP)
             for e in range(2)
         }
         loaded = []
@@ -85,8 +81,8 @@ class FragmentEpilogue(EpilogueInputs):
                 if marks[1] == PAIRS:
                     # The last column is odd: it is the second of a pair.
                     line = extras[place].iterator + cute.crd2idx((row_at, 0, batch), extras[place].layout)
-                    for j in range(width // _COLS_APART):
-                        col_at = cutlass.min(first_col + _COLS_APART * j, last_col - 1)
+                    for j in range(width // _COL_STEP):
+                        col_at = cutlass.min(first_col + _COL_STEP * j, last_col - 1)
                         values[(j, 0), half], values[(j, 1), half] = _pair(line + col_at)
                 else:
                     for own in cols if by_col else ((0, 0),):
@@ -111,8 +107,8 @@ class FragmentEpilogue(EpilogueInputs):
         table = pair_operations(out)
         v = 0
         # Part by part, since there may be few registers beside the accumulators.
-        for q, count in parts_of(rows.width, out):
-            c: Any = read_part(rows, q, count, subtile.column_major) if scale.reads_c else None
+        for q, count in parts_of(rows):
+            c: Any = read_part(rows, q, count) if scale.reads_c else None
             values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
             for own in range(0, count, 2):
                 first = subtile.first + v
@@ -135,7 +131,7 @@ class FragmentEpilogue(EpilogueInputs):
                     for e in range(2):
                         keep_largest(extras[-1], values[own + e], subtile.inside(v + e))
                 v += 2
-            write_part(rows, q, values, subtile.column_major)
+            write_part(rows, q, values, (0, count), Scale(Float32(1), Float32(0), False))
 
     def inside(self, mD: Any, row: Any, col: Any) -> Any:
         """Return a predicate, whether D has this thread's element `v` of a subtile; row and column as of `load`."""
@@ -145,7 +141,7 @@ class FragmentEpilogue(EpilogueInputs):
         lane = tid % _WARP
         # Rows and columns from this thread's first to the edges.
         rows, cols = mD.shape[0] - row - lane // 4, mD.shape[1] - col - lane % 4 * 2
-        return lambda v: (v // 2 % 2 * _ROWS_APART < rows) & (v // 4 * _COLS_APART + v % 2 < cols)
+        return lambda v: (v // 2 % 2 * _ROW_STEP < rows) & (v // 4 * _COL_STEP + v % 2 < cols)
 
     def _leaf(self, own: tuple[Any, Any, Any], loaded: Any, extras: Any, v: int) -> Any:
         """Return a function from names of leaves to their values for this thread's element `v`."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
+from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .subtile_layout import SubtileLayout
-from .subtiles import Scale, WarpRows, write_columns, write_rows
+from .subtiles import Scale, WarpRows, write_subtile
 
 
 class LinearCombination(SubtileLayout):
@@ -36,9 +36,8 @@ class LinearCombination(SubtileLayout):
                 if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     c_phase = c_phase ^ 1
             address = ctx.smem.iterator.toint() + buffer * subtile_bytes
-            rows = WarpRows(address, self.warp() * 16, self.shape[1], self.out)
-            write = write_columns if cutlass.const_expr(self.column_major) else write_rows
-            write(rows, accumulators, n * self.shape[1] // 2, Scale(*ctx.scale, self.reads_c))
+            rows = WarpRows(address, self.warp() * 16, self.shape[1], self.out, self.column_major)
+            write_subtile(rows, accumulators, n * self.shape[1] // 2, Scale(*ctx.scale, self.reads_c))
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             if self.warp() == 0:

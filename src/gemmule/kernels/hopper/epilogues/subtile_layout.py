@@ -12,9 +12,7 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
-
-# Warpgroups that write.
-_CONSUMERS = 2
+from gemmule.kernels.hopper.tile_config import CONSUMERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +55,7 @@ class SubtileLayout:
     def smem_layout(self, *, transposed: bool = False) -> Any:
         """Return the shared-memory layout of all warpgroups' subtiles, of D or of its transpose."""
         order = LayoutEnum.COL_MAJOR if self.column_major != transposed else LayoutEnum.ROW_MAJOR
-        return hopper_helpers.make_smem_layout_epi(self.out, order, self.shape, _CONSUMERS * self.buffers)
+        return hopper_helpers.make_smem_layout_epi(self.out, order, self.shape, CONSUMERS * self.buffers)
 
     def allocate(self, smem: Any) -> Any:
         """Allocate all warpgroups' subtiles."""
@@ -66,12 +64,12 @@ class SubtileLayout:
 
     def barriers(self, smem: Any) -> Any:
         """Allocate the barriers of C's subtiles."""
-        return smem.allocate_array(cutlass.Int64, _CONSUMERS * self.buffers)
+        return smem.allocate_array(cutlass.Int64, CONSUMERS * self.buffers)
 
     @cute.jit
     def init(self, c_full):
         """Initialise the barriers of C's subtiles, by one thread."""
-        for b in cutlass.range_constexpr(_CONSUMERS * self.buffers):
+        for b in cutlass.range_constexpr(CONSUMERS * self.buffers):
             cute.arch.mbarrier_init(c_full + b, 1)
 
     def tma_load(self, mC: Any) -> TmaTensor:

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import Float32, Int32, Uint16, cute
 
-from .stmatrix import load_matrices, store_matrices
-
 
 class WarpRows(NamedTuple):
-    """A warp's 16 rows of a subtile.
+    """A warp's 16 rows of a subtile; of a column-major one, 16 elements of each column.
 
     Attributes
     ----------
@@ -20,15 +18,18 @@ class WarpRows(NamedTuple):
     row : Int32
         The first of this warp's rows.
     width : int
-        Columns of the subtile: 8 or a multiple of 16, of at most 128 bytes.
+        Columns of the subtile: 8 or a multiple of 16, of at most 128 bytes; of a column-major one any multiple of 8.
     out : type
-        Element type, of 8, 16 or 32 bits; of those of 8 bits a subtile has a multiple of 16 columns.
+        Element type, of 8, 16 or 32 bits; of those of 8 bits a subtile is row-major, of a multiple of 16 columns.
+    column_major : bool
+        Whether columns of 64 elements lie in lines of 128 bytes: those of 32 bits in two halves, one after the other.
     """
 
     address: Any
     row: Any
     width: int
     out: Any
+    column_major: bool = False
 
 
 class Scale(NamedTuple):
@@ -39,8 +40,13 @@ class Scale(NamedTuple):
     reads_c: bool
 
 
-@cute.jit
-def write_rows(rows, accumulators: cute.Tensor, first: cutlass.Constexpr[int], scale):
+def parts_of(rows: WarpRows) -> list[tuple[int, int]]:
+    """Return the parts in which a subtile is written, and how many accumulators of a thread are in each."""
+    columns = 8 if rows.out.width == 32 else 16
+    return [(q, min(columns, rows.width - columns * q) // 2) for q in range(-(-rows.width // columns))]
+
+
+def write_subtile(rows: WarpRows, accumulators: Any, first: int, scale: Scale) -> None:
     """Write a linear combination.
 
     Parameters
@@ -54,198 +60,166 @@ def write_rows(rows, accumulators: cute.Tensor, first: cutlass.Constexpr[int], s
     scale : Scale
         The linear combination.
     """
-    if cutlass.const_expr(rows.out.width == 16):
-        for q in cutlass.range_constexpr(-(-rows.width // 16)):
-            _write_matrices(rows, q, accumulators, first + 8 * q, scale)
-    elif cutlass.const_expr(rows.out.width == 8):
-        for q in cutlass.range_constexpr(rows.width // 16):
-            _write_bytes(rows, q, accumulators, first + 8 * q, scale)
-    else:
-        for q in cutlass.range_constexpr(rows.width // 8):
-            _write_pairs(rows, q, accumulators, first + 4 * q, scale)
+    for q, count in parts_of(rows):
+        write_part(rows, q, accumulators, (first, count), scale)
+        first += count
 
 
 @cute.jit
-def write_columns(rows, accumulators: cute.Tensor, first: cutlass.Constexpr[int], scale):
-    """Write the transpose of what `write_rows` writes: the subtile's columns lie in memory, 64 elements each.
+def write_part(rows, q: cutlass.Constexpr[int], accumulators, span: cutlass.Constexpr[tuple[int, int]], scale):
+    """Write a part of a subtile, as `write_subtile`, from `span`: the first accumulator and how many."""
+    first, count = span
+    if cutlass.const_expr(rows.out.width == 16):
+        values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
+        for v in cutlass.range_constexpr(count):
+            values[v] = accumulators[first + v] * scale.alpha
+        place = _matrices_at(rows, q)
+        if cutlass.const_expr(scale.reads_c):
+            c = _load(place, rows, count)
+            for v in cutlass.range_constexpr(count):
+                values[v] = values[v] + scale.beta * c[v].to(Float32)
+        written = cute.make_rmem_tensor(cute.make_layout(count), rows.out)
+        written.store(values.load().to(rows.out))
+        store_matrices(place, cute.recast_tensor(written, Int32), rows.column_major)
+    else:
+        size = cutlass.const_expr(1 if rows.column_major else 2)
+        for v in cutlass.range_constexpr(count // size):
+            place = _elements_at(rows, q, v, size)
+            if cutlass.const_expr(rows.out.width == 8):
+                # The conversion takes four at once.
+                values = cute.make_rmem_tensor(cute.make_layout(4), Float32)
+                values.fill(0)
+            else:
+                values = cute.make_rmem_tensor(cute.make_layout(size), rows.out)
+            for e in cutlass.range_constexpr(size):
+                values[e] = accumulators[first + size * v + e] * scale.alpha
+            if cutlass.const_expr(scale.reads_c):
+                c = _floats(place, rows)
+                for e in cutlass.range_constexpr(size):
+                    values[e] = values[e] + scale.beta * c[e]
+            if cutlass.const_expr(rows.out.width == 8):
+                written = cute.make_rmem_tensor(cute.make_layout(4), rows.out)
+                written.store(values.load().to(rows.out))
+                place[0] = cute.recast_tensor(written, Uint16)[0]
+            else:
+                place.store(values.load())
 
-    They lie in lines of 128 bytes: elements of 32 bits in two subtiles, one after the other. The width is a multiple
-    of 8.
+
+@cute.jit
+def read_part(rows, q: cutlass.Constexpr[int], count: cutlass.Constexpr[int]):
+    """Return this thread's `count` values of a part, as floats in the order in which wgmma leaves accumulators."""
+    values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
+    if cutlass.const_expr(rows.out.width == 16):
+        elements = _load(_matrices_at(rows, q), rows, count)
+        for v in cutlass.range_constexpr(count):
+            values[v] = elements[v].to(Float32)
+    else:
+        size = cutlass.const_expr(2 if rows.out.width == 8 else 1)
+        for v in cutlass.range_constexpr(count // size):
+            loaded = _floats(_elements_at(rows, q, v, size), rows)
+            for e in cutlass.range_constexpr(size):
+                values[size * v + e] = loaded[e]
+    return values
+
+
+@cute.jit
+def _elements_at(rows, q: cutlass.Constexpr[int], v: cutlass.Constexpr[int], size: cutlass.Constexpr[int]):
+    """Return `size` elements of 8 or 32 bits of this thread, from `v` times as many on; two of 8 bits as one of 16.
+
+    In rows two are contiguous, the next two are 8 rows below; of 8 bits then follow those 8 columns further. In columns
+    they are accessed one by one.
     """
-    if cutlass.const_expr(rows.out.width == 16):
-        for q in cutlass.range_constexpr(-(-rows.width // 16)):
-            count = cutlass.const_expr(8 if rows.width - 16 * q > 8 else 4)
-            _write_transposed(rows, q, accumulators, first + 8 * q, count, scale)
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    kind, count, align = rows.out, size, 4 * size
+    if cutlass.const_expr(rows.out.width == 8):
+        kind, count, align = Uint16, 1, 2
+        place = _chunk_at(rows.address, rows.row + lane // 4 + v % 2 * 8, q, rows.width) + v // 2 * 8 + lane % 4 * 2
+    elif cutlass.const_expr(rows.column_major):
+        element, column = rows.row + lane // 4 + v // 2 * 8, 8 * q + lane % 4 * 2 + v % 2
+        half = rows.address + element // 32 * rows.width * 128
+        place = _chunk_at(half, column, element % 32 // 4, 128) + element % 4 * 4
     else:
-        for q in cutlass.range_constexpr(rows.width // 8):
-            _write_scattered(rows, q, accumulators, first + 4 * q, scale)
+        row, chunk = rows.row + lane // 4 + v * size // 2 * 8, 2 * q + lane % 4 // 2
+        place = _chunk_at(rows.address, row, chunk, 4 * rows.width) + lane % 2 * 8 + v * size % 2 * 4
+    pointer = cute.make_ptr(kind, place, cute.AddressSpace.smem, assumed_align=align)
+    return cute.make_tensor(pointer, cute.make_layout(count))
 
 
 @cute.jit
-def chunk_at(address, row, chunk, row_bytes: cutlass.Constexpr[int]):
+def _floats(place: cute.Tensor, rows):
+    """Return elements at a place, those of 8 bits as floats."""
+    if cutlass.const_expr(rows.out.width == 8):
+        loaded = cute.make_rmem_tensor(cute.make_layout(2), Uint16)
+        loaded.fill(0)
+        loaded[0] = place[0]
+        place = cute.recast_tensor(loaded, rows.out).load().to(Float32)
+    return place
+
+
+@cute.jit
+def _load(place, rows, count: cutlass.Constexpr[int]):
+    """Load elements of 16 bits by `ldmatrix`."""
+    words = cutlass.const_expr(count // 2)
+    loaded = cute.make_rmem_tensor(cute.make_layout(words), Int32)
+    for w, word in enumerate(load_matrices(place, words, rows.column_major)):
+        loaded[w] = word
+    return cute.recast_tensor(loaded, rows.out)
+
+
+@cute.jit
+def _matrices_at(rows, q: cutlass.Constexpr[int]):
+    """Return the address that this lane gives `stmatrix` and `ldmatrix` for 16 x 16 elements of 16 bits, or 16 x 8."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    if cutlass.const_expr(rows.column_major):
+        row, chunk, row_bytes = 16 * q + lane // 16 * 8 + lane % 8, rows.row // 8 + lane // 8 % 2, 128
+    else:
+        row, chunk = rows.row + tid % 16, 2 * q + lane // 16 if cutlass.const_expr(rows.width > 8) else 0
+        row_bytes = cutlass.const_expr(2 * rows.width)
+    return _chunk_at(rows.address, row, chunk, row_bytes)
+
+
+@cute.jit
+def _chunk_at(address, row, chunk, row_bytes: cutlass.Constexpr[int]):
     """Return where 16 bytes of a row lie: the swizzle permutes them within 128 bytes, or within shorter rows."""
     return address + row * row_bytes + (chunk ^ (row * row_bytes // 128 % (row_bytes // 16))) * 16
 
 
 @cute.jit
-def matrices_at(rows, q: cutlass.Constexpr[int]):
-    """Return the address that this lane gives `stmatrix` and `ldmatrix` for 16 x 16 elements of 16 bits, or 16 x 8."""
-    tid, _, _ = cute.arch.thread_idx()
-    row, chunk = rows.row + tid % 16, 2 * q + tid % 32 // 16 if cutlass.const_expr(rows.width > 8) else 0
-    return chunk_at(rows.address, row, chunk, 2 * rows.width)
+def store_matrices(address, words: cute.Tensor, transposed: cutlass.Constexpr[bool] = False):
+    """Write 8 x 8 matrices of 16-bit elements, four or two.
 
-
-@cute.jit
-def transposed_matrices_at(rows, q: cutlass.Constexpr[int]):
-    """Return what `matrices_at` does for the transpose: 16 elements of 16 columns, or of 8."""
-    tid, _, _ = cute.arch.thread_idx()
-    lane = tid % 32
-    return chunk_at(rows.address, 16 * q + lane // 16 * 8 + lane % 8, rows.row // 8 + lane // 8 % 2, 128)
-
-
-@cute.jit
-def _write_matrices(rows, q: cutlass.Constexpr[int], accumulators, first: cutlass.Constexpr[int], scale):
-    """Write 16 x 16 elements of 16 bits, or 16 x 8 where the subtile is no wider."""
-    # Two contiguous elements of a row, those of the row 8 below, and the same 8 columns further.
-    values = _scaled(accumulators, first, 8 if cutlass.const_expr(rows.width > 8) else 4, scale)
-    _store(matrices_at(rows, q), values, rows.out, scale, False)
-
-
-@cute.jit
-def _write_transposed(
-    rows, q: cutlass.Constexpr[int], accumulators, first: cutlass.Constexpr[int], count: cutlass.Constexpr[int], scale
-):
-    """Write 16 elements of 16 bits of 16 columns, or of 8."""
-    values = _scaled(accumulators, first, count, scale)
-    _store(transposed_matrices_at(rows, q), values, rows.out, scale, True)
-
-
-@cute.jit
-def _scaled(accumulators, first: cutlass.Constexpr[int], count: cutlass.Constexpr[int], scale):
-    """Return accumulators times alpha."""
-    values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
-    for v in cutlass.range_constexpr(count):
-        values[v] = accumulators[first + v] * scale.alpha
-    return values
-
-
-@cute.jit
-def _store(place, values: cute.Tensor, out: Any, scale, transposed: cutlass.Constexpr[bool]):
-    """Store 16-bit elements by `stmatrix`, with beta * C if it lies there."""
-    words = cutlass.const_expr(cute.size(values) // 2)
-    if cutlass.const_expr(scale.reads_c):
-        loaded = cute.make_rmem_tensor(cute.make_layout(words), Int32)
-        for w, word in enumerate(load_matrices(place, words, transposed)):
-            loaded[w] = word
-        c = cute.recast_tensor(loaded, out)
-        for v in cutlass.range_constexpr(2 * words):
-            values[v] = values[v] + scale.beta * c[v].to(Float32)
-    written = cute.make_rmem_tensor(cute.make_layout(2 * words), out)
-    written.store(values.load().to(out))
-    store_matrices(place, cute.recast_tensor(written, Int32), transposed)
-
-
-@cute.jit
-def _write_bytes(rows, q: cutlass.Constexpr[int], accumulators, first: cutlass.Constexpr[int], scale):
-    """Write 16 x 16 elements of 8 bits, two contiguous ones at once, in the order of `_write_matrices`."""
-    for v in cutlass.range_constexpr(4):
-        pair = byte_pair(rows, q, v)
-        # The conversion takes four at once.
-        values = cute.make_rmem_tensor(cute.make_layout(4), Float32)
-        values.fill(0)
-        for e in cutlass.range_constexpr(2):
-            values[e] = accumulators[first + 2 * v + e] * scale.alpha
-        if cutlass.const_expr(scale.reads_c):
-            c = byte_values(pair, rows.out)
-            for e in cutlass.range_constexpr(2):
-                values[e] = values[e] + scale.beta * c[e]
-        written = cute.make_rmem_tensor(cute.make_layout(4), rows.out)
-        written.store(values.load().to(rows.out))
-        pair[0] = cute.recast_tensor(written, Uint16)[0]
-
-
-@cute.jit
-def byte_pair(rows, q: cutlass.Constexpr[int], v: cutlass.Constexpr[int]):
-    """Return two of this thread's elements of 8 bits of a part, as 16 bits: of a row, or of that 8 below."""
-    tid, _, _ = cute.arch.thread_idx()
-    lane = tid % 32
-    place = chunk_at(rows.address, rows.row + lane // 4 + v % 2 * 8, q, rows.width) + v // 2 * 8 + lane % 4 * 2
-    return cute.make_tensor(cute.make_ptr(Uint16, place, cute.AddressSpace.smem, assumed_align=2), cute.make_layout(1))
-
-
-@cute.jit
-def byte_values(pair: cute.Tensor, out: Any):
-    """Return two elements of 8 bits as floats."""
-    loaded = cute.make_rmem_tensor(cute.make_layout(2), Uint16)
-    loaded.fill(0)
-    loaded[0] = pair[0]
-    return cute.recast_tensor(loaded, out).load().to(Float32)
-
-
-@cute.jit
-def _write_pairs(rows, q: cutlass.Constexpr[int], accumulators, first: cutlass.Constexpr[int], scale):
-    """Write 16 x 8 elements of 32 bits: two contiguous ones of a row, and those of the row 8 below."""
-    tid, _, _ = cute.arch.thread_idx()
-    lane = tid % 32
-    for half in cutlass.range_constexpr(2):
-        row, chunk = rows.row + lane // 4 + 8 * half, 2 * q + lane % 4 // 2
-        place = chunk_at(rows.address, row, chunk, 4 * rows.width) + lane % 2 * 8
-        pointer = cute.make_ptr(rows.out, place, cute.AddressSpace.smem, assumed_align=8)
-        pair = cute.make_tensor(pointer, cute.make_layout(2))
-        values = cute.make_rmem_tensor(cute.make_layout(2), rows.out)
-        for v in cutlass.range_constexpr(2):
-            values[v] = accumulators[first + 2 * half + v] * scale.alpha
-        if cutlass.const_expr(scale.reads_c):
-            for v in cutlass.range_constexpr(2):
-                values[v] = values[v] + scale.beta * pair[v]
-        pair.store(values.load())
-
-
-@cute.jit
-def _write_scattered(rows, q: cutlass.Constexpr[int], accumulators, first: cutlass.Constexpr[int], scale):
-    """Write 16 elements of 32 bits of 8 columns, one by one."""
-    for v in cutlass.range_constexpr(4):
-        one = scattered(rows, q, v)
-        value = accumulators[first + v] * scale.alpha
-        if cutlass.const_expr(scale.reads_c):
-            value = value + scale.beta * one[0]
-        one[0] = value
-
-
-@cute.jit
-def scattered(rows, q: cutlass.Constexpr[int], v: cutlass.Constexpr[int]):
-    """Return this thread's element `v` of 32 bits of 8 columns that lie in memory, as a tensor."""
-    tid, _, _ = cute.arch.thread_idx()
-    lane = tid % 32
-    element = rows.row + lane // 4 + v // 2 * 8
-    column = 8 * q + lane % 4 * 2 + v % 2
-    half = rows.address + element // 32 * rows.width * 128
-    place = chunk_at(half, column, element % 32 // 4, 128) + element % 4 * 4
-    return cute.make_tensor(
-        cute.make_ptr(rows.out, place, cute.AddressSpace.smem, assumed_align=4), cute.make_layout(1)
-    )
-
-
-def parts_of(width: int, out: Any) -> list[tuple[int, int]]:
-    """Return the parts in which a subtile is written, and how many accumulators of a thread are in each."""
-    if out.width == 8:
-        return [(q, 8) for q in range(width // 16)]
-    if out.width == 16:
-        return [(q, 8 if width - 16 * q > 8 else 4) for q in range(-(-width // 16))]
-    return [(q, 4) for q in range(width // 8)]
-
-
-@cute.jit
-def write_part(rows, q: cutlass.Constexpr[int], values: cute.Tensor, columns: cutlass.Constexpr[bool]):
-    """Write a part of a subtile, as `write_rows` or `write_columns` would, from registers that hold no more."""
-    plain = Scale(Float32(1), Float32(0), False)
-    if cutlass.const_expr(rows.out.width == 16 and columns):
-        _write_transposed(rows, q, values, 0, cute.size(values), plain)
-    elif cutlass.const_expr(rows.out.width == 16):
-        _write_matrices(rows, q, values, 0, plain)
-    elif cutlass.const_expr(rows.out.width == 8):
-        _write_bytes(rows, q, values, 0, plain)
-    elif cutlass.const_expr(columns):
-        _write_scattered(rows, q, values, 0, plain)
+    Parameters
+    ----------
+    address : Int32
+        Where this lane's row of 8 elements begins in shared memory: lanes 0 to 7 give the rows of the first matrix,
+        8 to 15 those of the second, and so on.
+    words : Tensor
+        Two contiguous elements of each matrix: of row lane // 4, columns 2 * (lane % 4) and the next.
+    transposed : bool
+        Whether to write the matrices' transposes (``.trans``).
+    """
+    trans = ".trans" if transposed else ""
+    if cutlass.const_expr(cute.size(words) == 4):
+        cute.arch.inline_ptx(
+            f"stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 [{{$r0}}], {{{{$r1}}, {{$r2}}, {{$r3}}, {{$r4}}}};",
+            read_only_args=[address, words[0], words[1], words[2], words[3]],
+        )
     else:
-        _write_pairs(rows, q, values, 0, plain)
+        cute.arch.inline_ptx(
+            f"stmatrix.sync.aligned.m8n8.x2{trans}.shared.b16 [{{$r0}}], {{{{$r1}}, {{$r2}}}};",
+            read_only_args=[address, words[0], words[1]],
+        )
+
+
+@cute.jit
+def load_matrices(address, count: cutlass.Constexpr[int] = 4, transposed: cutlass.Constexpr[bool] = False):
+    """Return the words, four or two, that `store_matrices` would write."""
+    names = ", ".join(f"{{$w{w}}}" for w in range(count))
+    trans = ".trans" if transposed else ""
+    return cute.arch.inline_ptx(
+        f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{names}}}, [{{$r0}}];",
+        write_only_types=[Int32] * count,
+        read_only_args=[address],
+    )

@@ -1,4 +1,4 @@
-"""The configs of Hopper's production kernel: what each takes of a CTA, and which there are."""
+"""Configs of hopper_gemm: their shared memory and limits, those that a call chooses among, and those of a search."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 
 
 @dataclasses.dataclass(frozen=True)
-class ProductionConfig(WarpScheduleConfig):
-    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work.
+class HopperGemmConfig(WarpScheduleConfig):
+    """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class ProductionConfig(WarpScheduleConfig):
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4) or self.cluster > min(8, self.ctas):
             return "clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all"
         if self.tile_n % (8 * self.cluster_m):
-            return "each CTA of a cluster loads 8 lines or more of a k-tile"
+            return "each CTA of a cluster loads 8 rows or more of a k-tile"
         if self.cluster_k > 8 or self.tile_n % (8 * self.cluster_k):
             return "cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much"
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
@@ -88,50 +88,50 @@ class ProductionConfig(WarpScheduleConfig):
         """Clusters that run at the same time."""
         return min(self.ctas // self.cluster, CLUSTERS[self.cluster])
 
-    def box_n(self, itemsize: int, factors: int = 1) -> int:
+    def box_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
-        columns = self.tile_n // (self.cluster_k * factors)
+        columns = self.tile_n // (self.cluster_k * num_b)
         widths = (64, 48, 32, 16, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
-    def buffers(self, itemsize: int, factors: int = 1) -> int:
+    def buffers(self, itemsize: int, num_b: int = 1) -> int:
         """Return how many epilogue tiles a warpgroup has in shared memory; they alternate from tile to tile too."""
-        count = self.blocks * self.tile_n // (self.cluster_k * factors * self.box_n(itemsize, factors))
+        count = self.blocks * self.tile_n // (self.cluster_k * num_b * self.box_n(itemsize, num_b))
         return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
 
-    def why_not_factors(self, itemsize: int, across: bool) -> str | None:
+    def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
         """Say why a tile cannot hold the columns of two B side by side, or None where it can.
 
         Parameters
         ----------
         itemsize : int
             Bytes of an element of B.
-        across : bool
+        mn_major : bool
             Whether B is MN-major, in rows of up to 128 bytes of columns.
         """
         half = self.tile_n // 2
         if self.swap_ab or self.cluster_k > 1:
             return f"config {self}: a gated epilogue needs both products in one thread: swap_ab=0, cluster_k=1"
-        # TMA loads whole rows of the swizzle's pattern of each B; the compiler lays out K-major lines 16 at a time
+        # TMA loads whole rows of the swizzle's pattern of each B; K-major, the compiler lays out columns 16 at a time
         # where they are more than 8, and those of 32-bit elements 32 at a time where they are more than that.
-        unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
+        unit = K_BYTES // itemsize if mn_major else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
         unit = max(unit, 8 * self.cluster_m)
         if half % unit:
             return f"config {self}: {half} columns of each of two B must be a multiple of {unit}"
-        if self._boxes_bytes(2) > self._boxes_bytes(1):
+        if self._subtiles_bytes(2) > self._subtiles_bytes(1):
             return f"config {self}: there is no shared memory for epilogue tiles of {half} columns"
         return None
 
-    def _boxes_bytes(self, factors: int) -> int:
+    def _subtiles_bytes(self, num_b: int) -> int:
         """Return the bytes of a warpgroup's epilogue tiles."""
-        return max(self.buffers(item, factors) * BOX_M * self.box_n(item, factors) * item for item in (2, 4))
+        return max(self.buffers(item, num_b) * BOX_M * self.box_n(item, num_b) * item for item in (2, 4))
 
     @property
     def shared_bytes(self) -> int:
-        return self.bytes_beside_boxes + CONSUMERS * self._boxes_bytes(1)
+        return self.bytes_beside_subtiles + CONSUMERS * self._subtiles_bytes(1)
 
     @property
-    def bytes_beside_boxes(self) -> int:
+    def bytes_beside_subtiles(self) -> int:
         """Shared memory of a CTA for barriers, stages and the cluster's accumulators: all but epilogue tiles."""
         sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
         return self.stages_bytes + CONSUMERS * sums
@@ -139,56 +139,56 @@ class ProductionConfig(WarpScheduleConfig):
 
 #: Configs for 8-bit floats: other types are multiplied ping-pong, where no warpgroup stops to promote accumulators.
 FOR_FLOAT8 = (
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
-    ProductionConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
 )
 #: Configs that a call chooses among; the first is the default. Of 252 that were timed on an H100 and an H200, those of
 #: which the best comes closest to the best of all (benchmarks/fit_cost_model.py --choose).
 CONFIGS = (
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=256, tile_n=192, stages=3, cluster_m=2),
-    ProductionConfig(tile_m=256, tile_n=160, stages=3, cluster_m=1, cluster_n=2),
-    ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=4),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swap_ab=1),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4, swap_ab=1),
-    ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2),
-    ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, swap_ab=1),
-    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2),
-    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=4),
-    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4),
-    ProductionConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2),
-    ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4),
-    ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
-    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
-    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=2),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
-    ProductionConfig(tile_m=128, tile_n=64, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swap_ab=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=256, tile_n=192, stages=3, cluster_m=2),
+    HopperGemmConfig(tile_m=256, tile_n=160, stages=3, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2),
+    HopperGemmConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=2),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
@@ -196,21 +196,14 @@ CONFIGS = (
 SEARCH_STREAM_K = False
 
 
-def every_config() -> tuple[ProductionConfig, ...]:
-    """Return every tile, cluster and way to share it that fits, with as many stages as there is memory for."""
-    found = _every_plain_config()
-    if SEARCH_STREAM_K:
-        found += [dataclasses.replace(one, stream_k=1) for one in found if one.cluster_k == 1]
-    return tuple(found)
-
-
-def _every_plain_config() -> list[ProductionConfig]:
+def every_config() -> tuple[HopperGemmConfig, ...]:
+    """Return every tile, cluster and schedule that fits, with as many stages as there is memory for."""
     found = []
     for (blocks, pingpong), tile_n, cluster, swap_ab in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
         cluster_m, cluster_n, cluster_k = cluster
         for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
             try:
-                one = ProductionConfig(
+                one = HopperGemmConfig(
                     tile_m=blocks * MMA_M, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
                     cluster_n=cluster_n, cluster_k=cluster_k, swap_ab=swap_ab,
                 )  # fmt: skip
@@ -218,4 +211,6 @@ def _every_plain_config() -> list[ProductionConfig]:
                 continue
             found.append(one)
             break
-    return found
+    if SEARCH_STREAM_K:
+        found += [dataclasses.replace(one, stream_k=1) for one in found if one.cluster_k == 1]
+    return tuple(found)

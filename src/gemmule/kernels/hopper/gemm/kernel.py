@@ -48,7 +48,7 @@ from gemmule.kernels.hopper.tile_config import BOX_M, CONSUMERS, K_BYTES, MMA_M,
 from gemmule.kernels.parts.absolute_maximum import largest_of_none, write_largest
 from gemmule.kernels.parts.tensors import cute_type, line_tensor, major_tensor
 
-from .config import ProductionConfig
+from .config import HopperGemmConfig
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -61,13 +61,13 @@ class HopperGemm:
 
     Parameters
     ----------
-    config : ProductionConfig
+    config : HopperGemmConfig
         What is put together.
     types : dict
         The signature: element types, majors, whether there is a C, and the fused epilogue.
     """
 
-    def __init__(self, config: ProductionConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: HopperGemmConfig, types: dict[str, str]) -> None:
         self.acc, out = cute_type(types["acc"]), cute_type(types["d"])
         # TMA rounds float32 to TF32.
         elements = tuple(cutlass.TFloat32 if types[x] == "float32" else cute_type(types[x]) for x in "ab")
@@ -253,7 +253,7 @@ class HopperGemm:
         return row, col, tile[2:]
 
 
-def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     result = 0 if config.swap_ab else 1
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, result, result)

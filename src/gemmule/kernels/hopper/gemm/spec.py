@@ -1,4 +1,4 @@
-"""Hopper's production kernel: what it takes, how it is launched."""
+"""hopper_gemm: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES, SMS, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, scale_params, why_not_stored
 
-from .config import CONFIGS, FOR_FLOAT8, ProductionConfig, every_config
+from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -60,39 +60,39 @@ _BY_TMA = ("a", "b", "c", "d", SECOND)
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 #: Few rows, and multiprocessors that a launch may leave idle if it still fills the chip.
 _FEW_ROWS, _IDLE = 64, 8
-#: Products of int8 whose sum int32 always holds.
+#: K for which int32 holds every sum of products of int8.
 _MOST_EXACT = (2**31 - 1) // 2**14
-#: Columns of 64 rows that a warpgroup has registers for, where it has two sums of each: those of the instruction too.
+#: Columns of 64 rows that a warpgroup has registers for with promoted accumulators: it holds those of wgmma too.
 _MOST_PROMOTED = 192
-#: Columns of a box of elements of 8 bits.
+#: Columns of an epilogue tile of elements of 8 bits.
 _BYTES_BOX = 16
-#: Bytes of a sum and of a flag.
+#: Bytes of a partial sum and of a flag.
 _WORD = 4
-#: Lines of B of a wgmma of the fewest columns.
+#: Fewest columns of a wgmma.
 _FEW_LINES = 8
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
+def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
-        return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
+        return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
     if config.tile_n > _FEW_LINES and config.tile_n % (2 * _FEW_LINES) and _operands(problem, config)[3].lies_in_rows:
-        return f"config {config}: the compiler lays out {_FEW_LINES} K-major lines, or multiples of {2 * _FEW_LINES}"
+        return f"config {config}: K-major B needs {_FEW_LINES} columns, or a multiple of {2 * _FEW_LINES}"
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
         return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     if problem.d.dtype.is_float8:
-        factors = factors_of(problem.epilogue)
-        if config.swap_ab or config.tile_n // (config.cluster_k * factors) % _BYTES_BOX:
+        num_b = factors_of(problem.epilogue)
+        if config.swap_ab or config.tile_n // (config.cluster_k * num_b) % _BYTES_BOX:
             return f"config {config}: 8-bit results are written in rows, {_BYTES_BOX} columns at least by each CTA"
     if problem.a.dtype.is_float8 and (config.blocks > 1 or config.tile_n > _MOST_PROMOTED):
-        return f"config {config}: sums of 8-bit floats are kept twice, of 64 rows and {_MOST_PROMOTED} columns at most"
+        return f"config {config}: promoted accumulators fit for 64 rows and {_MOST_PROMOTED} columns at most"
     if factors_of(problem.epilogue) > 1:
         if config.stream_k:
-            return "a gated form is computed tile by tile, and stream_k=1 shares tiles out"
-        return config.why_not_factors(problem.b.dtype.itemsize, not problem.b.transposed().lies_in_rows)
+            return "stream_k=1 computes no gated epilogue"
+        return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.transposed().lies_in_rows)
     return None
 
 
@@ -109,8 +109,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
         if matrix.dtype.itemsize != _MN_MAJOR_BYTES and not matrix.lies_in_rows:
             return (
-                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands across it: "
-                "give A in rows and B in columns"
+                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
+                "give A row-major and B column-major"
             )
     if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
         return (
@@ -135,7 +135,7 @@ def _why_not_types(problem: GemmProblem) -> str | None:
     return None
 
 
-def _operands(problem: GemmProblem, config: ProductionConfig) -> tuple[str, StridedMatrix, str, StridedMatrix]:
+def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, StridedMatrix, str, StridedMatrix]:
     """Return the names of the operands that are the kernel's A (M, K) and B (N, K), and the matrices.
 
     The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
@@ -145,7 +145,7 @@ def _operands(problem: GemmProblem, config: ProductionConfig) -> tuple[str, Stri
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
 
 
-def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
+def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
     """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
     _, a, _, b = _operands(problem, config)
     majors = "k" if a.lies_in_rows else "m", "k" if b.lies_in_rows else "n"
@@ -153,7 +153,7 @@ def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
     return (*plain, *epilogue_signature(_epilogue(problem, config)))
 
 
-def _epilogue(problem: GemmProblem, config: ProductionConfig) -> Epilogue | None:
+def _epilogue(problem: GemmProblem, config: HopperGemmConfig) -> Epilogue | None:
     """Return the epilogue of the kernel's own product, which may be the transposed one."""
     problem, _, _ = row_result(problem)
     return problem.epilogue.transposed() if problem.epilogue is not None and config.swap_ab else problem.epilogue
@@ -178,25 +178,25 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return tuple(_signature((element, element), out, (a, b), adds) for element, out, a, b, adds in every)
 
 
-def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
+def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, and the tensor maps of the operands."""
     first, a, second, b = _operands(problem, config)
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = problem.batch or (1,)
-    factors = factors_of(epilogue)
-    tiles = _tiles(a.rows, b.rows * factors, batch[0], config)
+    num_b = factors_of(epilogue)
+    tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
     # Shares of stream-K have a k-tile at least.
     clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
     workspaces = _workspaces(clusters, config) if config.stream_k else ()
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
-    box_n = config.box_n(item, factors)
+    box_n = config.box_n(item, num_b)
     box = (K_BYTES // item, box_n) if config.swap_ab else (box_n, BOX_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     params = (
         *operand_params(first, a, batch, config.tile_m, config.cluster_n),
-        *operand_params(second, b, batch, config.tile_n // factors, config.cluster_m),
+        *operand_params(second, b, batch, config.tile_n // num_b, config.cluster_m),
         *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
         *scale_params(problem),
@@ -204,9 +204,7 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
         *(TensorParam(one.name, (one.nbytes // _WORD,), ()) for one in workspaces),
     )
     if epilogue is not None and epilogue.second is not None:
-        params += operand_params(
-            SECOND, epilogue.second.transposed(), batch, config.tile_n // factors, config.cluster_m
-        )
+        params += operand_params(SECOND, epilogue.second.transposed(), batch, config.tile_n // num_b, config.cluster_m)
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
@@ -219,22 +217,21 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     )
 
 
-def _workspaces(clusters: int, config: ProductionConfig) -> tuple[Workspace, ...]:
-    """Return what stream-K needs: for each CTA the sums of a tile, and a flag for each warpgroup that shares it."""
+def _workspaces(clusters: int, config: HopperGemmConfig) -> tuple[Workspace, ...]:
+    """Return the workspaces of stream-K: a tile of partial sums a CTA, and a flag a warpgroup that shares the tile."""
     ctas = clusters * config.cluster
     return (
-        Workspace("left sums", ctas * config.outputs * _WORD),
+        Workspace("stream-K partials", ctas * config.outputs * _WORD),
         Workspace("flags", ctas * config.warpgroups_per_tile * _WORD, zeroed=True),
     )
 
 
-def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: ProductionConfig) -> bool:
-    """Whether a launch may begin before the one in front of it has ended.
+def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:
+    """Return whether a launch may begin before its predecessor has ended, which saves some tenths of a microsecond.
 
-    It saves some tenths of a microsecond. Where memory is the limit, CTAs that begin one by one read it less in order:
-    there it pays for few rows only, where every CTA has one tile and finds its place whatever the launch in front
-    leaves idle: they fill the chip, or not even half of it. Not where the absolute maximum is kept: it is cleared in
-    front, by no kernel.
+    Where memory is the limit, CTAs that begin one by one read it less in order: there it pays for few rows only, where
+    every CTA has one tile and the CTAs fill the chip, or not even half of it. An absolute maximum is cleared before the
+    launch, by no kernel.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
@@ -245,12 +242,12 @@ def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: Productio
     return min(problem.m, problem.n) <= _FEW_ROWS and tiles <= clusters and fills
 
 
-def _tiles(m: int, n: int, batch: int, config: ProductionConfig) -> int:
+def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
     """Return how many tiles of whole clusters there are."""
     return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
 
 
-def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     one, of = operation_of(problem), rates_of(configs, gpu)
     times = times_us(one, of)
@@ -264,13 +261,13 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], gpu: GpuRat
     return found
 
 
-def _for_float8(configs: Sequence[ProductionConfig]) -> list[int]:
+def _for_float8(configs: Sequence[HopperGemmConfig]) -> list[int]:
     """Return the numbers of the configs that only 8-bit floats pay for, whatever the SMs of the GPU."""
     return [number for number, one in enumerate(configs) if one.on(SMS) in FOR_FLOAT8]
 
 
 @functools.cache
-def further() -> tuple[ProductionConfig, ...]:
+def further() -> tuple[HopperGemmConfig, ...]:
     """Return the configs that a search tries beyond those below."""
     return tuple(one for one in every_config() if one not in SPEC.configs)
 

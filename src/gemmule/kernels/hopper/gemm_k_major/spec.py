@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
@@ -17,9 +16,9 @@ from gemmule.core.problem import GemmProblem, TransposeProblem, split_batch
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
-from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
+from gemmule.kernels.hopper.next_kernel import NextProduct, WorkspaceCopy, with_copies
+from gemmule.kernels.hopper.operand_copies import REPACKED_BYTES
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.repack_config import REPACKED_BYTES
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 from gemmule.kernels.transpose.cost import tile_costs
@@ -35,33 +34,16 @@ def takes(dtype: DType, precision: Precision) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _MnMajor:
-    """An operand that is transposed.
+class _MnMajor(WorkspaceCopy):
+    """An MN-major operand and its K-major copy.
 
     Attributes
     ----------
-    operand : str
-        Its name.
     problem : TransposeProblem
         The transpose, of every matrix of the batch.
-    matrix : StridedMatrix
-        The K-major operand in the workspace.
     """
 
-    operand: str
     problem: TransposeProblem
-    matrix: StridedMatrix
-
-    @property
-    def workspace(self) -> str:
-        """The name of its workspace in launch recipes."""
-        return f"{self.operand} along k"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the workspace."""
-        target, matrices = self.problem.target, (self.problem.batch or (1,))[0]
-        return target.row_stride * self.problem.rows * matrices * self.problem.itemsize
 
 
 def _is_k_major(name: str, matrix: StridedMatrix) -> bool:
@@ -81,40 +63,23 @@ def _mn_major(problem: GemmProblem) -> tuple[_MnMajor, ...]:
         steps, after = matrix.batch_strides, (pitch * rows,) if problem.batch else ()
         source = StridedMatrix(matrix.dtype, rows, problem.k, 1, stride, steps, matrix.alignment)
         target = StridedMatrix(matrix.dtype, rows, problem.k, pitch, 1, after, MAP_ALIGNMENT)
-        strides = (pitch, 1) if name == "a" else (1, pitch)
-        k_major = StridedMatrix(matrix.dtype, matrix.rows, matrix.cols, *strides, after, MAP_ALIGNMENT)
-        found.append(_MnMajor(name, TransposeProblem(rows, problem.k, problem.batch, source, target), k_major))
+        copy = target if name == "a" else target.transposed()
+        nbytes = pitch * rows * (problem.batch or (1,))[0] * matrix.dtype.itemsize
+        transpose = TransposeProblem(rows, problem.k, problem.batch, source, target)
+        found.append(_MnMajor(name, f"{name} along k", copy, nbytes, transpose))
     return tuple(found)
 
 
-@cache_last_call
-def _k_major(problem: GemmProblem) -> Prepared:
-    """Return the product of K-major operands."""
-    mn_major = _mn_major(problem)
-    k_major = problem.operands() | {one.operand: one.matrix for one in mn_major}
-    operands = {name: name for name in k_major} | {one.operand: one.workspace for one in mn_major}
-    workspaces = {one.workspace: one.nbytes for one in mn_major}
-    return Prepared(problem.with_operands(problem.batch, k_major), operands, workspaces)
+_PRODUCT = NextProduct(lambda problem: with_copies(problem, _mn_major(problem)), (GEMM,))
 
 
 def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
     """Return the transpose of the second operand, if that is MN-major too, and then the product."""
-    found, _ = _product(problem, gpu)
+    found = _PRODUCT.kernel(problem, gpu)
     for one in _mn_major(problem)[1:]:
         operands = {"a": one.operand, "d": one.workspace}
         found = NextKernel(TRANSPOSE, config, one.problem, operands, found.workspaces, then=found)
     return found
-
-
-# A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-@cache_last_call
-@functools.lru_cache(maxsize=256)
-def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
-    """Return the product of K-major operands, and the microseconds that it is expected to take."""
-    product = _k_major(problem)
-    spec, config, cost = choose_next(product.problem, (GEMM,), gpu)
-    assert cost is not None
-    return NextKernel(spec, config, *product), cost
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | None:
@@ -140,7 +105,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in _mn_major(problem):
         if problem.batch and not one.problem.source.batch_strides[0]:
             return f"{one.operand.upper()} is one matrix for all of the batch; it would be transposed for each"
-    return why_no_next(_k_major(problem).problem, (GEMM,))
+    return _PRODUCT.why_not(problem)
 
 
 def signature(problem: GemmProblem, config: ByteTileConfig) -> Signature:
@@ -172,8 +137,8 @@ _LAUNCH = 1.3
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    mn_major, (_, product) = _mn_major(problem), _product(problem, gpu)
-    product += _LAUNCH * len(mn_major)
+    mn_major = _mn_major(problem)
+    product = _PRODUCT.cost(problem, gpu) + _LAUNCH * len(mn_major)
     seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in mn_major), strict=True)
     return [product + 1e6 * sum(one) for one in seconds]
 
@@ -196,7 +161,7 @@ _ELEMENTS = {opaque_dtype(size).name for size in (1, 4)}
 SPEC = KernelSpec(
     name="hopper_gemm_k_major",
     operation="gemm",
-    summary="int8, and TF32 and float8 where asked for, in any layout: what does not lie along K is transposed first",
+    summary="int8, and TF32 and float8 where asked for, in any layout: MN-major operands are transposed first",
     package=TRANSPOSE.package,
     archs=(HOPPER,),
     configs=TRANSPOSE.configs,

@@ -1,14 +1,13 @@
-"""Packing: lines of A and B, wherever they begin, to where the copy engine can take them.
+"""Repacking: lines of A and B of any alignment, copied to where TMA can load them.
 
 Idea
-    The copy engine (TMA) takes no matrix whose lines (rows, or columns of a column-major matrix) are not a multiple of
-    16 bytes apart, and no box of one that does not begin at such a multiple. Both operands are copied to lines that
-    are, in one launch; the kernels for such matrices do the rest.
+    TMA loads only matrices whose address and leading dimension are multiples of 16 bytes. Other operands are copied, in
+    one launch, to such lines (rows, or columns of a column-major matrix); the kernels for aligned matrices multiply.
 Change from the rung before
-    Two launches instead of one. The second may start while the first ends, and waits for what that wrote.
+    Two launches instead of one. The second may start while the first ends, and waits for its writes.
 Data movement
-    Every element is read once and written once. A thread makes 16 bytes from two neighbouring vectors of 16 bytes, of
-    which the second is its neighbour's first: it comes from the L1 cache. The product reads the copies from the L2
+    Every element is read once and written once. A thread makes 16 bytes from two contiguous vectors of 16 bytes, of
+    which the second is the next thread's first: it comes from the L1 cache. The product reads the copies from the L2
     cache, as far as they fit.
 Limits
     Memory: twice the operands' bytes at the rate of a copy, M K + K N elements against M N K products.
@@ -22,12 +21,11 @@ from cutlass import Int32
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.repack import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
-from .config import PackedConfig
 
-
-def buildable(config: PackedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element size and number of operands, with stand-ins for its arguments."""
     name = types["element"]
     width = cute_type(name).width

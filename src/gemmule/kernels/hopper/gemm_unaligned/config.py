@@ -1,4 +1,4 @@
-"""The configs of Hopper's kernel for results whose rows begin anywhere."""
+"""The config of hopper_gemm_unaligned."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ PAD = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class RaggedResultConfig(WarpScheduleConfig):
-    """Tile of D, stages, and how the two consumer warpgroups share the work.
+class UnalignedGemmConfig(WarpScheduleConfig):
+    """Tile of D, stages and schedule of the two consumer warpgroups.
 
     Attributes
     ----------

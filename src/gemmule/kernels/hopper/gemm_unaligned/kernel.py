@@ -31,7 +31,7 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, THREAD
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .config import PAD, RaggedResultConfig
+from .config import PAD, UnalignedGemmConfig
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -40,7 +40,7 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 class HopperGemmUnaligned:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L) through TMA, row-major C and D (M, N, L)."""
 
-    def __init__(self, config: RaggedResultConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: UnalignedGemmConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
@@ -171,7 +171,7 @@ class HopperGemmUnaligned:
                 place[0] = word[0]
 
 
-def buildable(config: RaggedResultConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     name = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)

@@ -1,4 +1,4 @@
-"""Hopper's kernel for results whose rows begin anywhere: what it takes, how it is launched."""
+"""hopper_gemm_unaligned, for C and D of any alignment: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tile_config import K_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 
-from .config import RaggedResultConfig
+from .config import UnalignedGemmConfig
 
 DTYPES = (BFLOAT16, FLOAT16)
-
-
-def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> None:
-    """Return that every config takes what `refuses` does not refuse."""
-    del problem, arch, config
 
 
 @cache_last_call
@@ -33,7 +28,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     return refuse_hopper(problem, arch, tma="ab", dtypes=DTYPES)
 
 
-def signature(problem: GemmProblem, config: RaggedResultConfig) -> Signature:
+def signature(problem: GemmProblem, config: UnalignedGemmConfig) -> Signature:
     """Specialise for the type, the direction in which A and B are contiguous, and whether there is a C."""
     del config
     oriented, _, _ = row_result(problem)
@@ -52,7 +47,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     )
 
 
-def launch(problem: GemmProblem, config: RaggedResultConfig) -> Launch:
+def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, maps of A and B, and C and D as they lie."""
     problem, first, second = row_result(problem)
     batch = problem.batch or (1,)
@@ -82,7 +77,7 @@ _LAUNCH, _K_TILE, _NEXT, _MN_MAJOR = 2.4, 0.327, 0.308, 0.146
 _WRITE, _BEYOND = 2.98, 0.58
 
 
-def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another, and their cost.
 
     With ping-pong one warpgroup writes while the other multiplies, but for the last tile; else both write a half.
@@ -114,15 +109,15 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(
-        RaggedResultConfig(),
-        RaggedResultConfig(tile_n=192, stages=4),
-        RaggedResultConfig(tile_n=256, stages=3, pingpong=0),
-        RaggedResultConfig(tile_m=256, tile_n=192, stages=3, pingpong=0),
-        RaggedResultConfig(tile_m=64, stages=6),
-        RaggedResultConfig(tile_m=64, tile_n=64, stages=8),
+        UnalignedGemmConfig(),
+        UnalignedGemmConfig(tile_n=192, stages=4),
+        UnalignedGemmConfig(tile_n=256, stages=3, pingpong=0),
+        UnalignedGemmConfig(tile_m=256, tile_n=192, stages=3, pingpong=0),
+        UnalignedGemmConfig(tile_m=64, stages=6),
+        UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
     ),
     signatures=signatures,
-    why_not=why_not,
+    why_not=refuse_no_config,
     signature=signature,
     launch=launch,
     refuses=refuses,

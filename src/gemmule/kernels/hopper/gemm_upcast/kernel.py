@@ -1,8 +1,8 @@
-"""Widening: lines of 8-bit floats, wherever they begin, as 16-bit floats to where the copy engine can take them.
+"""Upcast: lines of 8-bit floats of any alignment, copied as 16-bit floats to where TMA can load them.
 
 Idea
     Every value of float8_e4m3fn and float8_e5m2 is one of float16, and of bfloat16, too. A and B are converted in one
-    launch, and the kernels for 16-bit floats multiply them: products are exact, and sums as good as theirs.
+    launch, and the kernels for 16-bit floats multiply them: products are exact, accumulators theirs.
 Change from the rung before
     Of a vector of 16 bytes a thread makes two. Lines keep their direction: 16-bit floats may lie in any.
 Data movement
@@ -23,16 +23,15 @@ from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.repack import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .config import WidenedConfig
 
-
-class WidenedLines(PackedLines):
+class UpcastLines(PackedLines):
     """D[:, j, l] = S[:, j, l] for one or two pairs, S of one byte an element, D of two of that type."""
 
-    def __init__(self, config: WidenedConfig, wide: Any) -> None:
+    def __init__(self, config: RepackConfig, wide: Any) -> None:
         super().__init__(1, config.threads, config.vectors)
         self.wide = wide
 
@@ -51,11 +50,11 @@ class WidenedLines(PackedLines):
             cute.autovec_copy(part, words_at(place + half * (VECTOR // 2), 4))
 
 
-def buildable(config: WidenedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for one or two operands of those types, with stand-ins for its arguments."""
     pairs = [
         (major_tensor(name, 0, batch=1), major_tensor(types["wide"], 0, batch=1, vector=VECTOR // 2))
         for name in (types["element"], types["second"])
         if name != "none"
     ]
-    return Buildable(WidenedLines(config, cute_type(types["wide"])), (pairs, Int32(1)))
+    return Buildable(UpcastLines(config, cute_type(types["wide"])), (pairs, Int32(1)))

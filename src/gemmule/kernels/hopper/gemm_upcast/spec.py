@@ -2,93 +2,60 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DType
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
-from gemmule.core.layout import StridedMatrix
+from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
-from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
+from gemmule.kernels.hopper.next_kernel import NextProduct, with_copies
+from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.repack_config import REPACKED_BYTES, CopiedLines, copied_lines
+from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 
-from .config import WidenedConfig
-
-#: Kernels that may multiply converted operands, best first; the last one takes every result, and predicts no times.
-NEXT_KERNELS = (GEMM, GEMM_UNALIGNED, MMA_SYNC)
-#: Types that are converted, those that they may become, and bytes of an element of these.
-NARROW, WIDE, _ITEM = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16), 2
-#: Elements that leading dimensions of converted matrices are a multiple of.
-_PITCH = REPACKED_BYTES // _ITEM
-_MAX_VECTORS = 2**31 - 1
+#: Types that are converted, and those that they may become.
+NARROW, WIDE = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16)
 _NONE = "none"
 
 
 @cache_last_call
-def _narrow(problem: GemmProblem) -> list[CopiedLines]:
-    """Return the operands that are converted."""
+def _narrow(problem: GemmProblem) -> list[OperandCopy]:
+    """Return the converted copies."""
+    wide = _wide(problem)
     return [
-        copied_lines(name, matrix, problem.batch)
+        operand_copy(name, matrix, problem.batch, "wide", wide)
         for name, matrix in (("a", problem.a), ("b", problem.b))
         if matrix.dtype in NARROW
     ]
 
 
 def _wide(problem: GemmProblem) -> DType:
-    """Return what is widened to: the type of the other operand, or what the kernels behind write the result from."""
+    """Return the type that is converted to: the other operand's, or one from which the result can be written."""
     other = [matrix.dtype for matrix in (problem.a, problem.b) if matrix.dtype not in NARROW]
     return other[0] if other else BFLOAT16 if problem.d.dtype == BFLOAT16 else FLOAT16
 
 
-@cache_last_call
-def _converted(problem: GemmProblem) -> Prepared:
-    """Return the product of the converted matrices."""
-    wide = _wide(problem)
-    widened, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
-    for found in _narrow(problem):
-        matrix, name = widened[found.operand], f"wide {found.operand}"
-        pitch = found.padded(_PITCH)
-        strides = (pitch, 1) if found.rows else (1, pitch)
-        step = pitch * found.lines
-        widened[found.operand] = StridedMatrix(
-            wide, matrix.rows, matrix.cols, *strides, (step,) if problem.batch else (), MAP_ALIGNMENT
-        )
-        operands[found.operand] = name
-        workspaces[name] = step * found.matrices * _ITEM
-    return Prepared(problem.with_operands(problem.batch, widened), operands, workspaces)
+#: The last kernel takes every result.
+_PRODUCT = NextProduct(lambda problem: with_copies(problem, _narrow(problem)), (GEMM, GEMM_UNALIGNED, MMA_SYNC))
 
 
-def next_kernel(problem: GemmProblem, config: WidenedConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
     """Return the product of the converted matrices, in the kernel and config that suit it."""
     del config
-    return _product(problem, gpu)[0]
+    return _PRODUCT.kernel(problem, gpu)
 
 
-# A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-@cache_last_call
-@functools.lru_cache(maxsize=256)
-def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
-    """Return the product of the converted matrices, and the microseconds that it is expected to take."""
-    product = _converted(problem)
-    spec, config, cost = choose_next(product.problem, NEXT_KERNELS, gpu)
-    return NextKernel(spec, config, *product), problem.flop / _RATE if cost is None else cost
-
-
-def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | None:
+def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if sum(_ctas(found, config) for found in _narrow(inner)) * config.threads * config.vectors > _MAX_VECTORS:
-        return f"there are more than {_MAX_VECTORS} vectors to convert, the most that the kernel's 32-bit indices take"
-    return None
+    return why_not_copied(_narrow(split_batch(problem, SPEC.batch_dims)[0]), config, "convert")
 
 
 @cache_last_call
@@ -100,23 +67,18 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             f"A is {problem.a.dtype} and B is {problem.b.dtype}; this kernel takes {' and '.join(map(str, NARROW))}, "
             f"one of them with {' or '.join(map(str, WIDE))}"
         )
-    if reason := refuse_hopper(problem, arch, [found.operand for found in _narrow(problem)], takes_empty=True):
+    if reason := refuse_hopper(problem, arch, [one.operand for one in _narrow(problem)], takes_empty=True):
         return reason
-    for found in _narrow(problem):
-        if reason := found.why_not("converted"):
+    for one in _narrow(problem):
+        if reason := one.why_not("converted"):
             return reason
-    return why_no_next(_converted(problem).problem, NEXT_KERNELS)
+    return _PRODUCT.why_not(problem)
 
 
-def _ctas(found: CopiedLines, config: WidenedConfig) -> int:
-    vectors = -(-found.length // MAP_ALIGNMENT) * found.lines
-    return -(-vectors // (config.threads * config.vectors))
-
-
-def signature(problem: GemmProblem, config: WidenedConfig) -> Signature:
-    """Specialise for the types of what is widened, and for what it becomes."""
+def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
+    """Specialise for the types before and after the conversion."""
     del config
-    return _signature([problem.operands()[found.operand].dtype for found in _narrow(problem)], _wide(problem))
+    return _signature([problem.operands()[one.operand].dtype for one in _narrow(problem)], _wide(problem))
 
 
 def _signature(types: Sequence[DType], wide: DType) -> Signature:
@@ -130,48 +92,40 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return tuple(_signature((dtype, dtype), FLOAT16) for dtype in NARROW)
 
 
-def launch(problem: GemmProblem, config: WidenedConfig) -> Launch:
-    """Return the launch recipe of the widening: one CTA for so many vectors of an operand, operands side by side."""
-    narrow = _narrow(problem)
-    params: list[Param] = []
-    for found in narrow:
-        extents = (found.length, found.lines, found.matrices)
-        params.append(TensorParam(found.operand, extents, (found.pitch, found.step)))
-        pitch = found.padded(_PITCH)
-        params.append(TensorParam(f"wide {found.operand}", extents, (pitch, pitch * found.lines)))
-    ctas = sum(_ctas(found, config) for found in narrow)
-    matrices = narrow[0].matrices if narrow else 1
-    return Launch(grid=(ctas, 1, matrices), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
+def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
+    """Return the launch recipe of the conversion."""
+    return copy_launch(_narrow(problem), config)
 
 
-#: Microseconds of the second launch, and bytes that are read and written in one: as h11 was measured on an H200.
+#: Microseconds of the second launch, and bytes that are read and written in one: as `hopper_gemm_repacked` was measured
+#: on an H200.
 _LAUNCH, _BYTES = 1.8, 3.3e6
-#: Operations in one by the kernel that predicts no times: roughly, from what it was beside cuBLAS, see h11's page.
-_RATE = 2e8
 #: Bytes that are moved for two that are written, and CTAs of many vectors for each of the multiprocessors, at least.
 _MOVED, _ENOUGH = 1.5, 4
 
 
-def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    found, product = _product(problem, gpu)
+    found, product = _PRODUCT.chosen(problem, gpu)
+    if product is None:
+        product = mma_sync_us(_PRODUCT.prepare(problem).problem, gpu)
     moved = gpu.moved_us(_MOVED * sum(found.workspaces.values()), _BYTES)
 
-    def widening(config: WidenedConfig) -> float:
-        ctas = sum(_ctas(one, config) * one.matrices for one in _narrow(problem))
+    def conversion(config: RepackConfig) -> float:
+        ctas = sum(one.ctas(config) * one.matrices for one in _narrow(problem))
         # Where few CTAs leave multiprocessors idle, fewer vectors for each of them are better.
         return moved * max(1.0, _ENOUGH * gpu.multiprocessors / max(ctas, 1)) if config.vectors > 1 else moved * 1.01
 
-    return [product + _LAUNCH * gpu.launch + widening(config) for config in configs]
+    return [product + _LAUNCH * gpu.launch + conversion(config) for config in configs]
 
 
 SPEC = KernelSpec(
     name="hopper_gemm_upcast",
     operation="gemm",
-    summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, for h09, h10 or h01",
+    summary="8-bit floats, any layout, leading dimension and result: upcast to 16 bits first, for another kernel",
     package=__package__,
     archs=(HOPPER,),
-    configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1)),
+    configs=(RepackConfig(), RepackConfig(threads=256, vectors=1)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,

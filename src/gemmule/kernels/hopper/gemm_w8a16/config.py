@@ -12,17 +12,17 @@ from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, MAX_SHA
 BLOCK, TILE_K, TILES_N = 128, 128, (8, 16, 32, 64, 128)
 #: Threads of a CTA, which has the consumers, a warpgroup that converts rows of A, and one of which a warp loads; and
 #: the warps that convert.
-THREADS, WIDENERS = (CONSUMERS + 2) * WARPGROUP, 4
-_WIDE_BYTES = 2
+THREADS, UPCAST_WARPS = (CONSUMERS + 2) * WARPGROUP, 4
+_UPCAST_BYTES = 2
 #: Shared memory of a CTA, by the CTAs of an SM.
 _SHARED = {1: MAX_SHARED_BYTES, 2: 113 << 10}
 _MOST_CLUSTER = 8
 #: Accumulators of a tile for which there is memory of their own.
-_MOST_APART = 64 * 128
+_MAX_OWN_MEMORY = 64 * 128
 
 
 @dataclasses.dataclass(frozen=True)
-class MixedConfig(Config):
+class W8A16Config(Config):
     """Rows of a tile, stages, and CTAs that share K.
 
     Attributes
@@ -74,15 +74,15 @@ class MixedConfig(Config):
         return {8: 4, 16: 4, 32: 2}.get(self.tile_n, 1)
 
     @property
-    def apart(self) -> bool:
+    def own_memory(self) -> bool:
         """Whether the cluster's accumulators have memory of their own; larger ones are written to stages."""
-        return self.cluster_k > 1 and self.outputs <= _MOST_APART
+        return self.cluster_k > 1 and self.outputs <= _MAX_OWN_MEMORY
 
     def shared_bytes(self, itemsize: int) -> int:
         """Return a CTA's shared memory: barriers, stages with elements of A of so many bytes, slots, accumulators."""
         stages = (self.tile_w + self.tile_n * itemsize) * TILE_K * self.stages
-        sums = self.cluster_k * -(-self.outputs // (4 * self.cluster_k)) * 16 if self.apart else 0
-        return BARRIER_BYTES + stages + self.slots * self.tile_n * TILE_K * _WIDE_BYTES + -(-sums // 128) * 128
+        sums = self.cluster_k * -(-self.outputs // (4 * self.cluster_k)) * 16 if self.own_memory else 0
+        return BARRIER_BYTES + stages + self.slots * self.tile_n * TILE_K * _UPCAST_BYTES + -(-sums // 128) * 128
 
     def why_not_rows(self, itemsize: int) -> str | None:
         """Say why rows of elements of so many bytes do not fit into shared memory, or None where they do."""

@@ -36,7 +36,7 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
-from .config import BLOCK, THREADS, TILE_K, TILES_N, WIDENERS, MixedConfig
+from .config import BLOCK, THREADS, TILE_K, TILES_N, UPCAST_WARPS, W8A16Config
 
 _MMA_M = 64
 #: Warps that multiply; after them come those that upcast rows of A, and then the producer.
@@ -56,23 +56,8 @@ _REGISTERS_FOR_16_BITS = (184, 72)
 _MULTIPLIERS_BARRIER = 1
 
 
-class Pipelines(NamedTuple):
-    """Barriers of both pipelines.
-
-    Attributes
-    ----------
-    loaded : Barriers
-        Stages that TMA fills.
-    upcast : Barriers
-        Stages of A's k-tiles as 16-bit floats.
-    """
-
-    loaded: Any
-    upcast: Any
-
-
 class Result(NamedTuple):
-    """What the epilogue reads and writes."""
+    """Operands of the epilogue."""
 
     c: Any
     d: Any
@@ -83,9 +68,9 @@ class Result(NamedTuple):
 class HopperGemmW8A16:
     """D = alpha * X @ W.T + beta * C for W (N, K, L) of 8 bits, X (M, K, L), and D (M, N, L), row-major."""
 
-    def __init__(self, config: MixedConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: W8A16Config, types: dict[str, str]) -> None:
         weight, token = (cute_type(types[name]) for name in "ba")
-        self.upcast_threads = 32 * (WIDENERS // config.teams)
+        self.upcast_threads = 32 * (UPCAST_WARPS // config.teams)
         # Units of work that a thread has at a time: with two CTAs on a multiprocessor registers are scarce.
         self.units = 2 if config.residents > 1 else 1 if config.tile_n > 64 else 4
         self.registers: Any = _REGISTERS.get((config.residents, config.blocks, config.tile_n))
@@ -104,7 +89,7 @@ class HopperGemmW8A16:
         self.upcast = Pipeline(self.slots)
         self.epilogue: Any = VectorEpilogue(types) if "epilogue" in types else None
         # Whether partial sums that arrive have memory of their own, so that no CTA waits for the receivers.
-        self.own_memory = config.apart
+        self.own_memory = config.own_memory
         threads = CONSUMERS * WARPGROUP
         reads_c = types["adds"] == "yes"
         self.tile = SplitKTile(config.tile_n, config.tile_w, config.cluster_k, threads, self.epilogue, reads_c)
@@ -125,7 +110,7 @@ class HopperGemmW8A16:
     def kernel(self, operands, result):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        pipelines = Pipelines(self.mainloop.barriers(smem), self.upcast.barriers(smem))
+        loaded, upcast = self.mainloop.barriers(smem), self.upcast.barriers(smem)
         # The cluster's partial sums have arrived.
         full = smem.allocate_array(cutlass.Int64, 1)
         sW, sX = self.operands.allocate(smem)
@@ -145,8 +130,8 @@ class HopperGemmW8A16:
             for operand in operands:
                 cpasync.prefetch_descriptor(operand.atom)
             with cute.arch.elect_one():
-                self.mainloop.init(pipelines.loaded, 1, _MULTIPLIERS + self.upcast_threads // 32)
-                self.upcast.init(pipelines.upcast, self.upcast_threads // 32, _MULTIPLIERS)
+                self.mainloop.init(loaded, 1, _MULTIPLIERS + self.upcast_threads // 32)
+                self.upcast.init(upcast, self.upcast_threads // 32, _MULTIPLIERS)
                 if cutlass.const_expr(self.cluster_k > 1):
                     cute.arch.mbarrier_init(full, 1)
             cute.arch.mbarrier_init_fence()
@@ -169,14 +154,14 @@ class HopperGemmW8A16:
                 cute.arch.setmaxregister_increase(self.registers[0])
             place = (tile_w * self.tile_w, tile_x * self.tile_n, batch)
             received = Received(parts, full, rank, rows)
-            self.consume(result, (sW.iterator.toint(), sB), pipelines, count, received, place)
+            self.consume(result, (sW.iterator.toint(), sB), (loaded, upcast), count, received, place)
         else:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_decrease(self.registers[1])
-            if warp < _MULTIPLIERS + WIDENERS:
-                self.upcast_rows(sX.iterator.toint(), sB.iterator.toint(), pipelines, count)
-            elif warp == _MULTIPLIERS + WIDENERS:
-                self.produce(operands, (sW, sX), pipelines.loaded, (tile_w, tile_x, batch), (first, count))
+            if warp < _MULTIPLIERS + UPCAST_WARPS:
+                self.upcast_rows(sX.iterator.toint(), sB.iterator.toint(), (loaded, upcast), count)
+            elif warp == _MULTIPLIERS + UPCAST_WARPS:
+                self.produce(operands, (sW, sX), loaded, (tile_w, tile_x, batch), (first, count))
 
     @cute.jit
     def produce(self, operands, stages, barriers, place, k_range):
@@ -207,7 +192,7 @@ class HopperGemmW8A16:
         warp = cute.arch.make_warp_uniform(tid // 32) - _MULTIPLIERS
         team = cutlass.const_expr(self.upcast_threads // 32)
         stages = self.mainloop.stages
-        for k in cutlass.range(warp // team, count, cutlass.const_expr(WIDENERS // team)):
+        for k in cutlass.range(warp // team, count, cutlass.const_expr(UPCAST_WARPS // team)):
             stage, slot = k % stages, k % self.slots
             # An empty slot implies that the stage's k-tile before this one was full, too: its phase is over.
             cute.arch.mbarrier_wait(upcast_empty + slot, k // self.slots % 2 ^ 1)
@@ -290,7 +275,7 @@ class HopperGemmW8A16:
         self.tile.write(received, tid, Result(gC, gD, result.scale, extras), first_row, first_col)
 
 
-def buildable(config: MixedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: W8A16Config, types: dict[str, str]) -> Buildable:
     """Return the kernel for those types, with stand-ins for its arguments."""
     weights, tokens = (
         major_tensor(types[name], 1, batch=1, vector=128 // cute_type(types[name]).width) for name in "ba"

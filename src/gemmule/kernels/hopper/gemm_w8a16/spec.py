@@ -1,4 +1,4 @@
-"""Products of few rows by 8-bit weights: what the kernel takes, and how it is launched."""
+"""hopper_gemm_w8a16, few rows by 8-bit weights: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 from gemmule.kernels.hopper.tile_config import CLUSTERS, SMS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 
-from .config import THREADS, TILE_K, MixedConfig
+from .config import THREADS, TILE_K, W8A16Config
 
 #: Types of weights, of rows beside them, and of C and the result.
 NARROW, OUTPUTS = (FLOAT8_E4M3, FLOAT8_E5M2), (BFLOAT16, FLOAT16, FLOAT32)
 ROWS = (*NARROW, FLOAT16, BFLOAT16)
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: MixedConfig) -> str | None:
+def why_not(problem: GemmProblem, arch: Arch, config: W8A16Config) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    if (slices := -(-problem.k // TILE_K)) < config.cluster_k:
-        return f"K={problem.k} has {slices} slices of {TILE_K}, too few to share among {config.cluster_k} CTAs"
+    if (k_tiles := -(-problem.k // TILE_K)) < config.cluster_k:
+        return f"K={problem.k} has {k_tiles} k-tiles of {TILE_K}, too few to share among {config.cluster_k} CTAs"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     if reason := config.why_not_rows(row_result(inner)[0].a.dtype.itemsize):
         return reason
@@ -56,7 +56,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     return why_not_inputs(problem) or refuse_hopper(problem, arch, tma="ab")
 
 
-def signature(problem: GemmProblem, config: MixedConfig) -> Signature:
+def signature(problem: GemmProblem, config: W8A16Config) -> Signature:
     """Specialise for the types, whether there is a C, and the epilogue."""
     del config
     oriented, _, _ = row_result(problem)
@@ -80,12 +80,12 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     )
 
 
-def _grid(oriented: GemmProblem, config: MixedConfig) -> tuple[int, int, int]:
+def _grid(oriented: GemmProblem, config: W8A16Config) -> tuple[int, int, int]:
     weights, tokens = -(-oriented.n // config.tile_w), -(-oriented.m // config.tile_n)
     return (weights * tokens * config.cluster_k, 1, (oriented.batch or (1,))[0])
 
 
-def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
+def launch(problem: GemmProblem, config: W8A16Config) -> Launch:
     """Return the launch recipe: a cluster for each tile."""
     oriented, first, second = row_result(problem)
     batch = oriented.batch or (1,)
@@ -105,11 +105,11 @@ def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
     )
 
 
-#: Measured on an H200, in microseconds and bytes of one: a launch; weights from memory; slices from the L2 cache to a
+#: Measured on an H200, in microseconds and bytes of one: a launch; weights from memory; k-tiles from the L2 cache to a
 #: multiprocessor; each further wave of CTAs.
 _LAUNCH, _MEMORY, _PORT, _WAVE = 2.1, 4.25e6, 66e3, 1.0
-#: What a slice takes a multiprocessor, by rows and blocks, where that is more than its way there.
-_SLICE = {(16, 1): 0.3, (32, 1): 0.39, (64, 1): 0.53, (64, 2): 0.78, (128, 2): 1.42}
+#: Time of a k-tile on an SM, by rows and blocks, where that is more than its transfer.
+_K_TILE = {(16, 1): 0.3, (32, 1): 0.39, (64, 1): 0.53, (64, 2): 0.78, (128, 2): 1.42}
 #: The exchange of sums, for each KB of them, and that for each CTA of the cluster.
 _EXCHANGE, _EXCHANGE_KB, _EXCHANGE_EACH = 1.1, 0.013, 0.009
 #: How much longer clusters take that fit badly into the 16 or 18 SMs of a GPC.
@@ -118,19 +118,19 @@ _UNEVEN = {4: 1.05, 5: 1.04, 8: 1.06}
 _MOST_ROWS = 512
 
 
-def costs(problem: GemmProblem, configs: Sequence[MixedConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds."""
     oriented, _, _ = row_result(problem)
-    slices = -(-oriented.k // TILE_K)
+    k_tiles = -(-oriented.k // TILE_K)
     memory = problem.bytes_min / gpu.memory_rate(_MEMORY)
 
-    def time(config: MixedConfig) -> float:
+    def time(config: W8A16Config) -> float:
         cluster, kilobytes = config.cluster_k, config.outputs * 4 / 1024
         ctas = math.prod(_grid(oriented, config))
         at_once = max(CLUSTERS[cluster] * config.residents * gpu.multiprocessors // SMS, 1) * cluster
         waves = math.ceil(ctas / at_once)
-        brought = (config.tile_w + config.tile_n * oriented.a.dtype.itemsize) * TILE_K / _PORT
-        each = gpu.load * math.ceil(slices / cluster) * max(brought, _SLICE.get((config.tile_n, config.blocks), 0.0))
+        load = (config.tile_w + config.tile_n * oriented.a.dtype.itemsize) * TILE_K / _PORT
+        each = gpu.load * math.ceil(k_tiles / cluster) * max(load, _K_TILE.get((config.tile_n, config.blocks), 0.0))
         # Where a multiprocessor has several CTAs, the first that ends makes room.
         several = waves if config.residents == 1 else max(ctas / gpu.multiprocessors, 1.0)
         read = float((memory**3 + (several * each) ** 3) ** (1 / 3))
@@ -143,7 +143,7 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], gpu: GpuRates) -
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that widens operands in memory, where that is expected to be faster."""
+    """Return the kernel that upcasts operands in memory, where that is expected to be faster."""
     if min(problem.m, problem.n) > _MOST_ROWS:
         return UPCAST.name
     if UPCAST.costs is None or UPCAST.refuses is None or UPCAST.refuses(problem, UPCAST.archs[0]):
@@ -164,10 +164,10 @@ _SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
 _FOR_16_BITS = ((64, 3, 3, 1, 2), (128, 2, 2, 1, 2))
 
 
-def _configs(clusters: Sequence[int], shapes: Sequence[tuple[int, int, int, int, int]]) -> tuple[MixedConfig, ...]:
+def _configs(clusters: Sequence[int], shapes: Sequence[tuple[int, int, int, int, int]]) -> tuple[W8A16Config, ...]:
     """Return for every shape a config for every cluster."""
     return tuple(
-        MixedConfig(tile_n, stages, slots, cluster_k, residents, blocks)
+        W8A16Config(tile_n, stages, slots, cluster_k, residents, blocks)
         for tile_n, stages, slots, residents, blocks in shapes
         for cluster_k in clusters
     )
@@ -177,7 +177,7 @@ SPEC = KernelSpec(
     name="hopper_gemm_w8a16",
     operation="gemm",
     summary="few rows of 8-bit or 16-bit floats by 8-bit floats, both along K, pitches of whole 16 bytes: weights are "
-    "read once, and widened in registers",
+    "read once, and upcast in registers",
     package=__package__,
     archs=(HOPPER,),
     configs=(*_configs((1, 2, 3, 4, 5, 6, 7, 8), _SHAPES), *_configs((1, 2, 4, 6), _FOR_16_BITS)),

@@ -11,7 +11,7 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
-WARPGROUP = 128
+from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 
 class TmaTensor(NamedTuple):

@@ -8,34 +8,14 @@ one warpgroup adds, the other multiplies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from .operands import OperandStages
+from .operands import Fragments, OperandStages
 from .tma_wgmma import Mainloop
-
-
-class PromotedFragments(NamedTuple):
-    """As `Fragments`, with two instructions and the registers of a k-tile's products.
-
-    Attributes
-    ----------
-    mmas : tuple of TiledMma
-        The instruction that overwrites its accumulators, and the one that adds to them.
-    a, b : Tensor
-        A and B by stage.
-    accumulators, products : Tensor
-        Sums of all k-tiles, and of one.
-    """
-
-    mmas: Any
-    a: Any
-    b: Any
-    accumulators: Any
-    products: Any
 
 
 class PromotedMainloop(Mainloop):
@@ -44,13 +24,13 @@ class PromotedMainloop(Mainloop):
     def fragments(
         self, operands: OperandStages, mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
-        """Return what a warpgroup multiplies."""
+        """Return what a warpgroup multiplies, with two wgmma, the second accumulating, and a k-tile's products."""
         fragments = operands.fragments(mma(), stages, warpgroup_idx, acc)
         products = cute.make_rmem_tensor(fragments.mma.partition_shape_C(operands.tile[:2]), acc)
         further = mma()
         fragments.mma.set(warpgroup.Field.ACCUMULATE, False)
         further.set(warpgroup.Field.ACCUMULATE, True)
-        return PromotedFragments((fragments.mma, further), *fragments[1:], products)
+        return Fragments((fragments.mma, further, products), *fragments[1:])
 
     @cute.jit
     def multiply(self, fragments, barriers, state, k_tiles, warpgroup_idx, release):
@@ -58,7 +38,7 @@ class PromotedMainloop(Mainloop):
 
         With one in flight the assembler would serialise every wgmma.
         """
-        mmas, a, b, accumulators, products = fragments
+        (first, further, products), a, b, accumulators = fragments
         self.begin_turn(warpgroup_idx)
         accumulators.fill(0)
         for _ in cutlass.range(k_tiles):
@@ -66,7 +46,7 @@ class PromotedMainloop(Mainloop):
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             warpgroup.fence()
             for step_k in cutlass.range_constexpr(cute.size(a, mode=[2])):
-                mma = mmas[0 if step_k == 0 else 1]
+                mma = first if step_k == 0 else further
                 cute.gemm(mma, products, a[None, None, step_k, stage], b[None, None, step_k, stage], products)
             warpgroup.commit_group()
             warpgroup.wait_group(0)

@@ -14,11 +14,10 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from .operands import WARPGROUP, OperandStages
-from .pipeline import Pipeline, PipelineState
+from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
-# Warpgroups that alternate in ping-pong.
-_CONSUMERS = 2
+from .operands import OperandStages
+from .pipeline import Pipeline, PipelineState
 
 
 class Mainloop(Pipeline):
@@ -95,9 +94,9 @@ class Mainloop(Pipeline):
             if warpgroup_idx == 1:
                 passed = k_tiles_of(mD, first, k_tiles)
                 stage, phase = passed % self.stages, passed // self.stages % 2
-                cute.arch.barrier_arrive(barrier_id=self.order_barrier, number_of_threads=_CONSUMERS * WARPGROUP)
+                cute.arch.barrier_arrive(barrier_id=self.order_barrier, number_of_threads=CONSUMERS * WARPGROUP)
             state = PipelineState(stage, phase)
-            first, step = first + warpgroup_idx * step, _CONSUMERS * step
+            first, step = first + warpgroup_idx * step, CONSUMERS * step
         return state, first, step, end
 
     def fragments(
@@ -152,14 +151,14 @@ class Mainloop(Pipeline):
     def begin_turn(self, warpgroup_idx):
         """Wait until the other warpgroup has issued its products."""
         if cutlass.const_expr(self.pingpong):
-            cute.arch.barrier(barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=_CONSUMERS * WARPGROUP)
+            cute.arch.barrier(barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP)
 
     @cute.jit
     def end_turn(self, warpgroup_idx):
         """Let the other warpgroup issue its products."""
         if cutlass.const_expr(self.pingpong):
             cute.arch.barrier_arrive(
-                barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=_CONSUMERS * WARPGROUP
+                barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
             )
 
 

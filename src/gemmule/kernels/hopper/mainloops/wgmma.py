@@ -1,4 +1,4 @@
-"""Hopper's matrix instruction for every type that gemmule gives it."""
+"""wgmma for every supported type."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class _Tf32Op(warpgroup.MmaOp):
 
 
 def tiled_mma(
-    element: Any, along_k: tuple[bool, bool], sums: Any, warpgroups: int, tile: tuple[int, int], second: Any = None
+    element: Any, along_k: tuple[bool, bool], acc: Any, warpgroups: int, tile: tuple[int, int], second: Any = None
 ) -> cute.TiledMma:
     """Return the instruction with operands in shared memory.
 
     Parameters
     ----------
-    element, sums : type
-        Of A and B, and of the sums.
+    element, acc : type
+        Of A and B, and of the accumulators.
     along_k : tuple of bool
-        Whether A and B are contiguous along K; those that are not of 16 bits must be.
+        Whether A and B are K-major; elements of 8 or 32 bits must be.
     warpgroups : int
-        Warpgroups that take blocks of rows in turns.
+        Warpgroups among which blocks of rows alternate.
     tile : tuple of int
         Rows and columns of an instruction.
     second : type, optional
-        Of B, where it is another type: of 8-bit floats only.
+        Of B, where it is another 8-bit float.
     """
     a, b = (OperandMajorMode.K if along else OperandMajorMode.MN for along in along_k)
     layout = (warpgroups, 1, 1)
     if element is not cutlass.TFloat32:
-        return hopper_helpers.make_trivial_tiled_mma(element, second or element, a, b, sums, layout, tile)
-    op = _Tf32Op(element, element, sums, (*tile, _TF32_K), warpgroup.OperandSource.SMEM, a, b)
+        return hopper_helpers.make_trivial_tiled_mma(element, second or element, a, b, acc, layout, tile)
+    op = _Tf32Op(element, element, acc, (*tile, _TF32_K), warpgroup.OperandSource.SMEM, a, b)
     return cute.make_tiled_mma(cute.make_mma_atom(op), layout)

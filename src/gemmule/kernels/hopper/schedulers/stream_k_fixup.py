@@ -13,7 +13,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
+from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 #: Bytes that a thread moves at once.
 _BYTES = 16

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.tile_config import BOX_M, CONSUMERS, MAX_SHARED_BYTES
 
 #: Pairs of epilogue tiles that a warpgroup has in shared memory where they fit.
 _PAIRS = (2, 1)
-#: Bytes of a line of an epilogue tile and the gap after it, where threads write it.
-_LINE_BYTES = 144
+#: Bytes of a row of an epilogue tile and the gap after it, where threads write it.
+_ROW_BYTES = 144
 
 
 @dataclasses.dataclass(frozen=True)
-class SymmetricConfig(ProductionConfig):
-    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work.
+class SyrkConfig(HopperGemmConfig):
+    """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
     Attributes
     ----------
     tile_m, tile_n, stages, pingpong, cluster_m, cluster_n, cluster_k, group, ctas : int
-        As of `ProductionConfig`; a group has whole multiples of the rows of tiles that are a number of columns high.
+        As of `HopperGemmConfig`; a group has whole multiples of the rows of tiles that are a number of columns high.
     swap_ab, stream_k : int
         0: the transpose of D is D.
     """
@@ -36,21 +36,21 @@ class SymmetricConfig(ProductionConfig):
             return "swap_ab and stream_k must be 0"
         return super()._why_not_shared_out()
 
-    def buffers(self, itemsize: int, factors: int = 1) -> int:
+    def buffers(self, itemsize: int, num_b: int = 1) -> int:
         """Return how many epilogue tiles a warpgroup has in shared memory, one of each pair for the mirror image."""
-        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize, factors))
-        box = BOX_M * self.box_n(itemsize, factors) * itemsize
-        room = MAX_SHARED_BYTES - self.bytes_beside_boxes
-        return 2 * next((some for some in _PAIRS if count % some == 0 and CONSUMERS * 2 * some * box <= room), 1)
+        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize, num_b))
+        box = BOX_M * self.box_n(itemsize, num_b) * itemsize
+        free = MAX_SHARED_BYTES - self.bytes_beside_subtiles
+        return 2 * next((some for some in _PAIRS if count % some == 0 and CONSUMERS * 2 * some * box <= free), 1)
 
     @property
-    def holds_lines(self) -> bool:
-        """Whether the lines that threads write, of an epilogue tile and its mirror image, fit into shared memory."""
-        return MAX_SHARED_BYTES - self.bytes_beside_boxes >= CONSUMERS * 2 * BOX_M * _LINE_BYTES
+    def holds_rows(self) -> bool:
+        """Whether the rows that threads write, of an epilogue tile and its mirror image, fit into shared memory."""
+        return MAX_SHARED_BYTES - self.bytes_beside_subtiles >= CONSUMERS * 2 * BOX_M * _ROW_BYTES
 
-    def _boxes_bytes(self, factors: int) -> int:
-        boxes = super()._boxes_bytes(factors)
-        return max(boxes, 2 * BOX_M * _LINE_BYTES) if self.holds_lines else boxes
+    def _subtiles_bytes(self, num_b: int) -> int:
+        nbytes = super()._subtiles_bytes(num_b)
+        return max(nbytes, 2 * BOX_M * _ROW_BYTES) if self.holds_rows else nbytes
 
     def tiles(self, m: int, batch: int) -> int:
         """Return how many tiles of whole clusters are block lower triangular: on the diagonal or below it."""

@@ -24,14 +24,13 @@ from typing import Any
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogues.mirrored import Mirrored
-from gemmule.kernels.hopper.epilogues.mirrored_rows import MirroredRows
+from gemmule.kernels.hopper.epilogues.mirrored import Mirrored, MirroredRows
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
 from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTensor
 from gemmule.kernels.hopper.schedulers.triangular import TriangularScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
-from .config import SymmetricConfig
+from .config import SyrkConfig
 
 
 class HopperSyrk(HopperGemm):
@@ -41,7 +40,7 @@ class HopperSyrk(HopperGemm):
     epilogue_type: Any = Mirrored
     buffers: int | None = None
 
-    def __init__(self, config: SymmetricConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: SyrkConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         self.scheduler = TriangularScheduler(self.tile_m, self.tile_n, config.group, *cluster)
@@ -69,7 +68,7 @@ class HopperSyrkUnaligned(HopperSyrk):
         self.launch(Matrices(a, b, NO_TENSOR, TmaTensor(None, mD)), grid, scale)
 
 
-def buildable(config: SymmetricConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: SyrkConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
 
     def tensor(operand: str, unit: int) -> cute.Tensor:

@@ -1,4 +1,4 @@
-"""Hopper's SYRK kernel, a matrix times its own transpose: what it takes, how it is launched."""
+"""hopper_syrk, a matrix times its own transpose: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gemmule.kernels.hopper.refusals import HOPPER
 from gemmule.kernels.hopper.tile_config import BOX_N, K_BYTES
 from gemmule.kernels.hopper.tma_tiles import result_params, row_param, why_not_stored, why_not_tma
 
-from .config import SymmetricConfig
+from .config import SyrkConfig
 
 DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
 #: Tiles that 32-bit numbers count, and those of a wave beyond.
@@ -35,16 +35,16 @@ _WIDER = 0.08
 _WRITES, _THREADS_WRITE = 2.0, 5.4
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: SymmetricConfig) -> str | None:
+def why_not(problem: GemmProblem, arch: Arch, config: SyrkConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     if config.tiles(problem.m, (problem.batch or (1,))[0]) > _MOST_TILES:
         return f"config {config}: the result has more than {_MOST_TILES} tiles, which 32-bit numbers count"
     if not _by_threads(problem):
         return gemm.why_not(problem, arch, config)
     if config.box_n(problem.d.dtype.itemsize) < BOX_N or config.cluster > 1:
-        return f"config {config}: threads write boxes of {BOX_N} columns, without clusters"
-    if not config.holds_lines:
-        return f"config {config}: there is no shared memory for the lines that threads write"
+        return f"config {config}: threads write epilogue tiles of {BOX_N} columns, without clusters"
+    if not config.holds_rows:
+        return f"config {config}: there is no shared memory for the rows that threads write"
     return None
 
 
@@ -67,12 +67,12 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 @cache_last_call
 def _by_threads(problem: GemmProblem) -> bool:
-    """Whether threads write D, which TMA cannot store."""
+    """Return whether threads write D, which TMA cannot store."""
     oriented, _, _ = row_result(split_batch(problem, SPEC.batch_dims)[0])
     return bool(why_not_tma("d", oriented.d, oriented.batch) or why_not_stored(oriented.d))
 
 
-def signature(problem: GemmProblem, config: SymmetricConfig) -> Signature:
+def signature(problem: GemmProblem, config: SyrkConfig) -> Signature:
     """Specialise for the types, and the direction in which A is contiguous."""
     del config
     oriented, _, _ = row_result(problem)
@@ -93,7 +93,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return (*halves, _signature(FLOAT32, FLOAT32, "k", "boxes"))
 
 
-def launch(problem: GemmProblem, config: SymmetricConfig) -> Launch:
+def launch(problem: GemmProblem, config: SyrkConfig) -> Launch:
     """Return the launch recipe: that of `hopper_gemm`, with the transpose of D in the place of C."""
     plain = gemm.launch(problem, config)
     oriented, _, _ = row_result(problem)
@@ -109,7 +109,7 @@ def launch(problem: GemmProblem, config: SymmetricConfig) -> Launch:
     return dataclasses.replace(plain, grid=(clusters * config.cluster, 1, 1), params=params)
 
 
-def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[SyrkConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: those of `hopper_gemm`, with fewer tiles, written twice."""
     one = operation_of(problem)
     tiles = [config.tiles(problem.m, one.batch) for config in configs]
@@ -118,7 +118,7 @@ def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], gpu: GpuRate
     return [time * _wider(config, count) for time, config, count in zip(times, configs, tiles, strict=True)]
 
 
-def _wider(config: SymmetricConfig, tiles: int) -> float:
+def _wider(config: SyrkConfig, tiles: int) -> float:
     """Return how much longer tiles of several waves take than is predicted for those of `hopper_gemm`."""
     return 1 + _WIDER * max(config.tile_n - 128, 0) / 64 if tiles > config.clusters else 1.0
 
@@ -137,22 +137,22 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(
-        SymmetricConfig(),
-        SymmetricConfig(tile_n=160, stages=5),
-        SymmetricConfig(tile_n=144),
-        SymmetricConfig(tile_n=192, stages=4),
-        SymmetricConfig(tile_n=96),
-        SymmetricConfig(tile_m=64, tile_n=192),
-        SymmetricConfig(tile_m=64, tile_n=160),
-        SymmetricConfig(tile_m=64, tile_n=128, stages=8),
-        SymmetricConfig(tile_m=64, tile_n=96, stages=9),
-        SymmetricConfig(tile_m=64, tile_n=64, stages=12),
-        SymmetricConfig(tile_m=64, tile_n=64, stages=8, cluster_k=2),
-        SymmetricConfig(tile_m=64, tile_n=64, stages=8, cluster_k=4),
+        SyrkConfig(),
+        SyrkConfig(tile_n=160, stages=5),
+        SyrkConfig(tile_n=144),
+        SyrkConfig(tile_n=192, stages=4),
+        SyrkConfig(tile_n=96),
+        SyrkConfig(tile_m=64, tile_n=192),
+        SyrkConfig(tile_m=64, tile_n=160),
+        SyrkConfig(tile_m=64, tile_n=128, stages=8),
+        SyrkConfig(tile_m=64, tile_n=96, stages=9),
+        SyrkConfig(tile_m=64, tile_n=64, stages=12),
+        SyrkConfig(tile_m=64, tile_n=64, stages=8, cluster_k=2),
+        SyrkConfig(tile_m=64, tile_n=64, stages=8, cluster_k=4),
         # With room for the lines that threads write.
-        SymmetricConfig(stages=5),
-        SymmetricConfig(tile_m=64, tile_n=128, stages=6),
-        SymmetricConfig(tile_m=64, tile_n=64, stages=8),
+        SyrkConfig(stages=5),
+        SyrkConfig(tile_m=64, tile_n=128, stages=6),
+        SyrkConfig(tile_m=64, tile_n=64, stages=8),
     ),
     signatures=signatures,
     why_not=why_not,

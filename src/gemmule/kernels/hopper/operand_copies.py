@@ -1,0 +1,112 @@
+"""Copies of operands in workspaces, where TMA can load them: their layout, and the launch that writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from gemmule.core.dtype import DType
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
+from gemmule.core.layout import StridedMatrix
+
+from .next_kernel import WorkspaceCopy
+from .repack_config import RepackConfig
+
+#: Bytes that leading dimensions of copies are a multiple of. TMA takes 16, but its boxes have rows of 128 bytes, each
+#: of which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
+REPACKED_BYTES = 128
+_MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class OperandCopy(WorkspaceCopy):
+    """The copy of a matrix, line by line, lines in the same direction.
+
+    Attributes
+    ----------
+    length, lines, matrices : int
+        Elements of a line, lines of a matrix, and matrices.
+    strides, copy_strides : tuple of int
+        Elements from one line, and one matrix, to the next.
+    vectors : int
+        Vectors of 16 bytes in the lines of a matrix.
+    """
+
+    length: int
+    lines: int
+    matrices: int
+    strides: tuple[int, int]
+    copy_strides: tuple[int, int]
+    vectors: int
+
+    def why_not(self, done: str) -> str | None:
+        """Say why the matrix is not copied, or None where it can be; `done` names the operation, as "repacked"."""
+        name = self.operand.upper()
+        if self.matrices > 1 and not self.strides[1]:
+            return f"{name} is one matrix for all of the batch; it would be {done} {self.matrices} times"
+        if max(self.length, self.lines) > _MAX_EXTENT or self.matrices > _MAX_BATCH:
+            return f"{name} is {self.lines} lines of {self.length} elements, {self.matrices} times: too many"
+        return None
+
+    def ctas(self, config: RepackConfig) -> int:
+        """Return the CTAs that copy a matrix."""
+        return -(-self.vectors // (config.threads * config.vectors))
+
+
+def operand_copy(
+    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], prefix: str, dtype: DType | None = None
+) -> OperandCopy:
+    """Return the copy of a row- or column-major matrix of at most one batch dimension.
+
+    Parameters
+    ----------
+    operand : str
+        Its name.
+    matrix : StridedMatrix
+        The matrix.
+    batch : tuple of int
+        Extents of the batch.
+    prefix : str
+        First word of the workspace's name.
+    dtype : DType, optional
+        Type of the copy; the matrix's own unless given.
+    """
+    rows, dtype = matrix.lies_in_rows, dtype or matrix.dtype
+    lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
+    unit = REPACKED_BYTES // dtype.itemsize
+    pitch = max(-(-length // unit), 1) * unit
+    step = pitch * lines
+    copy = StridedMatrix(
+        dtype, matrix.rows, matrix.cols, *((pitch, 1) if rows else (1, pitch)), (step,) if batch else (), MAP_ALIGNMENT
+    )
+    matrices = (batch or (1,))[0]
+    strides = (matrix.row_stride if rows else matrix.col_stride, (matrix.batch_strides or (0,))[0])
+    vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
+    named = (operand, f"{prefix} {operand}", copy, step * matrices * dtype.itemsize)
+    return OperandCopy(*named, length, lines, matrices, strides, (pitch, step), vectors)
+
+
+def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose: str) -> str | None:
+    """Say why one launch cannot write all copies, or None where it can; `purpose` is a verb, as "repack"."""
+    if sum(one.ctas(config) for one in copies) * config.threads * config.vectors > _MAX_VECTORS:
+        return (
+            f"there are more than {_MAX_VECTORS} vectors to {purpose}, the most that the kernel's 32-bit indices take"
+        )
+    return None
+
+
+def copy_launch(copies: Sequence[OperandCopy], config: RepackConfig) -> Launch:
+    """Return the launch recipe: CTAs for the vectors of one operand, then those of the other."""
+    params: list[Param] = []
+    for one in copies:
+        extents = (one.length, one.lines, one.matrices)
+        params += [
+            TensorParam(one.operand, extents, one.strides),
+            TensorParam(one.workspace, extents, one.copy_strides),
+        ]
+    return Launch(
+        grid=(sum(one.ctas(config) for one in copies), 1, copies[0].matrices if copies else 1),
+        block=(config.threads, 1, 1),
+        params=tuple(params),
+        overlaps=True,
+    )
