@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from pinned_pool import pinned_pool, unpin
 
-from gemmule.core.streams import DeviceMatrix
 from gemmule.dispatch.select import choose
+from gemmule.executor.streams import DeviceMatrix
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.runtime.device import device_count, get_device

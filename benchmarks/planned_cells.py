@@ -24,9 +24,9 @@ from gemmule.commands.gpu import known_chip, open_gpu
 from gemmule.commands.tune_compile import compiled
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
-from gemmule.core.former_names import current_fields, current_names
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Choice, KernelSpec, NextKernel
+from gemmule.dispatch.former_names import current_fields, current_names
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose

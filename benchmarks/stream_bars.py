@@ -22,8 +22,8 @@ from pinned_pool import fill, pageable_pool, pinned_pool, poison, unpin
 from stream_gpu import best_s, record_of, worst_error
 from streamed_cell import Cell
 
-from gemmule.core.streams import DeviceMatrix
 from gemmule.dispatch.select import choose
+from gemmule.executor.streams import DeviceMatrix
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.outofcore.arrays import ArraySink, ArraySource

@@ -1,9 +1,9 @@
 """Proves a refactor neutral: ``python tools/compare_ptx.py BASE [HEAD] [--all] [--most N] [--kernels NAME,…]``.
 
 Compiles registered kernels, configs and signatures at two commits and compares their PTX, with symbols, registers and
-labels numbered as they appear, and their launch recipes. What was renamed is paired by `gemmule.core.former_names` and
-``tools/renamed.json``; what has no pair fails, and so does any difference. HEAD is the working tree unless a commit is
-named. Compiled kernels come from gemmule's cache, so that a commit is compiled once.
+labels numbered as they appear, and their launch recipes. Renamed kernels are paired by `gemmule.dispatch.former_names`
+and ``tools/renamed.json``; a kernel without a pair fails, and so does any difference. HEAD defaults to the working
+tree. Compiled kernels come from gemmule's cache, so that a commit is compiled once.
 
 A sample is compared unless ``--all`` is given: of each kernel every config in two signatures, of `hopper_gemm` and
 `g07_cp_async` (by today's names) in all. ``--most N`` leaves N of each kernel's, evenly spread: for a first look.
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gemmule.core import former_names
+from gemmule.dispatch import former_names
 
 ROOT = Path(__file__).resolve().parents[1]
 RENAMED = ROOT / "tools" / "renamed.json"

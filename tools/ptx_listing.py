@@ -24,8 +24,7 @@ from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
-from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.parts.block_triangle import STEP

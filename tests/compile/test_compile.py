@@ -22,8 +22,7 @@ from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
-from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 from gemmule.kernels.parts.block_triangle import STEP
 

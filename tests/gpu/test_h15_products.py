@@ -14,8 +14,7 @@ from test_api_torch import to_numpy, to_torch
 import gemmule as gm
 from gemmule.api import kept
 from gemmule.core.dtype import Precision, dtype_named
-from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device

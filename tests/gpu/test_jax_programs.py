@@ -9,7 +9,7 @@ from oracle import assert_product, random_matrix
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
-from gemmule.dispatch.select import forget_choices
+from gemmule.dispatch.select import clear_choices
 
 CALLS = 3
 
@@ -220,7 +220,7 @@ def test_choices_that_are_forgotten(jax, jnp, programs, rng):
     for _ in range(CALLS):
         for _ in range(CALLS):
             assert_product(np.asarray(gm.matmul(x, y)), a, b)
-        forget_choices()
+        clear_choices()
     assert compiled(programs) == 1
 
 

@@ -10,8 +10,8 @@ from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import dtype_named
-from gemmule.core.streams import DeviceMatrix, matrix_bytes
 from gemmule.dispatch.select import choose
+from gemmule.executor.streams import DeviceMatrix, matrix_bytes
 from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.runtime.streams import GpuStreams
 

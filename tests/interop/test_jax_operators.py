@@ -15,7 +15,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
-from gemmule.dispatch.select import forget_choices, generation  # noqa: E402
+from gemmule.dispatch.select import clear_choices, generation  # noqa: E402
 from gemmule.jax import frame, handlers, launches, structs  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
@@ -324,20 +324,20 @@ def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     monkeypatch.setattr(launches, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
     raw = ((11, np.array((4, 4), np.int64).tobytes()),) * 3
     text = Options().text().encode()
-    forget_choices()
+    clear_choices()
     for _ in range(2):
         handlers._decided(text, raw, (), 0, generation(), False)
     assert len(decided) == 1
-    forget_choices()
+    clear_choices()
     handlers._decided(text, raw, (), 0, generation(), False)
     assert len(decided) == 2
     # As another thread may, while this one decides.
-    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: forget_choices())
-    forget_choices()
+    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: clear_choices())
+    clear_choices()
     handlers._decided(text, raw, (), 0, generation(), False)
     handlers._decided(text, raw, (), 0, generation(), False)
     assert len(decided) == 4
-    forget_choices()
+    clear_choices()
 
 
 def test_calls_outside_of_jit_are_traced_once(monkeypatch):
@@ -365,7 +365,7 @@ def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(monkey
     monkeypatch.setattr(launches, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
     monkeypatch.setattr(handlers, "device_count", lambda: 1)
     raw = tuple((10, np.array(shape, np.int64).tobytes()) for shape in ((6, 4), (6, 4), (6, 6)))
-    forget_choices()
+    clear_choices()
     for other in (4096, 8192, 4096, 8192):
         frame = types.SimpleNamespace(
             text=lambda: Options(transpose_b=True).text().encode(),
@@ -374,4 +374,4 @@ def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(monkey
         )
         handlers._on_gpu(frame)
     assert [problem.own_transpose for problem in problems] == [True, False]
-    forget_choices()
+    clear_choices()

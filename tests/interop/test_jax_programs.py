@@ -26,7 +26,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed; make test-interop
 import jax.numpy as jnp  # noqa: E402
 
 from gemmule.api import jax_programs, prepared, prepared_transposes  # noqa: E402
-from gemmule.dispatch.select import forget_choices  # noqa: E402
+from gemmule.dispatch.select import clear_choices  # noqa: E402
 from gemmule.jax import frame, handlers, launches  # noqa: E402
 from gemmule.runtime.arrays.jax_arrays import lies_in_rows  # noqa: E402
 from gemmule.runtime.arrays.view import ArrayView  # noqa: E402
@@ -150,7 +150,7 @@ def test_a_product_is_compiled_at_its_second_call_and_then_found(programs, rng):
     (problem,) = DECIDED
     # The output is described as it was planned, inputs as memory of XLA's.
     assert (problem.a.alignment, problem.b.alignment, problem.d.alignment) == (256, 256, 16)
-    forget_choices()
+    clear_choices()
     np.testing.assert_allclose(gm.matmul(a, b), np.asarray(a) @ np.asarray(b), rtol=1e-5, atol=1e-5)
     assert (compiled(programs), len(DECIDED)) == (1, 2)
 

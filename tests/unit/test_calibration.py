@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.former_names import current_fields
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
+from gemmule.dispatch.former_names import current_fields
 from gemmule.kernels.hopper.gemm.config import CONFIGS
 from gemmule.kernels.hopper.gemm.spec import SPEC, ProductionConfig
 from gemmule.lab.calibration.fit import Timed, error, fit

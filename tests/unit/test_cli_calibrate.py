@@ -17,8 +17,8 @@ from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.spec import Choice, configs_on
 from gemmule.dispatch.rates_file import MeasuredRates, merge_rates, read_rates
-from gemmule.dispatch.rates_table import forget_rates, known_rates
-from gemmule.dispatch.select import choose, forget_choices
+from gemmule.dispatch.rates_table import clear_rates, known_rates
+from gemmule.dispatch.select import choose, clear_choices
 from gemmule.kernels.hopper.gemm.config import ProductionConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab import protocol
@@ -67,11 +67,11 @@ def file(monkeypatch, tmp_path):
     monkeypatch.setattr(calibration, "products", small_products)
     monkeypatch.setattr(pool, "compile_all", lambda jobs, workers: ((job, None) for job in jobs))
     monkeypatch.setenv("GEMMULE_RATES", str(path))
-    forget_rates()
-    forget_choices()
+    clear_rates()
+    clear_choices()
     yield path
-    forget_rates()
-    forget_choices()
+    clear_rates()
+    clear_choices()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from gemmule.commands import gpu
 from gemmule.compiler import pool
 from gemmule.core.errors import CompileError
 from gemmule.dispatch import registry, tuned_file, tuned_table
-from gemmule.dispatch.select import choose, forget_choices
+from gemmule.dispatch.select import choose, clear_choices
 from gemmule.dispatch.tuned_file import merge_tuned, read_tuned
 from gemmule.lab import protocol
 from gemmule.lab.products import gemm_problem
@@ -62,11 +62,11 @@ def _kernels(monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "REGISTRY", (SPEC, REFERENCE))
     monkeypatch.setattr(pool, "compile_all", lambda jobs, workers: ((job, None) for job in jobs))
     monkeypatch.setenv("GEMMULE_TUNED", str(tmp_path / "tuned.json"))
-    tuned_table.forget()
-    forget_choices()
+    tuned_table.clear_tables()
+    clear_choices()
     yield
-    tuned_table.forget()
-    forget_choices()
+    tuned_table.clear_tables()
+    clear_choices()
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_call_takes_what_was_found(device, table):
     tuned = choose(problem, device.arch, (SPEC, REFERENCE), **asked)
     assert (tuned.config, tuned.chosen_by, tuned.predicted_us) == (FAST, "tuned", 1000.0)
     assert tuned.source.startswith("this process: ")
-    tuned_table.forget()
+    tuned_table.clear_tables()
     tuned = choose(problem, device.arch, (SPEC, REFERENCE), **asked)
     assert (tuned.config, tuned.chosen_by, tuned.predicted_us) == (FAST, "tuned", 1000.0)
     assert tuned.source.startswith(str(table))

@@ -43,7 +43,7 @@ def test_one_job_costs_no_other(workers):
     assert set(found) == set(jobs)
     for job, result in found.items():
         assert isinstance(result, str if job.does == "compile" else CompileError)
-    assert "b: the compiler's process ended" in str(found[jobs[1]])
+    assert "b: the compiler's process crashed" in str(found[jobs[1]])
     assert "d is wrong" in str(found[jobs[3]])
     processes = {result.split()[-1] for result in found.values() if isinstance(result, str)}
     assert str(os.getpid()) not in processes

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.former_names import current_record
 from gemmule.core.gpu_rates import H200_RATES
+from gemmule.dispatch.former_names import current_record
 from gemmule.dispatch.select import choose
 from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem

@@ -15,7 +15,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.core.errors import ForbiddenFileError, MissingFileError
-from gemmule.core.file_errors import errors_name, file_error
+from gemmule.files.file_errors import errors_name, file_error
 
 
 @pytest.fixture

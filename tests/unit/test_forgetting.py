@@ -20,9 +20,9 @@ LIBRARY = types.SimpleNamespace(reach=lambda x: (x, x + 8), maker=lambda result:
 
 @pytest.fixture(autouse=True)
 def _nothing_chosen():
-    select.forget_choices()
+    select.clear_choices()
     yield
-    select.forget_choices()
+    select.clear_choices()
 
 
 def choose():
@@ -37,7 +37,7 @@ def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
         choice = original(*given)
         if len(asked) == 1:
             # As another thread may, when this one has looked at the tables as they were.
-            select.forget_choices()
+            select.clear_choices()
         return choice
 
     monkeypatch.setattr(select, "_choose", choosing)
@@ -50,7 +50,7 @@ def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
 
 def test_a_product_planned_before_choices_were_forgotten_is_not_kept():
     began = select.generation()
-    select.forget_choices()
+    select.clear_choices()
     kept.add(LIBRARY, "stale", None, (0, 16), 32, began)
     assert kept.find("stale") is None
     kept.add(LIBRARY, "fresh", None, (0, 16), 32, select.generation())
@@ -63,7 +63,7 @@ def test_arrays_do_not_find_a_product_that_was_forgotten(forgotten):
     again = object()
     library = types.SimpleNamespace(again=lambda *given: again, guards_kinds=True)
     if forgotten:
-        select.forget_choices()
+        select.clear_choices()
     kept.make_recent(library, product, ("arrays",), (object(), object()), None, (256, 512, 1024), None)
     assert recent.find(("arrays",)) is (None if forgotten else again)
 
@@ -79,7 +79,7 @@ def test_a_table_that_is_read_while_tables_are_forgotten_is_not_kept(monkeypatch
     monkeypatch.setattr(tuned_table, "TunedTable", read)
     monkeypatch.setattr(tuned_table, "_tables", {})
     reader = threading.Thread(target=tuned_table.table_for, args=("a GPU",))
-    forgetter = threading.Thread(target=tuned_table.forget)
+    forgetter = threading.Thread(target=tuned_table.clear_tables)
     reader.start()
     assert reading.wait(30)
     forgetter.start()

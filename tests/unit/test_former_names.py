@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.core import former_names
+from gemmule.dispatch import former_names
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.tuned_file import read_tuned
 from gemmule.lab.records import read_records

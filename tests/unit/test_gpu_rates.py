@@ -11,8 +11,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
 from gemmule.dispatch.rates_file import MeasuredRates, RatesFileWarning, merge_rates, read_rates
-from gemmule.dispatch.rates_table import forget_rates, known_rates, rates_file, rates_for
-from gemmule.dispatch.select import choose, forget_choices
+from gemmule.dispatch.rates_table import clear_rates, known_rates, rates_file, rates_for
+from gemmule.dispatch.select import choose, clear_choices
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.lab.products import gemm_problem
@@ -26,11 +26,11 @@ MEASURED = MeasuredRates(PCIE, GpuRates(114, 2.0e6, 1.2, 1.1, 1.3, 1.05, "H100")
 def file(monkeypatch, tmp_path):
     path = tmp_path / "settings" / "rates.json"
     monkeypatch.setenv("GEMMULE_RATES", str(path))
-    forget_rates()
-    forget_choices()
+    clear_rates()
+    clear_choices()
     yield path
-    forget_rates()
-    forget_choices()
+    clear_rates()
+    clear_choices()
 
 
 def chosen(problem, chip, multiprocessors=132):
@@ -42,7 +42,7 @@ def test_each_gpu_of_a_process_has_its_own_predictions():
     problem = gemm_problem(16384, 16384, 64, "bfloat16", "bfloat16", "nn")
     us = {}
     for chip in (H100, H200, H100, H200):
-        forget_choices()
+        clear_choices()
         us.setdefault(chip, []).append(chosen(problem, chip).predicted_us)
     assert len(set(us[H100])) == len(set(us[H200])) == 1
     assert us[H100][0] > 1.2 * us[H200][0]
@@ -103,7 +103,7 @@ def test_shipped_rates_and_those_of_chips_like_them():
 
 def test_the_users_rates_come_first(file):
     merge_rates(file, MEASURED)
-    forget_rates()
+    clear_rates()
     found = known_rates(PCIE, 114)
     assert found.rates == MEASURED.rates
     assert found.own
@@ -133,10 +133,10 @@ def test_rates_of_one_gpu_replace_its_own_and_no_others(file):
         ({"multiprocessors": "many"}, "whole numbers"),
         ({"multiprocessors": 0}, "whole numbers"),
         ({"learned": "B200"}, "learned one of H200, H100"),
-        ({"error": -0.1}, "error is -0.1"),
+        ({"error": -0.1}, "got -0.1"),
         ({"l2": None}, "float"),
         ({"run": 3}, "items"),
-        ({"gpu": 1}, "gpu is a name"),
+        ({"gpu": 1}, "gpu must be a name"),
     ],
 )
 def test_a_file_that_is_damaged_is_not_used(file, change, message):
@@ -146,7 +146,7 @@ def test_a_file_that_is_damaged_is_not_used(file, change, message):
     file.write_text(json.dumps(content))
     with pytest.raises(FileFormatError, match=message):
         read_rates(file)
-    forget_rates()
+    clear_rates()
     with pytest.warns(RatesFileWarning, match="it is not used, and left as it is"):
         assert rates_for(PCIE, 114) == dataclasses.replace(H100_RATES, multiprocessors=114)
     # To be replaced, it makes way.

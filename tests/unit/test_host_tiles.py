@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
-from gemmule.core.executor import TileExecutor, TileSum
+from gemmule.executor.tiles import TileExecutor, TileSum
 from gemmule.host import product
 from gemmule.host.arithmetic import choose_arithmetic
 from gemmule.host.tiles import HostTileExecutor

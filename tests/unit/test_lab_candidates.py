@@ -7,10 +7,10 @@ from fake_bench import CONFIGS, kernel_spec, only
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, GemmuleError
-from gemmule.core.name_suggestions import unknown_name
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.lab.candidates import parse_kernels
+from gemmule.lab.name_suggestions import unknown_name
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
 from gemmule.lab.sizes import SIZE_SETS, parse_sizes
 

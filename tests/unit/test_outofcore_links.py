@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from killed_products import OUTPUTS, child, content, damage, finish, hidden, journal_of, make_inputs, record, refused
 
-from gemmule.core import own_file
 from gemmule.core.errors import ForbiddenFileError
+from gemmule.files import temporary_file
 from gemmule.outofcore.hidden import hidden_path
 
 SECRET = b"somebody else's\n" * 20
@@ -64,7 +64,7 @@ def inputs(tmp_path, monkeypatch):
 def no_follow(request, monkeypatch):
     """With the flag, and as on a system that has none."""
     if not request.param:
-        monkeypatch.setattr(own_file, "_FLAGS", own_file._FLAGS & ~os.O_NOFOLLOW)
+        monkeypatch.setattr(temporary_file, "_FLAGS", temporary_file._FLAGS & ~os.O_NOFOLLOW)
 
 
 PLANTED = ["link", "dangling link", "link to a folder", "hard link", "folder", "pipe"]
@@ -143,8 +143,8 @@ def test_what_belongs_to_another_user_is_refused(killed, monkeypatch, of):
         return os.stat_result([*status[:4], status.st_uid + 1, *status[5:]])
 
     with monkeypatch.context() as patch:
-        patch.setattr(own_file.os, "lstat", lambda path: foreign(lstat(path)))
-        patch.setattr(own_file.os, "fstat", lambda descriptor: foreign(fstat(descriptor)))
+        patch.setattr(temporary_file.os, "lstat", lambda path: foreign(lstat(path)))
+        patch.setattr(temporary_file.os, "fstat", lambda descriptor: foreign(fstat(descriptor)))
         for resume in ("--resume", "--no-resume"):
             message = refused(output, resume)
             assert message.startswith(f"gemmule: {place}: belongs to user {os.geteuid() + 1}, not {os.geteuid()}; ")
@@ -153,7 +153,7 @@ def test_what_belongs_to_another_user_is_refused(killed, monkeypatch, of):
 
 def test_a_file_system_on_which_all_files_belong_to_one_user_serves(killed_npy, monkeypatch):
     uid = os.geteuid()
-    monkeypatch.setattr(own_file.os, "geteuid", lambda: uid + 1)
+    monkeypatch.setattr(temporary_file.os, "geteuid", lambda: uid + 1)
     assert finish("C.npy", killed_npy)["tiles_reused"] > 0
 
 
@@ -161,7 +161,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_not_written_to(tmp_path, 
     (tmp_path / "precious").write_bytes(SECRET)
     own = tmp_path / "own"
     own.write_bytes(b"")
-    monkeypatch.setattr(own_file, "_FLAGS", 0)
+    monkeypatch.setattr(temporary_file, "_FLAGS", 0)
     opened = os.open
 
     def planting(path, *arguments):
@@ -169,9 +169,9 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_not_written_to(tmp_path, 
         own.symlink_to("precious")
         return opened(path, *arguments)
 
-    monkeypatch.setattr(own_file.os, "open", planting)
+    monkeypatch.setattr(temporary_file.os, "open", planting)
     with pytest.raises(ForbiddenFileError, match="was replaced while it was opened"):
-        own_file.open_own(str(own))
+        temporary_file.open_own(str(own))
     assert (tmp_path / "precious").read_bytes() == SECRET
 
 

@@ -16,8 +16,7 @@ from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.errors import ArgumentError, NoKernelError
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, mark_own_transpose, split_batch
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.dispatch.tuned_file import write_tuned

@@ -181,7 +181,7 @@ def test_a_member_that_is_not_what_was_packed(tmp_path, compiled):
         for name, content in members.items():
             archive.writestr(name, content)
     gm.load_pack(path)
-    with pytest.warns(CacheWarning, match=r"x\.pack is damaged: kernels/.* is not what was packed; make it again with"):
+    with pytest.warns(CacheWarning, match=r"x\.pack is damaged: kernels/.* has another digest; make it again with"):
         assert mark(artifact_for(*what())) == "compiled"
     assert len(compiled) == 1
 

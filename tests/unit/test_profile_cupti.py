@@ -11,8 +11,8 @@ import fake_cupti
 import pytest
 from fake_cupti import CuptiError, FakeCupti
 
-from gemmule.core.activity import Copy, KernelRun
 from gemmule.core.errors import DriverError, UnsupportedError
+from gemmule.executor.activity import Copy, KernelRun
 from gemmule.runtime import profiling, profiling_ranges
 from gemmule.runtime.profiling import check_cupti
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range
+from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.profile.summary import RangesOf, busy_ns, rows, window_ns
 from gemmule.lab.profile.tables import profile_block, records, sizes, times

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from test_profile_summary import profiles
 
-from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.core.errors import ArgumentError
-from gemmule.lab import whole_files
+from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
+from gemmule.files import atomic_file
 from gemmule.lab.profile.trace import HOST, trace, write_trace
 
 
@@ -110,7 +110,7 @@ def test_the_file_is_whole_or_is_not_there(tmp_path, monkeypatch):
     def full(number):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_files.os, "fsync", full)
+    monkeypatch.setattr(atomic_file.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_trace(path, Profile(), {"of": 2}, force=True)
     assert json.loads(path.read_text())["otherData"] == {"of": 1}  # as it was

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from test_profile_summary import profiles
 
-from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range
+from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.lab.profile.trace import trace
 
 #: The first two kernels of `gemmule profile 1000 900 800 --kernels ladder --repeat 3` on an H200, as it wrote them.

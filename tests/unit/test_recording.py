@@ -26,9 +26,9 @@ PROBLEM = gemm_problem(24, 40, 56, "float16", "float32", "tn")
 def _nothing_chosen(monkeypatch, tmp_path):
     monkeypatch.setenv("GEMMULE_TUNED", str(tmp_path / "none.json"))
     monkeypatch.setattr(recording, "_written", set())
-    select.forget_choices()
+    select.clear_choices()
     yield
-    select.forget_choices()
+    select.clear_choices()
 
 
 def call(problem, chip="NVIDIA H200"):

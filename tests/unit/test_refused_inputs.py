@@ -62,7 +62,7 @@ def in_time():
         (("bench", "show", "pipe"), "a record file"),
         (("tune", "--shapes", "pipe", "--dry-run", "--chip", "h100"), "a file of products"),
         (("tune", "--shapes", "pipe.csv", "--dry-run", "--chip", "h100"), "a file of products"),
-        (("tune", "--sizes", "64,64,64", "--output", "pipe"), "a table of tuned configurations"),
+        (("tune", "--sizes", "64,64,64", "--output", "pipe"), "a file of tuned configurations"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )
@@ -152,7 +152,7 @@ def test_messages_of_packs_say_what_helps(monkeypatch):
         ),
         (
             b'{"format": 1, "members": {"kernels/a.kernel": "0"}, "toolchain": "x"}',
-            f"lacks .*, which it names; {again}$",
+            f"lacks .* of its list; {again}$",
         ),
         (b"[]", f"is no pack of gemmule, or is damaged .*; {again}$"),
     ):

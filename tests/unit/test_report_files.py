@@ -10,7 +10,7 @@ import report_records as made
 from report_page import TIMED, profile_records, run
 
 from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.lab import whole_files
+from gemmule.files import atomic_file
 from gemmule.lab.report import page as report_page
 from gemmule.lab.whole_files import write_whole
 
@@ -88,7 +88,7 @@ def test_a_page_has_its_name_when_it_is_complete(tmp_path, monkeypatch):
     def full(number):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_files.os, "fsync", full)
+    monkeypatch.setattr(atomic_file.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_whole(target, "new", force=True)
     assert target.read_text() == "old"

@@ -11,7 +11,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.own_transpose import mark_own_transpose
+from gemmule.core.problem import mark_own_transpose
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
 

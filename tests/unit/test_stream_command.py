@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import gemmule as gm
 from gemmule.cli import gemmule
-from gemmule.core.activity import Transfer
 from gemmule.core.dtype import numpy_dtype
+from gemmule.executor.activity import Transfer
 from gemmule.lab.streams import stream_trace
 from gemmule.outofcore.device.host_memory import is_transpose
 from gemmule.outofcore.matrix import TransposedSource

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.streams import DeviceMatrix
 from gemmule.dispatch.select import choose
+from gemmule.executor.streams import DeviceMatrix
 from gemmule.runtime.stream_problems import transpose_of
 
 HOPPER = Arch.parse("sm_90a")

@@ -21,21 +21,21 @@ def values():
 
 
 def test_the_second_time_gives_what_the_first_gave(monkeypatch):
-    monkeypatch.setattr(traced, "_known", {})
+    monkeypatch.setattr(traced, "_cache", {})
     first = [lowered(value, "it") for value in values()]
     monkeypatch.setattr(traced, "_canonical", None)
     assert [lowered(value, "it") for value in values()] == first
 
 
 def test_it_is_what_would_be_found_without_it(monkeypatch):
-    monkeypatch.setattr(traced, "_known", {})
+    monkeypatch.setattr(traced, "_cache", {})
     for _, value in itertools.product(range(2), values()):
         assert lowered(value, "it") == traced._canonical(value, "it")
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(traced, "_known", {})
-    monkeypatch.setattr(traced, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(traced, "_cache", {})
+    monkeypatch.setattr(traced, "_MOST_CACHED", 3)
     for number in range(20):
         lowered(accumulated() * number, "it")
-        assert len(traced._known) <= 3
+        assert len(traced._cache) <= 3

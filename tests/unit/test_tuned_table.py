@@ -43,9 +43,9 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
 
 def test_caches_that_keep_choices_are_cleared_with_them(monkeypatch):
     monkeypatch.setattr(kept, "_kept", {"what was decided": None})
-    monkeypatch.setattr(select, "_forgetters", [*select._forgetters])
+    monkeypatch.setattr(select, "_clear_functions", [*select._clear_functions])
     others = ["what another room made of a choice"]
-    select.forgets_choices(others.clear)
+    select.register_clear(others.clear)
     select.use_tuned(GPU, [entry(SPEC.configs[9])])
     assert not others
     assert not kept._kept

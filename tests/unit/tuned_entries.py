@@ -40,8 +40,8 @@ def table(tmp_path, monkeypatch):
 
 
 def forget():
-    tuned_table.forget()
-    select.forget_choices()
+    tuned_table.clear_tables()
+    select.clear_choices()
 
 
 def chosen(problem=PROBLEM, gpu=GPU):

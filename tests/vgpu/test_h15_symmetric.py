@@ -11,7 +11,7 @@ from oracle import assert_product, poisoned, random_matrix
 from test_kernels import laid_out, problem_of
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, Precision
-from gemmule.core.own_transpose import mark_own_transpose
+from gemmule.core.problem import mark_own_transpose
 from gemmule.core.spec import Choice
 from gemmule.kernels.hopper.syrk.spec import SPEC
 from gemmule.vgpu import Options

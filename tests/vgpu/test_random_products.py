@@ -11,7 +11,7 @@ from test_kernels import problem_of
 
 import gemmule as gm
 from gemmule.core.block_triangle import BlockTriangle
-from gemmule.core.own_transpose import mark_own_transpose
+from gemmule.core.problem import mark_own_transpose
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.vgpu.arch import virtual_arch

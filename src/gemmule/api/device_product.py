@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmule.core.activity import Transfer
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.streams import DeviceStreams
+from gemmule.executor.activity import Transfer
+from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.budget import memory_limit

@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.streams import DeviceStreams
+from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import HALF_SIDE
 from gemmule.outofcore.device.budgets import Budgets
 from gemmule.outofcore.device.host_memory import memory_of

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmule.dispatch.select import forgets_choices, generation
+from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.stream import stream_handle
 
 from . import recent
@@ -102,7 +102,7 @@ def forget() -> None:
         recent.forget()
 
 
-forgets_choices(forget)
+register_clear(forget)
 
 
 def library_for(kind: type) -> KnownArrays | None:

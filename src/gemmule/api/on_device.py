@@ -9,8 +9,7 @@ from typing import Any
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 

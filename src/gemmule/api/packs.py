@@ -85,7 +85,7 @@ def _take_named(name: str) -> None:
 
 
 def _take_table(pack: Pack) -> None:
-    from gemmule.dispatch.select import forget_choices
+    from gemmule.dispatch.select import clear_choices
     from gemmule.dispatch.tuned_file import tuned_entries
     from gemmule.dispatch.tuned_table import add_packed
 
@@ -96,4 +96,4 @@ def _take_table(pack: Pack) -> None:
     if table is not None:
         add_packed(f"the pack {pack.path}", tuned_entries(table, f"{TUNED} in the pack {pack.path}"))
         # What was chosen before may now be chosen otherwise.
-        forget_choices()
+        clear_choices()

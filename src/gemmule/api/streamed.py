@@ -12,8 +12,8 @@ import numpy as np
 
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
-from gemmule.core.executor import TileExecutor
-from gemmule.core.memory_overlap import overlaps_itself, share_memory
+from gemmule.executor.memory_overlap import overlaps_itself, share_memory
+from gemmule.executor.tiles import TileExecutor
 from gemmule.outofcore.arrays import ArraySink, file_range
 from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
 from gemmule.outofcore.device.budgets import Budgets

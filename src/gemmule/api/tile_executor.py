@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from gemmule.core.dtype import Precision
-from gemmule.core.executor import TileExecutor
+from gemmule.executor.tiles import TileExecutor
 from gemmule.outofcore.search import TINY_BUDGET
 
 from .executors import host_arrays_executor, wanted_executor

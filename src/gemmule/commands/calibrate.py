@@ -67,7 +67,7 @@ def _calibrate(
     chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from ..core.arch import Arch
-    from ..dispatch.rates_file import read_or_make_way
+    from ..dispatch.rates_file import read_or_set_aside
     from ..dispatch.rates_table import rates_file, rates_for
 
     if where:
@@ -84,7 +84,7 @@ def _calibrate(
         return
     if not dry_run:
         # A file that could not be written in the end is an error now, not after minutes.
-        read_or_make_way(file)
+        read_or_set_aside(file)
     with gpu.open_gpu(yardstick=False) as (device, _):
         before = rates_for(device.name, device.multiprocessors)
         found = _products(device.arch, before, device.memory_free())
@@ -195,8 +195,8 @@ class _Calibration:
 def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     """Fit rates, write them, and print them."""
     from ..dispatch.rates_file import MeasuredRates, merge_rates
-    from ..dispatch.rates_table import forget_rates
-    from ..dispatch.select import forget_choices
+    from ..dispatch.rates_table import clear_rates
+    from ..dispatch.select import clear_choices
     from ..dispatch.tuned_table import chip_name
     from ..lab.calibration.fit import fit
     from ..lab.tuning.shipped import provenance
@@ -214,8 +214,8 @@ def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     measured = MeasuredRates(done.gpu, found.rates, found.products, found.error, tuple(run.items()))
     merge_rates(done.file, measured)
     # Calls of this process take them too, where they went into the user's file.
-    forget_rates()
-    forget_choices()
+    clear_rates()
+    clear_choices()
     if as_json:
         about = {"held_out": found.held_out, "error_before": found.error_before, "file": str(done.file)}
         echo_json(measured.as_dict() | about | {"experiment": done.block, "records": done.records})

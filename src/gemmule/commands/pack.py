@@ -32,8 +32,8 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..compiler.pack import cached_kernels, write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
-    from ..core.regular_file import check_replaceable
     from ..dispatch.registry import REGISTRY
+    from ..files.regular_file import check_replaceable
 
     known = {spec.name: spec for spec in REGISTRY}
     names = list(known) if kernels is None else [name.strip() for name in kernels.split(",")]
@@ -70,16 +70,16 @@ def tables(table: Path | None) -> dict[str, bytes]:
     """
     from ..api.packs import TUNED
     from ..core.errors import FileFormatError
-    from ..core.file_errors import errors_name
-    from ..core.regular_file import check_regular
     from ..dispatch.tuned_file import tuned_entries
     from ..dispatch.tuned_table import user_file
+    from ..files.file_errors import errors_name
+    from ..files.regular_file import check_regular
 
     path = user_file() if table is None else table
     if table is None and not path.exists():
         return {}
     with errors_name(str(path)):
-        check_regular(path, "a table of tuned configurations")
+        check_regular(path, "a file of tuned configurations")
         content = path.read_bytes()
     try:
         tuned_entries(content, str(path))

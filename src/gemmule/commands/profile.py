@@ -16,9 +16,9 @@ from .tables import print_table
 from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
-    from ..core.activity import Profile
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
+    from ..executor.activity import Profile
     from ..lab.gemm_records import Record
     from ..runtime.bench import BenchGpu
 

@@ -11,7 +11,7 @@ import click
 
 from .. import __version__
 from ..core.errors import ArgumentError
-from ..core.regular_file import check_replaceable
+from ..files.regular_file import check_replaceable
 from . import gpu
 from .json_output import json_option
 from .told import ToldCommand
@@ -92,7 +92,7 @@ def _tune(
     seed: int, yardstick: bool, output: Path | None, pack: Path | None, record: str | None, resume: bool,
     workers: int | None, dry_run: bool, chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from ..dispatch.tuned_file import read_or_make_way
+    from ..dispatch.tuned_file import read_or_set_aside
     from ..dispatch.tuned_table import TunedTable, chip_name, user_file
     from ..lab.tuning.journal import TuningJournal
 
@@ -114,7 +114,7 @@ def _tune(
         check_replaceable(pack)
     if not dry_run:
         # A table that could not be written in the end is told now, not after hours.
-        read_or_make_way(table)
+        read_or_set_aside(table)
     with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False) as (device, library):
         known = TunedTable(chip_name(device.name), table)
         wanted = searches(problems, device.arch, device.multiprocessors, device.name, known, **pruned)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def kernel_names(text: str | None) -> tuple[str, ...]:
     """Return the kernels that are asked for by name."""
-    from gemmule.core.name_suggestions import unknown_name
+    from gemmule.lab.name_suggestions import unknown_name
 
     from ..dispatch import registry
 

@@ -46,7 +46,7 @@ class Run:
     def measure(self, searches: Sequence[Search], folder: str | None, limit: float | None, *, quiet: bool) -> None:
         from ..core.errors import GemmuleError
         from ..dispatch.select import use_tuned
-        from ..dispatch.tuned_file import merge_tuned, read_or_make_way
+        from ..dispatch.tuned_file import merge_tuned, read_or_set_aside
         from ..dispatch.tuned_table import chip_name
         from ..lab.bench_plan import BenchPlan
         from ..lab.experiment import experiment
@@ -62,7 +62,7 @@ class Run:
         )  # fmt: skip
         self._block = experiment(command_line(), self._device.pci_bus_id) | tuner.about()
         run = provenance(self._block, chip_name(self._device.name), gpu=self._device.name, gemmule=__version__)
-        present = {one.key: one for one in read_or_make_way(self._table) if one.chip == run["chip"]}
+        present = {one.key: one for one in read_or_set_aside(self._table) if one.chip == run["chip"]}
         start = time.monotonic()
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(RecordFile(Path(folder), self._block)) if folder is not None else None

@@ -14,12 +14,12 @@ from gemmule.core.errors import CompileError
 from gemmule.core.launch import Launch
 from gemmule.core.spec import Signature
 
+from ..files.atomic_file import atomic_write
 from .resources import Resources
 from .signature import ParamSlot
-from .whole_file import whole_file
 
-# What reading a damaged archive raises, from memory; the standard library documents no common base. A flipped bit in
-# the method of compression leads to bzip2 (OSError) and LZMA.
+# Exceptions from damaged archives in memory, which have no documented common base. A flipped bit in the method of
+# compression leads to bzip2 (OSError) and LZMA.
 DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, KeyError,
           TypeError, ValueError, EOFError)  # fmt: skip
 _META, _PTX, _CUBIN = "artifact.json", "kernel.ptx", "kernel.cubin"
@@ -34,9 +34,9 @@ class Artifact:
     kernel : str
         Name of the KernelSpec.
     config : dict
-        Fields of the config that it was compiled with.
+        Fields of the config.
     signature : Signature
-        What it is specialised for.
+        The specialisation.
     arch : str
         Architecture, e.g. ``sm_90a``.
     entry : str
@@ -65,7 +65,7 @@ class Artifact:
     toolchain: str
 
     def check_launch(self, launch: Launch) -> None:
-        """Hold a launch recipe against the kernel's parameter list.
+        """Check a launch recipe against the kernel's parameter list.
 
         Raises
         ------
@@ -75,24 +75,24 @@ class Artifact:
         recipe = tuple(ParamSlot(param.size, param.alignment) for param in launch.params)
         if recipe != self.params:
             raise CompileError(
-                f"the launch recipe of {self.kernel} gives parameters (size, alignment) "
-                f"{[(slot.size, slot.alignment) for slot in recipe]}, but its PTX takes "
+                f"the launch recipe of {self.kernel} has parameters (size, alignment) "
+                f"{[(slot.size, slot.alignment) for slot in recipe]}, but its PTX has "
                 f"{[(slot.size, slot.alignment) for slot in self.params]}"
             )
 
     def save(self, path: Path) -> None:
-        """Write the artifact to `path`: whole or not at all."""
-        with whole_file(path) as file:
+        """Write the artifact to `path` atomically."""
+        with atomic_write(path) as file:
             file.write(self.as_bytes())
 
     def as_bytes(self) -> bytes:
-        """Return the artifact as a file's content."""
+        """Return the bytes of the artifact's file."""
         fields = dataclasses.asdict(self)
         ptx, cubin = fields.pop("ptx"), fields.pop("cubin")
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, part in ((_META, json.dumps(fields, indent=1)), (_PTX, ptx), (_CUBIN, cubin)):
-                # Without the time: the same artifact gives the same bytes.
+                # Without a time stamp: equal artifacts have equal bytes.
                 archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
         return content.getvalue()
 
@@ -109,7 +109,7 @@ class Artifact:
 
     @classmethod
     def from_bytes(cls, content: bytes, what: str) -> Artifact:
-        """Read an artifact from a file's content.
+        """Read an artifact from the bytes of its file.
 
         Raises
         ------

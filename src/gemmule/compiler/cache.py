@@ -1,9 +1,8 @@
-"""The cache of compiled kernels: in this process, then on disk, then the packs, then the compiler."""
+"""The cache of compiled kernels: look-up in this process, on disk, in packs, and then compilation."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import warnings
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError
 from gemmule.core.spec import Config, KernelSpec, Signature
-from gemmule.core.user_folders import user_cache_folder
+from gemmule.files.user_folders import user_cache_folder
 
 from .artifact import Artifact
 from .compile import compile_kernel
@@ -19,10 +18,10 @@ from .key import artifact_key, source_digests
 from .pack import PACKS
 
 _SUFFIX = ".kernel"
-# What the cache writes, damaged and unfinished files included: nothing else is ever removed.
+# Files of the cache, damaged and partial ones included; no other file is ever removed.
 _OURS = re.compile(r"\w+-sm_\d+a?-[0-9a-f]{24}\w*\.(kernel|damaged|partial)")
 _loaded: dict[tuple[KernelSpec, Config, Signature, Arch], Artifact] = {}
-# The sources that this process's kernels were imported from: a module is imported once, whatever happens to its file.
+# Digests of the sources that this process imported, which may have changed on disk since.
 _imported: dict[str, bytes] = {}
 
 
@@ -32,12 +31,12 @@ class CacheWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class CacheContent:
-    """What the cache on disk holds.
+    """Content of the disk cache.
 
     Attributes
     ----------
     folder : Path
-        Where it is.
+        The folder.
     kernels : int
         Number of compiled kernels.
     bytes : int
@@ -55,16 +54,13 @@ def cache_folder() -> Path:
     Raises
     ------
     ArgumentError
-        If the user has no home.
+        If the user has no home folder.
     """
-    chosen = os.environ.get("GEMMULE_CACHE")
-    if chosen:
-        return Path(chosen)
-    return user_cache_folder() / "gemmule" / "kernels"
+    return user_cache_folder("GEMMULE_CACHE", "kernels")
 
 
 def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
-    """Return the compiled kernel, from the cache or a pack where it is there, compiled and cached where it is not.
+    """Return the compiled kernel from the cache or a pack, else compile and cache it.
 
     Raises
     ------
@@ -75,17 +71,17 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
     FileFormatError
         If ``GEMMULE_PACK`` names no pack.
     """
-    what = (spec, config, signature, arch)
-    artifact = _loaded.get(what)
+    kernel = (spec, config, signature, arch)
+    artifact = _loaded.get(kernel)
     if artifact is None:
-        key = artifact_key(*what)
+        key = artifact_key(*kernel)
         path = cache_folder() / (key + _SUFFIX)
-        artifact = _loaded[what] = _from_disk(path) or _from_packs(key) or _compiled(path, *what)
+        artifact = _loaded[kernel] = _from_disk(path) or _from_packs(key) or _compiled(path, *kernel)
     return artifact
 
 
 def _from_packs(key: str) -> Artifact | None:
-    """Return what a pack holds; None, with a warning, where that is damaged."""
+    """Return the kernel of a pack, or None; warn where it is damaged."""
     for pack in PACKS.all():
         try:
             artifact = pack.artifact(key)
@@ -98,12 +94,12 @@ def _from_packs(key: str) -> Artifact | None:
 
 
 def _from_disk(path: Path) -> Artifact | None:
-    """Return what is cached; None, with a warning, where it cannot be used."""
+    """Return the cached kernel, or None; warn where it cannot be used."""
     try:
         try:
             return Artifact.load(path)
         except CompileError:
-            # Another process may just have set it aside, and written it again.
+            # Another process may just have replaced it.
             return Artifact.load(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -115,7 +111,7 @@ def _from_disk(path: Path) -> Artifact | None:
             path.replace(aside)
             warnings.warn(f"{error}; it was set aside as {aside}", CacheWarning, stacklevel=4)
         except FileNotFoundError:
-            # Another process did so.
+            # Another process set it aside.
             pass
         except OSError as stuck:
             warnings.warn(f"{error}, and cannot be set aside: {stuck}", CacheWarning, stacklevel=4)
@@ -136,27 +132,27 @@ def _compiled(path: Path, spec: KernelSpec, config: Config, signature: Signature
     for package, digest in before.items():
         if digest != after.get(package) or digest != _imported.setdefault(package, digest):
             raise CompileError(
-                f"the sources of {package} changed since this process imported them, so that what was compiled is not "
-                "what they say; start a new process"
+                f"the sources of {package} changed since this process imported them, so that the compiled kernel would "
+                "not match its key; start a new process"
             )
     try:
         artifact.save(path)
     except OSError as error:
-        warnings.warn(f"compiled kernels cannot be kept in {path.parent}: {error}", CacheWarning, stacklevel=4)
+        warnings.warn(f"compiled kernels cannot be cached in {path.parent}: {error}", CacheWarning, stacklevel=4)
     return artifact
 
 
 def cache_content() -> CacheContent:
-    """Count what the cache on disk holds."""
+    """Return the content of the disk cache."""
     folder = cache_folder()
     sizes = [path.stat().st_size for path in folder.glob("*" + _SUFFIX) if _OURS.fullmatch(path.name)]
     return CacheContent(folder, len(sizes), sum(sizes))
 
 
 def clear_cache() -> CacheContent:
-    """Remove every compiled kernel from the disk and from this process; return what was there.
+    """Remove every compiled kernel from disk and from this process; return the former content.
 
-    Only files that the cache made are removed.
+    Only files of the cache are removed.
     """
     content = cache_content()
     if content.folder.is_dir():

@@ -1,4 +1,4 @@
-"""From a kernel's Python to PTX and machine code, with no GPU present."""
+"""Compilation of a kernel to PTX and cubin, without a GPU."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .signature import read_entry
 from .toolchain import PINNED, toolchain
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# The compiler keeps state of its own and is not thread-safe.
+# The compiler has global state and is not thread-safe.
 _LOCK = threading.Lock()
 
 
 def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
-    """Compile a kernel for an architecture. About half a second, after a second for the compiler's import.
+    """Compile a kernel for an architecture, in about 0.5 s after 1 s for the compiler's import.
 
     Raises
     ------
@@ -97,5 +97,5 @@ def _code(buildable: Buildable, arch: Arch, what: str) -> tuple[str, bytes]:
         except DSLBaseError as error:
             raise KernelFailedError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
         if compiled is None or not compiled.__ptx__ or not compiled.__cubin__:
-            raise KernelFailedError(f"{what}: the compiler gave no code; is one of its CUTE_DSL_ variables set?")
+            raise KernelFailedError(f"{what}: the compiler returned no code; is one of its CUTE_DSL_ variables set?")
         return compiled.__ptx__, compiled.__cubin__

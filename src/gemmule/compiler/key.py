@@ -1,4 +1,4 @@
-"""The key of a compiled kernel: everything that its code depends on."""
+"""The cache key of a compiled kernel: a digest of everything that its code depends on."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gemmule.core.spec import Config, KernelSpec, Signature
 
 from .toolchain import toolchain
 
-#: Prefix of the environment variables by which the compiler can be told to make other code.
+#: Prefix of the environment variables that change the compiler's output.
 _COMPILER_VARIABLES = "CUTE_DSL_"
-#: The folder whose modules a kernel's code is made of.
+#: Folder of the modules of a kernel's import closure.
 _PACKAGE = Path(__file__).parents[1]
-#: An import of modules or of what they define, on one line or within parentheses.
+#: An import statement, on one line or in parentheses.
 _IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
 
 
 def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> str:
-    """Return the file stem under which the compiled kernel is cached.
+    """Return the stem of the compiled kernel's file in the cache.
 
-    It changes with every module that the kernel's code imports, directly or through others, the config, the
-    specialisation, the architecture, the compiler's version and environment, and the code that drives it.
+    It depends on every module of the kernel's import closure, the config, the signature, the architecture, the
+    compiler's version and environment, and the modules of this package.
     """
     identity = [spec.name, type(config).__name__, config.as_dict(), signature, arch.name, toolchain()]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
@@ -37,10 +37,9 @@ def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: A
 
 
 def source_digests(spec: KernelSpec) -> dict[str, bytes]:
-    """Return a digest of the source, as it is now, of each module in the import closure of a kernel's code.
+    """Return a digest of the current source of each module in a kernel's import closure.
 
-    The closure begins at the kernel's module and at the modules of the package that compiles it, and leaves out other
-    packages.
+    The closure starts at the kernel's module and the modules of this package, and excludes other distributions.
     """
     pending = [f"{spec.package}.kernel", *_compiler_modules()]
     digests: dict[str, bytes] = {}
@@ -66,7 +65,7 @@ def _compiler_modules() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=512)
 def _imports(content: str, package: str) -> tuple[str, ...]:
-    """Return the modules that a source may import: a name after `import` may be a module's or one that it defines."""
+    """Return the modules that a source may import; a name after `import` may be a module or an attribute."""
     found = []
     for dots, module, names in _IMPORT.findall(content):
         parents = package.split(".")[: package.count(".") + 2 - len(dots)] if dots else []
@@ -76,7 +75,7 @@ def _imports(content: str, package: str) -> tuple[str, ...]:
 
 
 def _source(module: str) -> Path | None:
-    """Return the file of one of gemmule's modules; None for any other name. Nothing is imported."""
+    """Return the file of a module of gemmule, without importing it; None for any other name."""
     own, *names = module.split(".")
     if own != _PACKAGE.name:
         return None

@@ -1,7 +1,7 @@
 """Packs: one file of compiled kernels for machines that have no compiler.
 
-A pack is a zip archive, not compressed, whose members are what the cache on disk holds, under the same keys, and tables
-of any kind beside them. ``pack.json`` names each with its SHA-256.
+A pack is an uncompressed zip archive of files of the disk cache, under the same keys, and of tables. ``pack.json`` has
+the SHA-256 of each member.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from pathlib import Path
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
-from gemmule.core.file_errors import errors_name
-from gemmule.core.regular_file import check_regular, check_replaceable
 from gemmule.core.spec import KernelSpec
+from gemmule.files.file_errors import errors_name
+from gemmule.files.regular_file import check_regular, check_replaceable
 
+from ..files.atomic_file import atomic_write
 from .artifact import DAMAGE, Artifact
 from .key import artifact_key
 from .shared_file import SharedFile
 from .toolchain import toolchain
-from .whole_file import whole_file
 
 #: Environment variable that names a pack for every process.
 VARIABLE = "GEMMULE_PACK"
 _FORMAT = 1
 _MANIFEST = "pack.json"
-#: What helps where a pack is not whole.
+#: Remedy for a damaged pack.
 _AGAIN = "make it again with gemmule pack, or copy it again"
 _KERNEL, _TABLE = "kernels/{}.kernel", "tables/{}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """A pack that was opened; its members are read when they are asked for.
+    """An open pack; members are read on demand.
 
     Attributes
     ----------
     path : Path
         The file.
     toolchain : str
-        Compiler and version that the kernels were made with.
+        Compiler and version of the kernels.
     kernels : tuple of str
         Keys of the compiled kernels.
     tables : tuple of str
@@ -60,7 +60,7 @@ class Pack:
     _file: SharedFile = dataclasses.field(repr=False, compare=False)
 
     def artifact(self, key: str) -> Artifact | None:
-        """Return a compiled kernel; None where the pack does not have it.
+        """Return a compiled kernel, or None if the pack lacks it.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Pack:
             raise CompileError(f"{error}; {_AGAIN}") from error
 
     def table(self, name: str) -> bytes | None:
-        """Return a table; None where the pack does not have it.
+        """Return a table, or None if the pack lacks it.
 
         Raises
         ------
@@ -96,26 +96,26 @@ class Pack:
                 f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {_AGAIN}"
             ) from error
         if hashlib.sha256(content).hexdigest() != self._digests[member]:
-            raise CompileError(f"the pack {self.path} is damaged: {member} is not what was packed; {_AGAIN}")
+            raise CompileError(f"the pack {self.path} is damaged: {member} has another digest; {_AGAIN}")
         return content
 
 
 def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping[str, bytes] | None = None) -> Pack:
-    """Write a pack, whole or not at all, and return it.
+    """Write a pack atomically, and return it.
 
     Parameters
     ----------
     path : Path
-        The file; one that is there is replaced.
+        The file; an existing one is replaced.
     kernels : iterable of (str, bytes)
-        Key and artifact of each, as `cached_kernels` gives them.
+        Key and artifact of each, as of `cached_kernels`.
     tables : mapping of str to bytes, optional
         Other content by name.
 
     Raises
     ------
     ArgumentError
-        If something else than a regular file has the name.
+        If `path` exists and is no regular file.
     FileAccessError
         If it cannot be written.
     """
@@ -129,10 +129,10 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
     }
     with (
         errors_name(str(path), written=True),
-        whole_file(path) as file,
+        atomic_write(path) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
     ):
-        # The same content gives the same file.
+        # Without time stamps: equal content has equal bytes.
         for name, content in {_MANIFEST: json.dumps(manifest, indent=1).encode(), **members}.items():
             archive.writestr(zipfile.ZipInfo(name), content)
     return read_pack(path)
@@ -144,7 +144,7 @@ def read_pack(path: Path) -> Pack:
     Raises
     ------
     FileFormatError
-        If it is no pack, a damaged one, or no regular file.
+        If it is no pack, damaged, or no regular file.
     FileNotFoundError, PermissionError
         If it cannot be opened.
     """
@@ -165,7 +165,7 @@ def read_pack(path: Path) -> Pack:
             "with this version, or install the one that wrote it"
         )
     if missing:
-        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))}, which it names; {_AGAIN}")
+        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))} of its list; {_AGAIN}")
 
     def named(pattern: str) -> tuple[str, ...]:
         before, after = pattern.split("{}")
@@ -177,16 +177,16 @@ def read_pack(path: Path) -> Pack:
 def cached_kernels(
     folder: Path, specs: Mapping[str, KernelSpec], arch: Arch | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield key and artifact of the cached kernels that this version of gemmule would use; damaged ones are left out.
+    """Yield key and artifact of the cached kernels of this version of gemmule; damaged ones are skipped.
 
     Parameters
     ----------
     folder : Path
-        The cache's.
+        Folder of the cache.
     specs : mapping of str to KernelSpec
-        The kernels that are wanted, by name.
+        The kernels to include, by name.
     arch : Arch, optional
-        The architecture that is wanted; every one by default.
+        The architecture to include; every one by default.
     """
     for path in sorted(folder.glob("*.kernel")):
         if not path.is_file():
@@ -195,23 +195,23 @@ def cached_kernels(
             content = path.read_bytes()
             artifact = Artifact.from_bytes(content, str(path))
         except (OSError, CompileError):
-            # Whoever runs the kernel is told, and it is compiled again.
+            # A run of the kernel warns, and compiles it again.
             continue
         spec = specs.get(artifact.kernel)
         if spec is None or (arch is not None and artifact.arch != arch.name):
             continue
         try:
-            # Tuned configs need not be among those that the spec lists.
+            # Tuned configs need not be among the spec's.
             config = type(spec.default)(**artifact.config)
         except (ArgumentError, ArithmeticError, TypeError):
             continue
-        # What was compiled from other sources has another key.
+        # Kernels of other sources have another key.
         if artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:
             yield path.stem, content
 
 
 class _Packs:
-    """The packs of this process: those that were loaded, the last one first, then the one that the variable names."""
+    """The packs of this process: loaded ones, the last first, then the one of the environment variable."""
 
     def __init__(self) -> None:
         self._loaded: list[Pack] = []
@@ -227,7 +227,7 @@ class _Packs:
         return self._loaded if named is None else [*self._loaded, named]
 
     def named(self) -> Pack | None:
-        """Return the pack that the variable names."""
+        """Return the pack of the environment variable, if set."""
         name = os.environ.get(VARIABLE)
         if not name:
             return None

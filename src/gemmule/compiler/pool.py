@@ -1,4 +1,4 @@
-"""Compiling many kernels at once, in processes, since the compiler is not thread-safe."""
+"""Parallel compilation in processes, since the compiler is not thread-safe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Job:
 
 
 def jobs_of(choice: Choice, problem: Problem, arch: Arch) -> Iterator[Job]:
-    """Yield what a choice needs compiled for a problem: its kernel, then those that run after it."""
+    """Yield the compilations of a choice for a problem: its kernel, then the next ones."""
     yield Job(choice.spec, choice.config, choice.signature(problem), arch)
     then = choice.next_kernel(problem)
     for one in then.chain() if then is not None else ():
@@ -48,20 +48,19 @@ def jobs_of(choice: Choice, problem: Problem, arch: Arch) -> Iterator[Job]:
 
 
 def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tuple[Job, Artifact | CompileError]]:
-    """Compile kernels in parallel processes; the disk cache keeps them.
+    """Compile kernels in parallel processes into the disk cache.
 
     Parameters
     ----------
     jobs : iterable of Job
-        What to compile.
+        The compilations.
     workers : int, optional
-        Processes; as many as there are CPUs by default.
+        Number of processes; by default of CPUs.
 
     Yields
     ------
     job, result
-        In the order of completion; the result is the artifact or the error, which may be that the compiler brought its
-        process down.
+        In order of completion; the result is the artifact or the error, e.g. a crash of the compiler's process.
     """
     # A forked child would inherit the compiler's threads and locks.
     context = multiprocessing.get_context("spawn")
@@ -71,7 +70,7 @@ def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tup
     def work(job: Job, pool: concurrent.futures.ProcessPoolExecutor) -> Artifact:
         return pool.submit(job.run).result()
 
-    # Each process has a pool of its own: one that the compiler brings down takes its own job with it, and no other.
+    # One pool for each process: a crash of the compiler fails one job only.
     with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(count) as threads:
         idle = [_one_process(context) for _ in range(count)]
 
@@ -94,7 +93,7 @@ def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tup
                 except CompileError as error:
                     result = error
                 except concurrent.futures.process.BrokenProcessPool:
-                    result = CompileError(f"{job}: the compiler's process ended without a word")
+                    result = CompileError(f"{job}: the compiler's process crashed")
                     pool.shutdown()
                     pool = _one_process(context)
                 idle.append(pool)

@@ -1,4 +1,4 @@
-"""What a compiled kernel uses of a multiprocessor, read from its cubin."""
+"""Resource usage of a compiled kernel, read from its cubin."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Resources:
     stack_bytes : int
         Local memory of a thread.
     spill_bytes : int
-        The part of it that the program did not ask for: registers that did not fit.
+        The part of it that is register spills, not arrays of the program.
     static_shared_bytes : int
-        Shared memory of a CTA that the cubin itself reserves; the launch adds the dynamic part.
+        Static shared memory of a CTA; the launch adds the dynamic part.
     """
 
     registers: int
@@ -45,19 +45,19 @@ def read_resources(cubin: bytes, ptx: str, entry: str) -> Resources:
     Raises
     ------
     CompileError
-        If the cubin does not describe that kernel.
+        If the cubin lacks the kernel.
     """
-    # Only what was just compiled is read: a cached kernel knows its resources.
+    # Imported here: artifacts of cached kernels have their resources.
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import SymbolTableSection
 
     elf = ELFFile(io.BytesIO(cubin))
     table, info_section = elf.get_section_by_name(".symtab"), elf.get_section_by_name(".nv.info")
     if not isinstance(table, SymbolTableSection) or info_section is None:
-        raise CompileError("the cubin has no symbol table or no .nv.info section; it is not what the compiler writes")
+        raise CompileError("the cubin has no symbol table or no .nv.info section; it is no output of the compiler")
     symbols = {symbol.name: index for index, symbol in enumerate(table.iter_symbols())}
     if entry not in symbols:
-        raise CompileError(f"the cubin holds no kernel {entry!r}, only {', '.join(filter(None, symbols))}")
+        raise CompileError(f"the cubin has no kernel {entry!r}, only {', '.join(filter(None, symbols))}")
     attributes = _per_symbol(info_section.data())
     found = {attribute: value for attribute, symbol, value in attributes if symbol == symbols[entry]}
     stack = found.get(_FRAME_SIZE, 0)
@@ -72,7 +72,7 @@ def read_resources(cubin: bytes, ptx: str, entry: str) -> Resources:
 
 
 def _per_symbol(info: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (attribute, symbol index, value) of the attributes that belong to one function."""
+    """Yield (attribute, symbol index, value) of the attributes of functions."""
     position = 0
     while position + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, position)

@@ -1,4 +1,4 @@
-"""Files that stay the ones that were opened, and that threads and forked processes read at once."""
+"""Open files that threads and forked processes read concurrently."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import IO, Any
 
 
 class SharedFile:
-    """An open file that threads, and processes after a fork, read at once; it stays the one that was opened.
+    """An open file that threads, and processes after a fork, read concurrently, even if `path` is replaced.
 
     Parameters
     ----------
     path : Path
-        The file; another one may take its name later.
+        The file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -25,18 +25,18 @@ def read_entry(ptx: str) -> tuple[str, tuple[ParamSlot, ...]]:
     Raises
     ------
     CompileError
-        If the PTX does not hold exactly one kernel.
+        If the PTX has not exactly one kernel.
     """
     entries = list(_ENTRY.finditer(ptx))
     if len(entries) != 1:
         names = ", ".join(entry["name"] for entry in entries) or "none"
-        raise CompileError(f"the compiled module must hold one kernel, but holds {names}")
+        raise CompileError(f"the compiled module must have one kernel, but has {names}")
     slots = []
     for param in entries[0]["params"].split(","):
         match = _PARAM.search(param)
         if match is None:
             if param.strip():
-                raise CompileError(f"the PTX parameter {param.strip()!r} is not understood")
+                raise CompileError(f"the PTX parameter {param.strip()!r} is malformed")
             continue
         item = int(match["type"][1:]) // 8
         slots.append(ParamSlot(item * int(match["count"] or 1), int(match["align"] or item)))

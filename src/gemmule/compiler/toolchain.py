@@ -1,19 +1,16 @@
-"""The compiler's name and version, known even where it is not installed."""
+"""The compiler's name and version."""
 
 from __future__ import annotations
 
 import functools
 
-#: The version of nvidia-cutlass-dsl that the project is pinned to.
+#: The pinned version of nvidia-cutlass-dsl.
 PINNED = "4.8.1"
 
 
 @functools.cache
 def toolchain() -> str:
-    """Return the compiler's name and version; the pinned one where none is installed.
-
-    A machine without the compiler runs the kernels that another one cached with the pinned version.
-    """
+    """Return the compiler's name and version; the pinned one if none is installed, as kernels of packs have it."""
     import importlib.metadata
 
     try:

@@ -1,4 +1,4 @@
-"""Functions for epilogues: they take and give traced values."""
+"""Functions of traced values, for epilogues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TWICE_ROOT = 2 * math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
 
 
-def _checked(name: str, *values: Any) -> None:
+def _check_traced(name: str, *values: Any) -> None:
     if not any(isinstance(value, Traced) for value in values):
         kinds = " and ".join(type(value).__name__ for value in values)
         raise ArgumentError(
@@ -23,7 +23,7 @@ def _checked(name: str, *values: Any) -> None:
 
 
 def _function(op: str, *values: Any) -> Traced:
-    _checked(op, *values)
+    _check_traced(op, *values)
     return operation(op, *values)
 
 
@@ -74,13 +74,13 @@ def where(condition: Any, x: Any, y: Any) -> Traced:
 
 def relu(x: Any) -> Traced:
     """Return ``max(x, 0)`` of a traced value; NaN stays."""
-    _checked("relu", x)
+    _check_traced("relu", x)
     return operation("maximum", x, 0)
 
 
 def silu(x: Any) -> Traced:
     """Return ``x * sigmoid(x)`` of a traced value."""
-    _checked("silu", x)
+    _check_traced("silu", x)
     return operation("gate", x, x)
 
 
@@ -98,16 +98,16 @@ def gelu(x: Any, approximate: str = "none") -> Traced:
     Raises
     ------
     ArgumentError
-        If `x` is no traced value, or there is no such approximation.
+        If `x` is no traced value, or `approximate` is neither name.
     """
-    _checked("gelu", x)
+    _check_traced("gelu", x)
     if approximate == "none":
         return operation("gelu", x)
     if approximate == "tanh":
         square = operation("mul", x, x)
         factor = operation("add", operation("mul", square, _TWICE_ROOT * _CUBIC), _TWICE_ROOT)
         return operation("gate", x, operation("mul", x, factor))
-    raise ArgumentError(f"approximate={approximate!r} is not known; choose 'none' or 'tanh'")
+    raise ArgumentError(f"approximate must be 'none' or 'tanh'; got {approximate!r}")
 
 
 def gelu_tanh(x: Any) -> Traced:
@@ -115,5 +115,5 @@ def gelu_tanh(x: Any) -> Traced:
     return gelu(x, approximate="tanh")
 
 
-#: Those that `gemm` takes by name.
+#: Functions that `gemm` accepts by name.
 NAMED = {"relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}

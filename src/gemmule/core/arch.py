@@ -1,4 +1,4 @@
-"""GPU architectures: what code is compiled for."""
+"""GPU architectures, the targets of compilation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ COMPILED = (
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Arch:
-    """An architecture that code can be compiled for.
+    """A GPU architecture.
 
     Attributes
     ----------
     major, minor : int
         Compute capability.
     specific : bool
-        Whether the code uses features of this one architecture only (the ``a`` of ``sm_90a``).
+        Whether code is architecture-specific (the ``a`` of ``sm_90a``).
     """
 
     major: int
@@ -43,19 +43,19 @@ class Arch:
 
     @property
     def shared_bytes_per_block(self) -> int:
-        """Most shared memory that a CTA may have."""
+        """Most bytes of shared memory of a CTA."""
         if self.capability in ((8, 0), (8, 7)):
             return 163 << 10
         return (99 << 10) if self.major in (8, 12) else (227 << 10)
 
     @classmethod
     def parse(cls, name: str) -> Arch:
-        """Return the architecture called `name`, e.g. ``sm_80`` or ``sm_90a``.
+        """Return the architecture of a name such as ``sm_80`` or ``sm_90a``.
 
         Raises
         ------
         ArgumentError
-            If the name is not of that form.
+            If the name has another form.
         """
         match = _NAME.fullmatch(name)
         if match is None:
@@ -64,12 +64,12 @@ class Arch:
 
     @classmethod
     def for_device(cls, major: int, minor: int) -> Arch:
-        """Return the architecture to compile for on a GPU of that compute capability.
+        """Return the architecture to compile for on a GPU of a compute capability.
 
         Raises
         ------
         UnsupportedError
-            If the compiler has no code for that GPU.
+            If there is none.
         """
         same_major = [arch for arch in map(cls.parse, COMPILED) if arch.major == major and arch.minor <= minor]
         # Architecture-specific code runs on its own minor version only.

@@ -1,9 +1,8 @@
-"""Batches that are one larger product: where a factor is the same for every matrix, the others stack up."""
+"""Batch folding: a batched product with a broadcast operand becomes one larger product."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 from .epilogue import SECOND
 from .layout import StridedMatrix
@@ -12,17 +11,16 @@ from .row_major import MAX_EXTENT
 
 
 def fold_batch(problem: GemmProblem) -> GemmProblem:
-    """Return the same product with dimensions of the batch made rows, or columns, where that is the same memory.
+    """Return the same product with batch dimensions folded into rows or columns, where strides allow.
 
-    A dimension over which B is repeated becomes rows if the matrices of A, of C and of D follow each other as their
-    rows do; one over which A is repeated becomes columns if those of B, C and D follow as their columns. Kernels then
-    see one large product instead of many small ones that read a factor again and again. An extent stays within what
-    kernels with 32-bit indices take.
+    A dimension over which B is broadcast becomes rows if the matrices of A, C and D continue each other's rows; one
+    over which A is broadcast becomes columns likewise. Kernels then compute one large product instead of many small
+    ones that read an operand repeatedly. Extents stay within 32-bit indices.
 
     Parameters
     ----------
     problem : GemmProblem
-        Any product. One without elements stays as it is.
+        Any product; an empty one is returned unchanged.
     """
     operands = problem.operands()
     if 0 in problem.batch or not (problem.m and problem.n):
@@ -36,55 +34,36 @@ def fold_batch(problem: GemmProblem) -> GemmProblem:
         },
     )
     for axis in reversed(range(len(batch))):
-        found = _stacked_over(found, axis)
+        found = _fold_rows(found, axis) or _fold_columns(found, axis) or found
     return found if len(found.batch) < len(batch) else problem
 
 
-def _stacked_over(problem: GemmProblem, axis: int) -> GemmProblem:
-    """Return the product with one dimension of the batch made rows or columns, if it can be."""
-    extent = problem.batch[axis]
-    for repeated, along in (("b", "row"), ("a", "col")):
-        operands = problem.operands()
-        fixed = {"a": ("a",), "b": ("b", SECOND)}[repeated]
-        others = {name: matrix for name, matrix in operands.items() if name not in fixed}
-        size = extent * (problem.m if along == "row" else problem.n)
-        still = all(operands[name].batch_strides[axis] == 0 for name in fixed if name in operands)
-        if still and size <= MAX_EXTENT and _follow(others, axis, along):
-            grown = {name: _grown(matrix, axis, along, extent) for name, matrix in others.items()}
-            grown |= {name: _without(operands[name], axis) for name in fixed if name in operands}
-            m, n = (size, problem.n) if along == "row" else (problem.m, size)
-            return dataclasses.replace(problem, m=m, n=n).with_operands(_dropped(problem.batch, axis), grown)
-    return problem
+def _fold_columns(problem: GemmProblem, axis: int) -> GemmProblem | None:
+    folded = _fold_rows(problem.transposed(), axis, second_is_b=False)
+    return folded.transposed() if folded is not None else None
 
 
-def _follow(matrices: Mapping[str, StridedMatrix], axis: int, along: str) -> bool:
-    """Whether the next matrix of each begins where its next row, or column, would."""
-    return all(
-        _extent(x, along) == 1 or x.batch_strides[axis] == _extent(x, along) * _step(x, along)
-        for x in matrices.values()
-    )
-
-
-def _extent(matrix: StridedMatrix, along: str) -> int:
-    return matrix.rows if along == "row" else matrix.cols
-
-
-def _step(matrix: StridedMatrix, along: str) -> int:
-    return matrix.row_stride if along == "row" else matrix.col_stride
-
-
-def _grown(matrix: StridedMatrix, axis: int, along: str, extent: int) -> StridedMatrix:
-    # The step of a single row, or column, is never walked and may be anything.
-    step = matrix.batch_strides[axis] // _extent(matrix, along)
-    rest = _without(matrix, axis)
-    if along == "row":
-        return dataclasses.replace(rest, rows=matrix.rows * extent, row_stride=step)
-    return dataclasses.replace(rest, cols=matrix.cols * extent, col_stride=step)
+def _fold_rows(problem: GemmProblem, axis: int, *, second_is_b: bool = True) -> GemmProblem | None:
+    """Return the product with a batch dimension folded into rows, or None where B is not broadcast over it."""
+    extent, operands = problem.batch[axis], problem.operands()
+    fixed = {"b", SECOND} if second_is_b else {"b"}
+    folded = {}
+    for name, matrix in operands.items():
+        step, rest = matrix.batch_strides[axis], _without(matrix, axis)
+        if name not in fixed:
+            # The row stride of a single row is never used and may be anything.
+            if matrix.rows > 1 and step != matrix.rows * matrix.row_stride:
+                return None
+            rest = dataclasses.replace(rest, rows=matrix.rows * extent, row_stride=step // matrix.rows)
+        elif step:
+            return None
+        folded[name] = rest
+    if extent * problem.m > MAX_EXTENT:
+        return None
+    batch = problem.batch[:axis] + problem.batch[axis + 1 :]
+    return dataclasses.replace(problem, m=extent * problem.m).with_operands(batch, folded)
 
 
 def _without(matrix: StridedMatrix, axis: int) -> StridedMatrix:
-    return dataclasses.replace(matrix, batch_strides=_dropped(matrix.batch_strides, axis))
-
-
-def _dropped(values: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return values[:axis] + values[axis + 1 :]
+    strides = matrix.batch_strides
+    return dataclasses.replace(matrix, batch_strides=strides[:axis] + strides[axis + 1 :])

@@ -1,4 +1,4 @@
-"""Which elements of a result are needed, where these are not all of them: what lies on and below a staircase."""
+"""Block lower triangles: the needed elements of a result."""
 
 from __future__ import annotations
 
@@ -8,31 +8,28 @@ import functools
 
 @dataclasses.dataclass(frozen=True)
 class BlockTriangle:
-    """Of the first `step` rows the columns before ``first + step`` are needed, of the next ones `step` columns more.
+    """A block lower triangle: the first `step` rows need ``first + step`` columns, the next `step` more, and so on.
 
-    Of a square result ``BlockTriangle(0, 1)`` is what lies on and below the diagonal; of its rows from `r` on,
-    ``BlockTriangle(r, 1)``. With higher steps squares on the diagonal are needed as a whole.
+    ``BlockTriangle(0, 1)`` is the lower triangle of a square result, ``BlockTriangle(r, 1)`` that of its rows from `r`
+    on.
 
     Attributes
     ----------
     first : int
-        Columns to the left of the first step, which all rows need.
+        Columns to the left of the first diagonal block.
     step : int
-        Rows and columns of a step.
+        Rows and columns of a diagonal block.
     """
 
     first: int = 0
     step: int = 1
 
     def columns(self, row: int) -> int:
-        """Return how many columns of a row are needed, where the result has so many."""
+        """Return the number of needed columns of a row, in a result that is wide enough."""
         return self.first + (row // self.step + 1) * self.step
 
-    @functools.lru_cache(maxsize=4096)  # noqa: B019 - small numbers, asked for again and again
+    @functools.lru_cache(maxsize=4096)  # noqa: B019 - small keys, called repeatedly
     def tiles(self, rows: int, cols: int, tall: int = 1, wide: int = 1) -> int:
-        """Return how many tiles of that size hold what is needed of a result; without a size, how many elements.
-
-        The heights of tiles divide the steps.
-        """
+        """Return the number of tiles with needed elements; of elements, without a tile size. `tall` divides `step`."""
         tops = range(0, rows, self.step)
         return sum(-(-min(self.step, rows - top) // tall) * -(-min(self.columns(top), cols) // wide) for top in tops)

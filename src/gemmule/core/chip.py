@@ -1,4 +1,4 @@
-"""What is known of a chip: the limits of its multiprocessors, its peaks, its memory and its link to the host."""
+"""Facts of a chip: limits of its multiprocessors, peaks, memory and host link."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Multiprocessor:
-    """What one streaming multiprocessor (SM) holds, and in which portions it is given out.
+    """Limits and allocation units of a streaming multiprocessor (SM).
 
     Attributes
     ----------
     threads, warps, blocks : int
-        Most threads, warps and blocks that an SM holds at a time.
+        Most resident threads, warps and blocks.
     threads_per_block : int
         Most threads of a block.
     registers, registers_per_block : int
-        32-bit registers of an SM, and the most that a block may have.
+        32-bit registers of an SM, and most of a block.
     registers_per_thread : int
         Most registers of a thread.
     register_unit : int
-        Registers are given out in multiples of this.
+        Allocation unit of registers.
     registers_by_block : bool
-        Whether the multiple is taken for a block (compute capability 1.x) or for each warp (all later ones).
+        Whether registers are allocated by block (compute capability 1.x) or by warp (later ones).
     warp_unit : int
-        A block's warps are rounded up to a multiple of this when its registers are counted: for the allocation on
-        compute capability 1.x, for the check of the limit of a block on later ones.
+        Multiple to which a block's warps are rounded up: in the allocation of registers on compute capability 1.x, in
+        the check of a block's limit on later ones.
     partitions : int
-        Parts of an SM that own an equal share of the registers each.
+        Partitions of an SM, each with an equal share of the registers.
     shared_bytes, shared_bytes_per_block : int
-        Bytes of shared memory of an SM, and the most that a block may ask for (where necessary by opting in).
+        Bytes of shared memory of an SM, and most of a block (with opt-in).
     shared_unit : int
-        Shared memory is given out in multiples of this, in bytes.
+        Allocation unit of shared memory in bytes.
     shared_reserved : int
-        Bytes of shared memory that the driver takes for itself in each block.
+        Bytes of shared memory that the driver reserves in each block.
     shared_bytes_per_clock : int
-        Bytes that shared memory delivers to an SM in one clock.
+        Bandwidth of an SM's shared memory in bytes a clock.
     sources : tuple of str
-        Where the figures are from.
+        Sources of the figures.
     """
 
     threads: int
@@ -68,9 +68,9 @@ class PeakRates:
     fp64, fp32 : float, optional
         Scalar units, FLOP/s.
     fp64_tensor, tf32_tensor, fp16_tensor, bf16_tensor, fp8_tensor : float, optional
-        Tensor cores, FLOP/s, with sums in fp64 for fp64 and in fp32 for all others.
+        Tensor cores, FLOP/s, accumulating in fp64 for fp64 and in fp32 for all others.
     int8_tensor : float, optional
-        Tensor cores, integer operations a second, with sums in int32.
+        Tensor cores, integer operations a second, accumulating in int32.
     """
 
     fp64: float | None = None
@@ -100,9 +100,9 @@ class Chip:
     sm : Multiprocessor
         Limits of one SM.
     boost_hz : float, optional
-        Boost clock in Hz that the scalar peaks are stated at.
+        Boost clock in Hz, at which the scalar peaks and that of fp64 are stated.
     tensor_hz : float, optional
-        Clock in Hz that the peaks of the tensor cores are stated at, except fp64, which follows `boost_hz`.
+        Clock in Hz at which the other peaks of the tensor cores are stated.
     peaks : PeakRates
         Peak rates of the units.
     memory_bandwidth : float
@@ -116,10 +116,9 @@ class Chip:
     host_bandwidth : float
         Bytes a second over that link in one direction, the vendor's round figure.
     sources : tuple of str
-        Where the figures are from.
+        Sources of the figures.
     l2_partitions : int
-        Parts of the L2 cache. A multiprocessor asks the part that it is beside, which keeps a copy of what it gets from
-        another.
+        Partitions of the L2 cache. An SM reads through the near one, which caches lines of the other.
     """
 
     name: str

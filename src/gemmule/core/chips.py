@@ -1,7 +1,7 @@
 """Facts of the chips that gemmule computes with, each with its source.
 
-A figure without a source is absent (None). Rates are the vendor's, dense, with a fused multiply-add counted as two
-operations. Nominal memory sizes take 1 GB as 2**30 bytes.
+A figure without a source is absent (None). Rates are the vendor's, dense; a fused multiply-add is two operations.
+1 GB of nominal memory is 2**30 bytes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ H100_SXM = Chip(
         "NVIDIA H100 Tensor Core GPU Architecture whitepaper v1.04, comparison of A100 and H100: SMs, clocks, peaks, "
         "L2",
         "NVIDIA H100 Tensor Core GPU datasheet: bandwidth, memory, link",
-        "Two partitions of L2: counted, as docs/explain.md tells",
+        "Two partitions of L2: measured, see docs/explain.md",
     ),
     l2_partitions=2,
 )
@@ -249,7 +249,7 @@ _BY_NAME = {alias.casefold(): chip for chip in CHIPS for alias in (chip.name, *c
 
 
 def chip_named(name: str) -> Chip:
-    """Return the chip called `name`: a short name or the driver's, in any case.
+    """Return the chip of a short name or the driver's, in any case.
 
     Raises
     ------

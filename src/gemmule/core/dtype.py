@@ -1,4 +1,4 @@
-"""Element types: what a kernel reads, accumulates in and writes."""
+"""Element types and precisions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DType:
     max_value: float
 
     def __hash__(self) -> int:
-        # Problems are keys of dictionaries, and hash their types again and again.
+        # Problems are keys of dictionaries, and hash their types repeatedly.
         return hash(self.name)
 
     @property
@@ -88,16 +88,15 @@ _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 
 
 class Precision(enum.Enum):
-    """How a product of float32, float64 or 8-bit floats may be computed.
+    """Least precision of a product of float32, float64 or 8-bit floats; a kernel may be more exact.
 
-    ``IEEE`` multiplies and accumulates in float32. ``TF32`` allows the inputs to be rounded to the 11 significand bits
-    of TF32 first. ``BF16X6`` allows products to be put together from six products of bfloat16: these hold the same 24
-    bits, but numbers below 2**-110 lose some, and infinities become NaN. ``INT8X15`` allows those of float64 to be put
-    together from 15 products of int8: rows of A and columns of B are rounded to multiples of a power of two, which
-    leaves numbers that are small beside others of their row or column fewer bits, and infinities become NaN;
-    ``INT8X14`` has one product and four of those bits less, ``INT8X16`` one product and four bits more. ``FLOAT8``
-    allows each 128 of K of 8-bit floats to be summed with 13 bits of the fraction, as Hopper's tensor cores do. A
-    kernel may be more exact than allowed, never less.
+    ``IEEE`` multiplies and accumulates in float32. ``TF32`` rounds inputs to 11 significand bits first. ``BF16X6``
+    emulates float32 by six products of bfloat16: the same 24 bits, but fewer for numbers below 2**-110, and infinities
+    become NaN. ``INT8X15`` emulates float64 by 15 products of int8 (Ozaki scheme II): rows of A and columns of B are
+    rounded to multiples of a power of two, so that numbers small beside others of their row or column have fewer bits,
+    and infinities become NaN; ``INT8X14`` has one product and four bits less, ``INT8X16`` one product and four bits
+    more. ``FLOAT8`` accumulates 8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores
+    do.
     """
 
     IEEE = "ieee"
@@ -110,7 +109,7 @@ class Precision(enum.Enum):
 
     @classmethod
     def parse(cls, value: str | Precision | None) -> Precision:
-        """Return the precision called `value`; None means IEEE.
+        """Return the precision of a name; None means IEEE.
 
         Raises
         ------
@@ -123,44 +122,43 @@ class Precision(enum.Enum):
             return value
         named = {member.value: member for member in cls}
         if not isinstance(value, str) or value not in named:
-            raise DTypeError(f"precision {shown(value)} is not known; choose one of {', '.join(map(repr, named))}")
+            raise DTypeError(f"precision must be one of {', '.join(map(repr, named))}; got {shown(value)}")
         return named[value]
 
     @classmethod
     def of_inputs(cls, value: str | Precision | None, inputs: Iterable[str]) -> Precision:
-        """Return the precision called `value`, for inputs of these types.
+        """Return the precision of a name, for inputs of the given types.
 
         Raises
         ------
         DTypeError
             If there is none, or if it is for other types.
         """
-        precision, what = cls.parse(value), "float32 products"
-        taken = {"float32"}
+        precision, what, types = cls.parse(value), "float32 products", {"float32"}
         if precision is cls.FLOAT8:
-            taken, what = {"float8_e4m3fn", "float8_e5m2"}, "products of 8-bit floats"
+            types, what = {"float8_e4m3fn", "float8_e5m2"}, "products of 8-bit floats"
         if precision in INT8_PRODUCTS:
-            taken, what = {"float64"}, "float64 products"
-        if precision is not cls.IEEE and not taken.issuperset(inputs):
+            types, what = {"float64"}, "float64 products"
+        if precision is not cls.IEEE and not types.issuperset(inputs):
             names = " x ".join(inputs)
             raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; leave it out")
         return precision
 
 
-#: Significand bits that TF32 keeps of a float32 input, the hidden one included.
+#: Significand bits of TF32, the hidden one included.
 TF32_SIGNIFICAND = 11
-#: Products of bfloat16 that make one of float32.
+#: Products of bfloat16 that emulate one of float32.
 BF16_PRODUCTS = 6
-#: Products of int8 that make one of float64, by what allows them.
+#: Products of int8 that emulate one of float64.
 INT8_PRODUCTS = {Precision.INT8X14: 14, Precision.INT8X15: 15, Precision.INT8X16: 16}
-#: Errors of FLOAT8's sums as a share of those of magnitudes, (|A| |B|)ij: what is certain, four times 34 cuts at 13
-#: bits of the fraction; and below what inputs of many kinds stayed, see docs/decisions/0014-sums-of-8-bit-floats.md.
+#: Errors of FLOAT8's sums over (|A| |B|)ij: the bound, four times 34 truncations to 13 bits of the fraction; and the
+#: most that was observed, see docs/decisions/0014-sums-of-8-bit-floats.md.
 FLOAT8_CERTAIN, FLOAT8_SEEN = 136 * 2.0**-13, 2.0**-9
 
 
-#: Floats that NumPy knows through ml_dtypes only.
+#: Floats of ml_dtypes, which NumPy alone lacks.
 EXTENSION_FLOATS = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
-#: Floats narrower than BLAS knows; float32 holds every value of each.
+#: Floats that BLAS lacks; float32 represents every value of each.
 NARROW_FLOATS = EXTENSION_FLOATS | {"float16"}
 
 _OPAQUE_16 = "uint128"
@@ -168,7 +166,7 @@ _OPAQUE_16 = "uint128"
 
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype called `name`, those of ml_dtypes included.
+    """Return the dtype of a name in NumPy or ml_dtypes.
 
     Raises
     ------
@@ -176,24 +174,24 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         If there is none.
     """
     if name == _OPAQUE_16:
-        # NumPy has no integer of 128 bits; nobody reads these as a number.
+        # NumPy has no integer of 128 bits; these are only moved.
         return np.dtype("V16")
     try:
         return np.dtype(getattr(ml_dtypes, name) if name in EXTENSION_FLOATS else name)
     except (TypeError, ValueError, SyntaxError):
-        # The last two of what NumPy takes for the start of a structured type.
+        # NumPy raises the last two for a malformed structured type.
         raise DTypeError(
-            f"dtype {shown(name)} is not known; name one such as float32, bfloat16, float8_e4m3fn or int8"
+            f"dtype must be a name such as float32, bfloat16, float8_e4m3fn or int8; got {shown(name)}"
         ) from None
 
 
 def dtype_named(name: str) -> DType:
-    """Return the kernel element type called `name`.
+    """Return the kernels' element type of a name.
 
     Raises
     ------
     DTypeError
-        If kernels have no such type.
+        If no kernel supports it.
     """
     try:
         return _BY_NAME[name]
@@ -203,7 +201,7 @@ def dtype_named(name: str) -> DType:
 
 
 def accumulator(a: DType, b: DType) -> DType:
-    """Return the type that products of `a` and `b` are summed in.
+    """Return the accumulator type of products of `a` and `b`.
 
     Both integers: int32. A float64, or an int32 that float32 cannot hold, with a float: float64. Otherwise float32.
     """
@@ -213,7 +211,7 @@ def accumulator(a: DType, b: DType) -> DType:
 
 
 def opaque_dtype(itemsize: int) -> DType:
-    """Return an unsigned integer type of that size, for kernels that move bits without reading them.
+    """Return the unsigned integer type of a size, for kernels that only move bits.
 
     Raises
     ------

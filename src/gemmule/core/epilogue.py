@@ -1,7 +1,7 @@
-"""Epilogues: what is done to each element of a product before it is rounded and written.
+"""Fused epilogues: functions of each element of a product before it is rounded and written.
 
-An expression is a list of steps in a canonical order, of which each uses earlier ones; the last is the result. Kernels
-are specialised for its text, so that functions of one meaning share one compiled kernel.
+An expression is a list of steps in canonical order, each of which uses earlier ones; the last is the result. Kernels
+are specialised for its text, so that equivalent functions share one compiled kernel.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ ARITY = {
     **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne", "gate"), 2),
     "where": 3,
 }
-#: `gate`, and `gelu` in float64, take x for at least this: the limit at minus infinity is 0, infinity times 0 is NaN.
+#: Lower bound of x in `gate`, and in `gelu` in float64: the limit at minus infinity is 0, but infinity times 0 is NaN.
 FAR = -1e6
-#: Those whose operands may change places: their order is canonical.
+#: Commutative operations, whose operands have a canonical order.
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne"))
-#: Those that give a condition, for `where`.
+#: Comparisons, the conditions of `where`.
 CONDITIONS = frozenset(("lt", "le", "eq", "ne"))
-#: Leaves: the sum, that of the second factor, C, and numbered matrices and numbers.
+#: Leaves: the accumulators of the first and the second product, C, and numbered matrices and numbers.
 ACC, UP, C, MATRIX, NUMBER = "acc", "up", "c", "e", "s"
-#: The second factor's name in launch recipes, and that of the absolute maximum.
+#: Names of the second B and of the absolute maximum in launch recipes.
 SECOND, ABSMAX = "u", "absmax"
 
 
@@ -40,37 +40,36 @@ class Expression:
     Attributes
     ----------
     steps : tuple of str
-        ``acc`` (alpha times the product, beta * C added where the expression does not name C), ``up`` (alpha times the
-        product with the second factor), ``c``, ``e0``, ``e1`` ... (matrices, by the problem's order), ``s0`` ...
-        (numbers that a launch brings), ``=0.5`` (constants), or an operation and the numbers of earlier steps, such as
-        ``add 0 1``.
+        ``acc`` (alpha times the product, plus beta * C unless the expression names C), ``up`` (alpha times the product
+        with the second B), ``c``, ``e0``, ``e1`` ... (matrices in the problem's order), ``s0`` ... (numbers, parameters
+        of the launch), ``=0.5`` (constants), or an operation and the numbers of earlier steps, such as ``add 0 1``.
     """
 
     steps: tuple[str, ...]
 
     @functools.cached_property
     def text(self) -> str:
-        """The steps in one line: what a compiled kernel is known by."""
+        """The steps in one line, as in signatures."""
         return "; ".join(self.steps)
 
     @classmethod
     def parse(cls, text: str) -> Expression:
-        """Return the expression of that text."""
+        """Return the expression of a text."""
         return cls(tuple(text.split("; ")))
 
     @property
     def names_c(self) -> bool:
-        """Whether it uses C by itself; else ``acc`` has beta * C in it."""
+        """Whether C is a leaf; else ``acc`` includes beta * C."""
         return C in self.steps
 
     @property
     def gated(self) -> bool:
-        """Whether it uses the product with a second factor."""
+        """Whether it uses the product with a second B."""
         return UP in self.steps
 
     @property
     def numbers(self) -> int:
-        """How many numbers a launch brings."""
+        """Number of ``s0``, ``s1`` ..."""
         return sum(step[0] == NUMBER and step[1:].isdigit() for step in self.steps)
 
     @property
@@ -89,11 +88,11 @@ class Expression:
         Parameters
         ----------
         leaf : callable
-            Gives the value of ``acc``, ``up``, ``c``, ``e0``, ``s0`` ...
+            Returns the value of ``acc``, ``up``, ``c``, ``e0``, ``s0`` ...
         constant : callable
-            Gives a constant in the type that is computed in.
+            Returns a constant in the type of the computation.
         operations : mapping of str to callable
-            What the operations do.
+            The operations.
         """
         values: list[Any] = []
         for step in self.steps:
@@ -107,7 +106,7 @@ class Expression:
         return values[-1]
 
     def with_c_for(self, number: int) -> Expression:
-        """Return the expression with C in the place of matrix `number`; those behind it move up."""
+        """Return the expression with matrix `number` replaced by C, and later matrices renumbered."""
 
         def renamed(step: str) -> str:
             if not (step[0] == MATRIX and step[1:].isdigit()):
@@ -120,21 +119,20 @@ class Expression:
 
 @dataclasses.dataclass(frozen=True)
 class Epilogue:
-    """An expression with what goes into it.
+    """An expression with its inputs.
 
     Attributes
     ----------
     expression : Expression
-        What is computed, in the accumulator's type.
+        The function, computed in the accumulator's type.
     matrices : tuple of StridedMatrix
-        Its matrices ``e0``, ``e1`` ..., each of the result's shape; a stride of 0 repeats a row or
-        a column.
+        Its matrices ``e0``, ``e1`` ... in the result's shape; a stride of 0 broadcasts a row or a column.
     numbers : tuple of float
         Its numbers ``s0``, ``s1`` ...
     second : StridedMatrix or None
-        Another B, of the type, shape and strides of the first, where the expression is gated.
+        The second B of a gated expression, of the first's type, shape and strides.
     absmax : bool
-        Whether the largest absolute value, before it is rounded, goes into a float32 that is at most that already.
+        Whether a float32 in memory is raised to the largest absolute value before rounding.
     """
 
     expression: Expression
@@ -145,7 +143,7 @@ class Epilogue:
 
     def __post_init__(self) -> None:
         if self.expression.gated != (self.second is not None):
-            raise ArgumentError(f"a second factor belongs to an epilogue with {UP}, and only to that: {self.text}")
+            raise ArgumentError(f"an epilogue with {UP} has a second B, others have none; got {self.text}")
         if len(self.numbers) != self.expression.numbers:
             raise ArgumentError(
                 f"{len(self.numbers)} numbers for an epilogue of {self.expression.numbers}: {self.expression.text}"
@@ -153,23 +151,23 @@ class Epilogue:
 
     @property
     def text(self) -> str:
-        """What is computed, in one line."""
+        """The expression in one line, and whether it has an absolute maximum."""
         return self.expression.text + ("; absmax" if self.absmax else "")
 
     def inputs(self) -> dict[str, StridedMatrix]:
-        """Return the matrices by the names that launch recipes use."""
+        """Return the matrices by their names in launch recipes."""
         return {f"{MATRIX}{number}": matrix for number, matrix in enumerate(self.matrices)}
 
     def operands(self) -> dict[str, StridedMatrix]:
-        """Return the matrices, and the second factor, by the names that launch recipes use."""
+        """Return the matrices and the second B by their names in launch recipes."""
         return self.inputs() | ({SECOND: self.second} if self.second is not None else {})
 
     def with_operands(self, operands: Mapping[str, StridedMatrix]) -> Epilogue:
-        """Return the same with its matrices described anew."""
+        """Return the epilogue with other matrices."""
         matrices = tuple(operands[name] for name in self.inputs())
         return dataclasses.replace(self, matrices=matrices, second=operands.get(SECOND))
 
     def transposed(self) -> Epilogue:
-        """Return the epilogue of the transposed product, whose second factor stands beside its A."""
+        """Return the epilogue of the transposed product, which has a second A instead of a second B."""
         second = None if self.second is None else self.second.transposed()
         return dataclasses.replace(self, matrices=tuple(x.transposed() for x in self.matrices), second=second)

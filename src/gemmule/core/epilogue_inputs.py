@@ -12,16 +12,16 @@ from .layout import StridedMatrix
 from .problem import GemmProblem
 from .spec import Signature
 
-#: Types of inputs that the tensor-core kernels take.
+#: Types of inputs in the tensor-core kernels.
 INPUTS = (BFLOAT16, FLOAT16, FLOAT32)
-#: Strides by their marks: compiled in, but for those of `_ANY`.
+#: Marks of strides: constants of the compiled kernel, except `_ANY`.
 _NONE, _UNIT, _ANY = "0", "1", "s"
-#: The mark of a column stride of 1 where every two elements from an even column on are in one word.
+#: Mark of a column stride of 1 where elements can be loaded in aligned pairs.
 PAIRS = "p"
 
 
 def why_not_inputs(problem: GemmProblem) -> str | None:
-    """Say why the tensor-core kernels cannot compute the problem's epilogue, or None where they can."""
+    """Return why the tensor-core kernels do not support the problem's epilogue, or None."""
     if problem.epilogue is None:
         return None
     if problem.accumulator == INT32:
@@ -33,7 +33,7 @@ def why_not_inputs(problem: GemmProblem) -> str | None:
 
 
 def why_not_second(problem: GemmProblem) -> str | None:
-    """Say why the tensor-core kernels cannot compute a gated form, or None where they can or it is none."""
+    """Return why the tensor-core kernels do not support a gated epilogue, or None."""
     if problem.epilogue is None or (second := problem.epilogue.second) is None:
         return None
     if not problem.d.is_row_major:
@@ -43,12 +43,12 @@ def why_not_second(problem: GemmProblem) -> str | None:
 
 
 def factors_of(epilogue: Epilogue | None) -> int:
-    """Return how many B there are: 2 for a gated form."""
+    """Return the number of B operands: 2 for a gated epilogue."""
     return 1 if epilogue is None or epilogue.second is None else 2
 
 
 def aligned_with_second(problem: GemmProblem) -> GemmProblem:
-    """Return the problem with B aligned to no more bytes than the second B."""
+    """Return the problem with the alignment of B reduced to that of both B."""
     if problem.epilogue is None or (second := problem.epilogue.second) is None:
         return problem
     alignment = math.gcd(problem.b.alignment, second.alignment)
@@ -56,7 +56,7 @@ def aligned_with_second(problem: GemmProblem) -> GemmProblem:
 
 
 def epilogue_signature(epilogue: Epilogue | None) -> Signature:
-    """Return the epilogue's part of a signature; its matrices are oriented as the kernel's D."""
+    """Return the epilogue's part of a signature; its matrices are oriented like the kernel's D."""
     if epilogue is None:
         return ()
     inputs = " ".join(f"{matrix.dtype.name}:{''.join(_marks(matrix))}" for matrix in epilogue.matrices)
@@ -65,10 +65,7 @@ def epilogue_signature(epilogue: Epilogue | None) -> Signature:
 
 
 def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tuple[Param, ...]:
-    """Return the parameters: matrices (M, N, L) with the strides that are not compiled in, then numbers of `dtype`.
-
-    The address of the absolute maximum, where it is wanted, is last.
-    """
+    """Return the parameters: matrices (M, N, L) with their dynamic strides, numbers of `dtype`, absolute maximum."""
     if epilogue is None:
         return ()
     params: list[Param] = []
@@ -81,12 +78,12 @@ def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tupl
 
 
 def absmax_params(epilogue: Epilogue) -> tuple[Param, ...]:
-    """Return the parameter of the absolute maximum, one value, where it is wanted."""
+    """Return the parameter of the absolute maximum, if the epilogue has one."""
     return (TensorParam(ABSMAX, (), ()),) if epilogue.absmax else ()
 
 
 def _marks(matrix: StridedMatrix) -> tuple[str, str]:
-    """Return marks of the strides; that of a single row or column is of no use."""
+    """Return the marks of both strides; the stride of a single row or column is unused."""
     row, col = (
         _NONE if extent <= 1 or not stride else _UNIT if stride == 1 else _ANY
         for extent, stride in ((matrix.rows, matrix.row_stride), (matrix.cols, matrix.col_stride))

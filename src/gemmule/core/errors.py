@@ -1,7 +1,4 @@
-"""The error tree: every error that gemmule raises on purpose is a `GemmuleError`.
-
-Each message names the value, the rule that it breaks and the remedy.
-"""
+"""The error tree: every deliberate error is a `GemmuleError`, whose message has the value, the rule and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ _MOST_SHOWN = 60
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: in one line, arrays by their type and shape."""
+    """Return a value formatted for messages: in one line, arrays by type and shape."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape != ():
         return f"<{type(value).__name__} of shape {tuple(shape)}>"
@@ -22,19 +19,19 @@ def shown(value: Any) -> str:
 
 
 class GemmuleError(Exception):
-    """Base of all errors that gemmule raises on purpose."""
+    """Base of all deliberate errors."""
 
 
 class ArgumentError(GemmuleError, ValueError):
-    """An argument has a value that the operation does not allow."""
+    """An argument has an invalid value."""
 
 
 class InputChangedError(ArgumentError):
-    """An input was changed while a result was computed from it."""
+    """An input changed during a computation."""
 
 
 class CallError(ArgumentError, TypeError):
-    """A function has no argument of that name, or one was left out: what Python calls a TypeError."""
+    """An argument is missing, or its name is unknown; also a TypeError."""
 
 
 class ShapeError(ArgumentError):
@@ -50,16 +47,16 @@ class OverlapError(ArgumentError):
 
 
 class UnsupportedError(GemmuleError):
-    """No kernel or executor can take the problem."""
+    """No kernel or executor supports the problem."""
 
 
 class NoKernelError(UnsupportedError):
-    """None of the kernels takes a problem. The message has the reason of the one that takes the most.
+    """No kernel supports a problem. The message has the reason of the most general kernel.
 
     Attributes
     ----------
     refused : tuple of (str, str)
-        Every kernel that was asked, by name, and why it does not take the problem; the last takes the most.
+        Names and reasons of all kernels, the most general last.
     """
 
     def __init__(self, refused: Iterable[tuple[str, str]]) -> None:
@@ -68,7 +65,7 @@ class NoKernelError(UnsupportedError):
 
     def __str__(self) -> str:
         if not self.refused:
-            return "there is no kernel to take this"
+            return "there is no kernel for this operation"
         *others, (name, reason) = self.refused
         if not others:
             return f"{name}: {reason}"
@@ -76,7 +73,7 @@ class NoKernelError(UnsupportedError):
 
 
 class WrongResultError(GemmuleError):
-    """A kernel computed something else than it should."""
+    """A kernel computed a wrong result."""
 
 
 class CompileError(GemmuleError, RuntimeError):
@@ -84,11 +81,11 @@ class CompileError(GemmuleError, RuntimeError):
 
 
 class CompilerMissingError(CompileError):
-    """The kernel compiler (nvidia-cutlass-dsl) is not installed and no cached kernel fits."""
+    """The kernel compiler (nvidia-cutlass-dsl) is not installed, and the kernel is not cached."""
 
 
 class KernelFailedError(CompileError):
-    """The compiler refused a kernel, or gave no code; the message names the kernel and its config."""
+    """The compiler rejected a kernel, or returned no code; the message has the kernel and its config."""
 
 
 class DriverError(GemmuleError, RuntimeError):
@@ -109,29 +106,29 @@ class DriverError(GemmuleError, RuntimeError):
         self.detail = detail
 
     def __reduce__(self) -> tuple[type[DriverError], tuple[str, str, str]]:
-        """Let the error pass between processes."""
+        """Pickle by the three arguments."""
         return type(self), (self.call, self.status, self.detail)
 
 
 class DeviceMemoryError(DriverError):
-    """A GPU has too little free memory. Nothing is broken: with more of it, the same call works."""
+    """A GPU has too little free memory. The context stays valid."""
 
 
 class HostMemoryError(GemmuleError, MemoryError):
-    """The host has too little free memory for a result, or for what is computed on the way to it."""
+    """The host has too little free memory for a result or its intermediates."""
 
 
 class FileFormatError(GemmuleError, ValueError):
-    """A file is not what its name or header promises."""
+    """A file's content does not match its name or header."""
 
 
 class FileAccessError(GemmuleError, OSError):
-    """The system does not open, read or write a file.
+    """A file could not be opened, read or written.
 
     Attributes
     ----------
     errno : int
-        The system's number for the reason.
+        The system's error number.
     strerror : str
         Reason and remedy.
     filename : str
@@ -143,11 +140,11 @@ class FileAccessError(GemmuleError, OSError):
 
 
 class MissingFileError(FileAccessError, FileNotFoundError):
-    """A file, or the folder of a new one, is not there."""
+    """A file, or the folder of a new one, does not exist."""
 
 
 class ForbiddenFileError(FileAccessError, PermissionError):
-    """A file may not be read or written."""
+    """A file must not be read or written."""
 
 
 class MemoryLimitError(GemmuleError, ValueError):

@@ -1,4 +1,4 @@
-"""Expressions of epilogues as people write them."""
+"""Epilogue expressions as Python source."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from .activations import gelu_tanh
 from .epilogue import ACC, ARITY, COMMUTATIVE, Expression
 from .tracing import accumulated, lowered
 
-#: Characters beyond which the steps of an expression are shorter than what they make.
+#: Longest source in characters; beyond, the list of steps is shorter.
 _LONG = 240
 _SIGNS = {"lt": ("<", 0), "le": ("<=", 0), "eq": ("==", 0), "ne": ("!=", 0), "add": ("+", 1), "sub": ("-", 1),
           "mul": ("*", 2), "div": ("/", 2)}  # fmt: skip
 _UNARY, _WHOLE = 3, 4
 
-#: A text, and how tightly what is in it holds together: from comparisons to what needs no brackets.
+#: Source and its operator precedence.
 _Text = tuple[str, int]
 
 
 def formula(expression: Expression, names: Mapping[str, str]) -> str:
-    """Return an expression in one line of Python, or its steps where that were too long.
+    """Return an expression in one line of Python, or its steps where the line would be too long.
 
     Parameters
     ----------
     expression : Expression
         The expression.
     names : mapping of str to str
-        What to call its leaves: ``acc``, ``c``, ``e0``, ``s0`` ...; those that are not there are called that.
+        Names of its leaves ``acc``, ``c``, ``e0``, ``s0`` ...; by default these.
     """
     texts: list[_Text] = []
     for number, step in enumerate(expression.steps):
@@ -49,7 +49,7 @@ def _constant(value: float) -> _Text:
 
 
 def _applied(steps: tuple[str, ...], number: int, args: list[_Text]) -> _Text:
-    """Return the text of a step that applies an operation to others."""
+    """Return the source of an operation."""
     name, *places = steps[number].split()
     if name == "neg":
         return f"-{_held(args[0], _UNARY)}", _UNARY
@@ -57,7 +57,7 @@ def _applied(steps: tuple[str, ...], number: int, args: list[_Text]) -> _Text:
         return f"{_held(args[0], 1)} - {args[1][0][1:]}", 1
     if name in _SIGNS:
         sign, level = _SIGNS[name]
-        # What stands behind a sign is a group of its own: sums are added up in the order in which they are written.
+        # The right operand has brackets at equal precedence: the order of additions counts.
         return f"{_held(args[0], level)} {sign} {_held(args[1], level + 1)}", level
     if name == "maximum" and "0" in (args[0][0], args[1][0]):
         return f"relu({args[args[0][0] == '0'][0]})", _WHOLE
@@ -71,7 +71,7 @@ def _applied(steps: tuple[str, ...], number: int, args: list[_Text]) -> _Text:
 
 
 def _held(text: _Text, level: int) -> str:
-    """Return a text, in brackets if it holds together less than is needed."""
+    """Return the source, in brackets if its precedence is below `level`."""
     return text[0] if text[1] >= level else f"({text[0]})"
 
 
@@ -81,12 +81,12 @@ def _gelu_tanh() -> tuple[str, ...]:
 
 
 def _gelu_tanh_factor() -> int:
-    """Return the step of which it takes the sigmoid."""
+    """Return the step that is the sigmoid's argument."""
     return int(_gelu_tanh()[-1].split()[2])
 
 
 def _same(steps: tuple[str, ...], number: int, pattern: tuple[str, ...], place: int, x: int) -> bool:
-    """Whether a step is what a pattern's step is of the step `x`."""
+    """Whether a step matches a pattern's step, with the step `x` for ``acc``."""
     if pattern[place] == ACC:
         return number == x
     (name, *args), (wanted, *others) = steps[number].split(), pattern[place].split()

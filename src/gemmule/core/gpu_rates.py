@@ -1,4 +1,4 @@
-"""Rates of a GPU that predicted times are computed from."""
+"""Rates of a GPU, the parameters of predicted times."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _L2_BYTES = 50 << 20
 
 @dataclasses.dataclass(frozen=True)
 class GpuRates:
-    """What predicted times depend on of a GPU. Kernels' times are those of an H200; factors multiply them.
+    """Rates of a GPU. Factors multiply the times of an H200.
 
     Attributes
     ----------
     multiprocessors : int
         Number of SMs.
     memory : float
-        Bytes that memory moves in a microsecond.
+        Memory bandwidth in bytes a microsecond.
     multiply : float
-        Factor of what tensor cores multiply.
+        Factor of the tensor cores' time.
     load : float
-        Factor of what an SM loads, writes and waits for.
+        Factor of an SM's loads, writes and waits.
     l2 : float
-        Factor of what the L2 cache delivers to all SMs.
+        Factor of L2 traffic.
     launch : float
-        Factor of a launch.
+        Factor of launch overhead.
     learned : str
-        Chip whose biases the learned correction of Hopper's kernels adds.
+        Chip of the biases in the learned correction of Hopper's kernels.
     """
 
     multiprocessors: int = 132
@@ -42,13 +42,13 @@ class GpuRates:
     learned: str = "H200"
 
     def memory_rate(self, rate: float) -> float:
-        """Return the bytes a microsecond that a kernel moves from memory, of one that moves so many on an H200."""
+        """Return the memory rate of a kernel in bytes a microsecond, from its rate on an H200."""
         return rate if self.memory == H200_RATES.memory else rate * self.memory / H200_RATES.memory
 
     def moved_us(self, nbytes: float, rate: float) -> float:
-        """Return the time in microseconds of moving bytes of which an H200 moves `rate` in one, of its L2 or of memory.
+        """Return the time in microseconds of moving bytes, at `rate` bytes a microsecond on an H200.
 
-        Those beyond the L2 cache of a GH100 take as much longer as memory is slower.
+        The time of bytes beyond a GH100's L2 cache scales with memory bandwidth.
         """
         beyond = max(nbytes - _L2_BYTES, 0)
         return nbytes / rate + beyond * (1 / self.memory_rate(rate) - 1 / rate)
@@ -60,8 +60,8 @@ class GpuRates:
                 raise ArgumentError(f"rates of a GPU: {name} is {value}; it must be a finite number above 0")
 
 
-#: Names of the rates that are measured.
+#: Fields that calibration measures.
 RATES = ("memory", "multiply", "load", "l2", "launch")
-#: Rates of the chips that predictions were fitted to: one processor, with memory of its own. The first is the default.
+#: Rates of the chips that predictions were fitted to: the same GPU with different memory. The first is the default.
 H200_RATES = GpuRates()
 H100_RATES = GpuRates(memory=3.2e6, learned="H100")

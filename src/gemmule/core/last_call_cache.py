@@ -1,4 +1,4 @@
-"""Answers that are remembered: the last one, for who asks the same again at once, or one for each list of configs."""
+"""Caches of results: of the last call, or of each tuple of configs."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ import operator
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
-Of = TypeVar("Of")
-#: Most answers that `cache_for_configs` keeps of a function.
-_MOST = 64
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+First = TypeVar("First")
+#: Capacity of `cache_for_configs` for a function.
+_CAPACITY = 64
 
 
-def cache_last_call(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
-    """Let a function of things that do not change answer the same ones at once, which are given by position.
+def cache_last_call(function: Callable[Args, Result]) -> Callable[Args, Result]:
+    """Cache the result of a function's last call with positional arguments, which must be immutable.
 
-    A choice asks a kernel what it refuses, and then once more with each config. The very same objects are meant: to
-    compare them would take as long as many an answer.
+    A choice calls a kernel's `refuses` once, then its `why_not` with each config. Arguments are compared by identity:
+    comparison by value would take as long as many a call.
     """
-    # Replaced as a whole: threads see one answer with what it was given for.
-    last: list[tuple[tuple[object, ...], Answer]] = []
+    # Replaced as a whole, so that threads see arguments and result of one call.
+    last: list[tuple[tuple[object, ...], Result]] = []
 
-    @functools.wraps(ask)
-    def answer(*given: Given.args, **named: Given.kwargs) -> Answer:
-        for known, found in last:
-            if not named and all(map(operator.is_, known, given)):
-                return found
-        found = ask(*given, **named)
+    @functools.wraps(function)
+    def cached(*args: Args.args, **named: Args.kwargs) -> Result:
+        for last_args, result in last:
+            if not named and all(map(operator.is_, last_args, args)):
+                return result
+        result = function(*args, **named)
         if not named:
-            last[:] = [(given, found)]
-        return found
+            last[:] = [(args, result)]
+        return result
 
-    return answer
+    return cached
 
 
 def cache_for_configs(
-    ask: Callable[Concatenate[Of, Given], Answer],
-) -> Callable[Concatenate[Of, Given], Answer]:
-    """Let a function keep its answers for each tuple that it is first given, and for the values of what follows.
+    function: Callable[Concatenate[First, Args], Result],
+) -> Callable[Concatenate[First, Args], Result]:
+    """Cache the results of a function by the identity of its first argument, a tuple, and the values of the others.
 
-    A kernel's own configs are one tuple, which stays: to compare their fields would take longer than the answer.
+    A kernel's configs are one tuple of the process; comparing their fields would take longer than the call.
     """
-    known: dict[tuple[object, ...], tuple[Of, Answer]] = {}
+    results: dict[tuple[object, ...], tuple[First, Result]] = {}
 
-    @functools.wraps(ask)
-    def answer(of: Of, /, *given: Given.args, **named: Given.kwargs) -> Answer:
-        key = (id(of), *given, *named.items())
-        found = known.get(key)
-        if found is not None and found[0] is of:
+    @functools.wraps(function)
+    def cached(first: First, /, *args: Args.args, **named: Args.kwargs) -> Result:
+        key = (id(first), *args, *named.items())
+        found = results.get(key)
+        if found is not None and found[0] is first:
             return found[1]
-        value = ask(of, *given, **named)
-        if isinstance(of, tuple) and len(known) < _MOST:
-            known[key] = (of, value)
-        return value
+        result = function(first, *args, **named)
+        if isinstance(first, tuple) and len(results) < _CAPACITY:
+            results[key] = (first, result)
+        return result
 
-    return answer
+    return cached

@@ -1,7 +1,6 @@
-"""The launch recipe: everything that a launch needs, as plain data.
+"""The launch recipe: grid, block, cluster, shared memory and parameters of a launch, as plain data.
 
-A kernel's spec writes one for a problem; the GPU runtime packs and launches it, and anything else that runs the
-compiled kernel reads the same one.
+A kernel's spec makes the recipe of a problem; every executor launches from it.
 """
 
 from __future__ import annotations
@@ -9,15 +8,16 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Mapping
+from typing import ClassVar
 
 from .dtype import DType, Kind
 from .epilogue import NUMBER, Epilogue
 from .errors import ArgumentError
 
 _INTEGER_CODES = {32: "i", 64: "q"}
-#: What the copy engine asks of addresses and pitches, in bytes.
+#: Alignment in bytes that TMA requires of addresses and strides.
 MAP_ALIGNMENT = 16
-#: Bytes of products so short that it shows on the host what a launch in order costs.
+#: Most bytes of a problem whose time is near the overhead of a launch.
 FEW_BYTES = 1 << 20
 
 
@@ -27,12 +27,12 @@ def _aligned(size: int, alignment: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TensorParam:
-    """A tensor parameter: {pointer; dynamic shape; dynamic strides}, as the compiled kernel lays it out.
+    """A tensor parameter in the compiled kernel's layout: {pointer; dynamic shape; dynamic strides}.
 
     Attributes
     ----------
     operand : str
-        Which operand's pointer goes in: ``a``, ``b``, ``c``, ``d``.
+        Operand whose pointer it holds: ``a``, ``b``, ``c``, ``d``.
     shape, strides : tuple of int
         The dynamic extents and strides, in elements.
     shape_bits, stride_bits : int
@@ -44,11 +44,7 @@ class TensorParam:
     strides: tuple[int, ...]
     shape_bits: int = 32
     stride_bits: int = 64
-
-    @property
-    def alignment(self) -> int:
-        """Alignment of the parameter in bytes."""
-        return 8
+    alignment: ClassVar[int] = 8
 
     @property
     def size(self) -> int:
@@ -77,11 +73,11 @@ class ScalarParam:
     Attributes
     ----------
     name : str
-        What it is.
+        Name in messages.
     dtype : DType
-        Its type: float32, float64 or int32.
+        float32, float64 or int32.
     value : float or int
-        Its value.
+        Value.
     """
 
     name: str
@@ -89,20 +85,17 @@ class ScalarParam:
     value: float | int
 
     @property
-    def alignment(self) -> int:
-        """Alignment of the parameter in bytes."""
+    def size(self) -> int:
+        """Size of the parameter in bytes, and its alignment."""
         return self.dtype.itemsize
 
-    @property
-    def size(self) -> int:
-        """Size of the parameter in bytes."""
-        return self.dtype.itemsize
+    alignment = size
 
     def pack(self, pointers: Mapping[str, int]) -> bytes:
         """Return the parameter's bytes."""
         del pointers
         if self.dtype.kind is Kind.INTEGER:
-            # Integer arithmetic is modulo 2**32, its scalars too.
+            # Integer arithmetic, scalars included, is modulo 2**32.
             return struct.pack("<I", int(self.value) % 2**32)
         code = {4: "f", 8: "d"}[self.dtype.itemsize]
         try:
@@ -118,18 +111,14 @@ class ExtentsParam:
     Attributes
     ----------
     operand : str
-        Whose they are.
+        Operand in messages.
     extents : tuple of int
-        In the kernel's order.
+        Extents in the kernel's order.
     """
 
     operand: str
     extents: tuple[int, ...]
-
-    @property
-    def alignment(self) -> int:
-        """Alignment of the parameter in bytes."""
-        return 4
+    alignment: ClassVar[int] = 4
 
     @property
     def size(self) -> int:
@@ -147,14 +136,14 @@ class ExtentsParam:
 
 @dataclasses.dataclass(frozen=True)
 class BytesParam:
-    """A parameter given by its bytes: what a kernel takes by value that is no tensor and no number of its own.
+    """A parameter given by its bytes, e.g. a structure passed by value.
 
     Attributes
     ----------
     name : str
-        What it is.
+        Name in messages.
     data : bytes
-        Its bytes, as the kernel reads them.
+        The bytes.
     alignment : int
         Alignment of the parameter in bytes.
     """
@@ -176,29 +165,29 @@ class BytesParam:
 
 @dataclasses.dataclass(frozen=True)
 class TensorMapParam:
-    """A tensor map: how the copy engine (TMA) finds boxes of a tensor. The executor encodes it.
+    """A tensor map (TMA descriptor), which the executor encodes.
 
     Attributes
     ----------
     operand : str
-        Which operand it describes.
+        Operand that it describes.
     dtype : DType
-        Type of its elements.
+        Element type.
     extents : tuple of int
-        Elements, the direction in which they are neighbours first.
+        Extents in elements, the contiguous dimension first.
     pitches : tuple of int
-        Bytes from one to the next in every direction but the first, multiples of 16.
+        Strides in bytes of all dimensions but the first, multiples of 16.
     box : tuple of int
-        Elements that one copy brings.
+        Extents of the TMA box.
     swizzle : int
-        Bytes of the pattern in which shared memory is permuted: 0, 32, 64 or 128.
+        Bytes of the swizzle's span: 0, 32, 64 or 128.
     promotion : int or None
-        Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256. None: 256 where all lines begin
-        at multiples of 256, else 128: around a row of a box they would be up to half in vain.
+        L2 promotion in bytes: 0, 64, 128 or 256. None: 256 where all lines begin at multiples of 256, else 128, since
+        up to half of 256 bytes around a row of a box would be unused.
     tf32 : bool
-        Whether float32 is rounded to TF32 on its way.
+        Whether TMA rounds float32 to TF32.
     nan : bool
-        Whether what lies outside of a tensor of floating-point numbers is brought as NaN, not as zero.
+        Whether floats out of bounds are filled with NaN, not zero.
     """
 
     operand: str
@@ -210,46 +199,37 @@ class TensorMapParam:
     promotion: int | None = None
     tf32: bool = False
     nan: bool = False
+    alignment: ClassVar[int] = 64
+    size: ClassVar[int] = 128
 
     @property
     def fetched_bytes(self) -> int:
-        """Bytes that the L2 cache is asked to read from memory at once."""
+        """L2 promotion in bytes."""
         if self.promotion is not None:
             return self.promotion
         return 128 if any(pitch % 256 for pitch in self.pitches[:1]) else 256
 
-    @property
-    def alignment(self) -> int:
-        """Alignment of the parameter in bytes."""
-        return 64
-
-    @property
-    def size(self) -> int:
-        """Size of the parameter in bytes."""
-        return 128
-
 
 def number_params(epilogue: Epilogue, dtype: DType) -> list[ScalarParam]:
-    """Return the parameters of the numbers that a launch brings to an epilogue."""
+    """Return the parameters of an epilogue's numbers."""
     return [ScalarParam(f"{NUMBER}{place}", dtype, number) for place, number in enumerate(epilogue.numbers)]
 
 
-PlainParam = TensorParam | ScalarParam | ExtentsParam | BytesParam
-Param = PlainParam | TensorMapParam
+Param = TensorParam | ScalarParam | ExtentsParam | BytesParam | TensorMapParam
 
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-    """Device memory that a launch needs beyond its operands, and that nobody else has while it runs.
+    """Device memory for one launch beyond its operands, exclusive while the launch runs.
 
     Attributes
     ----------
     name : str
-        The name by which parameters call it.
+        Name in parameters.
     nbytes : int
-        Its size.
+        Size in bytes.
     zeroed : bool
-        Whether the executor sets all of it to zero before each launch; otherwise anything may be there.
+        Whether the executor zeroes it before each launch; otherwise its content is undefined.
     """
 
     name: str
@@ -272,10 +252,10 @@ class Launch:
     cluster : tuple of int
         CTAs of a cluster along x, y and z.
     overlaps : bool
-        Whether its CTAs may start while the launch before it in the stream ends: the kernel itself waits for what that
-        launch wrote (griddepcontrol.wait), before it reads or writes memory.
+        Whether the launch is dependent (PDL): its CTAs may start before the predecessor ends, and wait for the
+        predecessor's writes (griddepcontrol.wait) before they access memory.
     workspaces : tuple of Workspace
-        Memory that it needs beyond the operands.
+        Memory beyond the operands.
     """
 
     grid: tuple[int, int, int]

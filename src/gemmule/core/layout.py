@@ -1,4 +1,4 @@
-"""Strided matrices, and the names of their layouts."""
+"""Strided matrices and names of their layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .dtype import DType
 
 @dataclasses.dataclass(frozen=True)
 class StridedMatrix:
-    """A matrix, or a batch of matrices, somewhere in memory.
+    """A matrix, or a batch of matrices, in memory.
 
     Attributes
     ----------
@@ -19,11 +19,11 @@ class StridedMatrix:
     rows, cols : int
         Shape of one matrix.
     row_stride, col_stride : int
-        Elements from one row, or column, to the next. Zero repeats an element, negative walks backwards.
+        Elements from one row, or column, to the next. Zero broadcasts; strides may be negative.
     batch_strides : tuple of int
-        Elements from one matrix to the next, one entry for each batch dimension of the problem.
+        Elements from one matrix to the next, for each batch dimension of the problem.
     alignment : int
-        Bytes that the address of element (0, 0) of the first matrix is known to be a multiple of.
+        Alignment in bytes of the address of element (0, 0) of the first matrix.
     """
 
     dtype: DType
@@ -36,24 +36,24 @@ class StridedMatrix:
 
     @property
     def is_row_major(self) -> bool:
-        """Whether neighbours in a row are neighbours in memory."""
+        """Whether rows are contiguous."""
         return self.col_stride == 1 or self.cols <= 1
 
     @property
     def is_col_major(self) -> bool:
-        """Whether neighbours in a column are neighbours in memory."""
+        """Whether columns are contiguous."""
         return self.row_stride == 1 or self.rows <= 1
 
     @property
     def lies_in_rows(self) -> bool:
-        """Whether its lines of neighbours are rows: a row-major matrix, but for a single column, which is one line.
+        """Whether it is row-major, and no contiguous single column.
 
-        Of a matrix and its transpose this is true of one, if it is of either and there is more than one element.
+        With more than one element, this is true of at most one of a matrix and its transpose.
         """
         return self.is_row_major and not (self.cols <= 1 < self.rows and self.row_stride == 1)
 
     def distinct_bytes(self, batch: tuple[int, ...]) -> int:
-        """Return the bytes of its elements over `batch`, those that a zero stride repeats counted once."""
+        """Return the bytes of its elements over `batch`, broadcast ones counted once."""
         if not batch and self.row_stride and self.col_stride:
             return self.dtype.itemsize * self.rows * self.cols
         extents = (self.rows, self.cols, *batch)
@@ -62,36 +62,36 @@ class StridedMatrix:
         return self.dtype.itemsize * math.prod(own)
 
     def transposed(self) -> StridedMatrix:
-        """Return the same memory with rows and columns exchanged."""
-        # Not by `dataclasses.replace`, which takes three times as long: choosing a kernel does this again and again.
+        """Return the transpose, in the same memory."""
+        # `dataclasses.replace` would take three times as long, in every choice of a kernel.
         return StridedMatrix(
             self.dtype, self.cols, self.rows, self.col_stride, self.row_stride, self.batch_strides, self.alignment
         )
 
 
 def contiguous(dtype: DType, rows: int, cols: int, batch: tuple[int, ...] = (), alignment: int = 16) -> StridedMatrix:
-    """Return the row-major matrix of that shape, its batch dimensions outermost."""
+    """Return the contiguous row-major matrix of a shape, batch dimensions outermost."""
     strides = compact_strides((*batch, rows, cols))
     return StridedMatrix(dtype, rows, cols, strides[-2], strides[-1], strides[:-2], alignment)
 
 
 def element_alignment(itemsize: int) -> int:
-    """Return the bytes that the address of an element must be a multiple of, for a GPU to read it as one number."""
+    """Return the alignment in bytes that a GPU requires to load an element."""
     return min(itemsize, 8)
 
 
 def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a C-ordered array of that shape."""
+    """Return the strides, in elements, of a C-ordered array."""
     return tuple(math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that shapes broadcast to; unlike NumPy's function, for more than 32 dimensions too.
+    """Return the common shape of shapes that broadcast, which NumPy limits to 32 dimensions.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If extents differ.
     """
     result = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
@@ -103,8 +103,8 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def layout_name(a: StridedMatrix, b: StridedMatrix) -> str:
-    """Name the layouts of A and B as BLAS would see row-major storage: nn, nt, tn or tt.
+    """Return the layouts of A and B: nn, nt, tn or tt.
 
-    ``n`` is row-major; ``t`` is column-major. A matrix that is neither is named by its smaller stride.
+    ``n`` is row-major, ``t`` column-major; a matrix that is neither is classified by its smaller stride.
     """
     return "".join("n" if abs(x.col_stride) <= abs(x.row_stride) or x.is_row_major else "t" for x in (a, b))

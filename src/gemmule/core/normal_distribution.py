@@ -1,4 +1,4 @@
-"""The normal distribution's cumulative function below 0, as powers of two of polynomials.
+"""Approximations of the normal distribution's cumulative function below 0.
 
 Its value at -z is 2 ** -(1 + z * (p[0] + z * (p[1] + ...))), for z from 0 to the edge.
 """
@@ -10,13 +10,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Tail:
-    """A polynomial, and up to where it holds."""
+    """Coefficients p of a polynomial, and the edge of its range."""
 
     factors: tuple[float, ...]
     edge: float
 
 
-#: The function's error, and that times z, is below 1e-7: for results in float32.
+#: Absolute error, and error times z, below 1e-7: for float32.
 SINGLE = Tail(
     (
         1.15111077,
@@ -30,5 +30,5 @@ SINGLE = Tail(
     ),
     12.0,
 )
-#: Its relative error is below 2 ** -14: for results that are rounded to 16 bits or fewer.
+#: Relative error below 2 ** -14: for results of 16 bits or fewer.
 HALF = Tail((1.15048039, 0.460863531, 0.0514186062, -0.00726035051, 0.000619739061, -2.34332329e-05), 6.0)

@@ -1,7 +1,7 @@
-"""Occupancy: how many blocks of a kernel one multiprocessor holds, and what stops it from holding more.
+"""Occupancy: resident blocks of a kernel on a multiprocessor, and the limiting resource.
 
 The rules are those of NVIDIA's ``cuda_occupancy.h`` (CUDA Toolkit 13.5) and, for compute capability 1.x, of NVIDIA's
-CUDA Occupancy Calculator. The largest shared memory configuration of the multiprocessor is assumed.
+CUDA Occupancy Calculator, with the largest shared memory configuration.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ WARP = 32
 
 @dataclasses.dataclass(frozen=True)
 class Occupancy:
-    """How full a multiprocessor is.
+    """Occupancy of a multiprocessor.
 
     Attributes
     ----------
     blocks : int
-        Blocks that an SM holds at a time; 0 if the kernel cannot be launched.
+        Resident blocks of an SM; 0 if the kernel cannot be launched.
     active_warps, max_warps : int
-        Warps that these blocks make, and the most that an SM holds.
+        Resident warps, and the most of an SM.
     limited_by : tuple of str
-        What allows no more blocks: ``registers``, ``shared memory``, ``threads``, ``blocks`` or ``warps``.
+        Limiting resources: ``registers``, ``shared memory``, ``threads``, ``blocks`` or ``warps``.
     reason : str, optional
-        Why the kernel cannot be launched; None if it can.
+        Why the kernel cannot be launched, if it cannot.
     """
 
     blocks: int
@@ -38,7 +38,7 @@ class Occupancy:
 
     @property
     def occupancy(self) -> float:
-        """Active warps as a share of the most that an SM holds, 0 to 1."""
+        """Active warps over most warps, 0 to 1."""
         return self.active_warps / self.max_warps
 
 
@@ -55,14 +55,14 @@ def _registers_of_warp(sm: Multiprocessor, warps: int, per_thread: int | None, p
 def _blocks_by_registers(
     sm: Multiprocessor, warps: int, per_thread: int | None, per_block: int | None
 ) -> tuple[int | None, str | None]:
-    """Return how many blocks the registers allow (None: any number), and why none."""
+    """Return the blocks that registers allow (None: any number), and the reason if there are none."""
     if not (per_thread or per_block):
         return None, None
     if per_thread is not None and per_thread > sm.registers_per_thread:
         return 0, f"{per_thread} registers a thread are more than {sm.registers_per_thread}"
     if sm.registers_by_block:
-        asked = per_block if per_block is not None else _round_up(warps, sm.warp_unit) * WARP * (per_thread or 0)
-        needed = _round_up(asked, sm.register_unit)
+        requested = per_block if per_block is not None else _round_up(warps, sm.warp_unit) * WARP * (per_thread or 0)
+        needed = _round_up(requested, sm.register_unit)
         allowed = sm.registers // needed
     else:
         of_warp = _registers_of_warp(sm, warps, per_thread, per_block)
@@ -80,21 +80,20 @@ def occupancy(
     registers_per_block: int | None = None,
     shared_bytes: int = 0,
 ) -> Occupancy:
-    """Return how many blocks of a kernel one multiprocessor of `chip` holds.
+    """Return the occupancy of a kernel on a chip.
 
     Parameters
     ----------
     chip : Chip
-        Where the kernel runs.
+        The chip.
     threads : int
         Threads of a block.
     registers_per_thread : int, optional
         32-bit registers of a thread, as the compiler reports them.
     registers_per_block : int, optional
-        32-bit registers of a block, where they are known for the block only. Give one of the two; with neither,
-        registers are taken not to limit.
+        32-bit registers of a block, instead of those of a thread. Without both, registers do not limit.
     shared_bytes : int
-        Shared memory of a block in bytes, static and dynamic, without what the driver reserves.
+        Shared memory of a block in bytes, static and dynamic, without the driver's reserve.
 
     Returns
     -------
@@ -120,21 +119,15 @@ def occupancy(
 
     sm = chip.sm
     warps = -(-threads // WARP)
-    if threads > sm.threads_per_block:
-        return Occupancy(
-            0, 0, sm.warps, ("threads",), f"{threads} threads of a block are more than {sm.threads_per_block}"
-        )
-    if shared_bytes > sm.shared_bytes_per_block:
-        return Occupancy(
-            0,
-            0,
-            sm.warps,
-            ("shared memory",),
-            f"{shared_bytes} bytes of shared memory of a block are more than {sm.shared_bytes_per_block}",
-        )
     by_registers, reason = _blocks_by_registers(sm, warps, registers_per_thread, registers_per_block)
+    resource = "registers"
+    if threads > sm.threads_per_block:
+        resource, reason = "threads", f"{threads} threads of a block are more than {sm.threads_per_block}"
+    elif shared_bytes > sm.shared_bytes_per_block:
+        resource = "shared memory"
+        reason = f"{shared_bytes} bytes of shared memory of a block are more than {sm.shared_bytes_per_block}"
     if reason is not None:
-        return Occupancy(0, 0, sm.warps, ("registers",), reason)
+        return Occupancy(0, 0, sm.warps, (resource,), reason)
 
     limits = {"warps": sm.warps // warps, "blocks": sm.blocks}
     if by_registers is not None:

@@ -16,7 +16,7 @@ def transpose_problem(
     *,
     in_place: bool = False,
 ) -> TransposeProblem:
-    """Describe a copy between two arrays of one shape and any strides as a batched 2-D transpose.
+    """Return the batched 2-D transpose of a copy between two arrays of one shape and any strides.
 
     Parameters
     ----------
@@ -25,17 +25,16 @@ def transpose_problem(
     source, target : tuple of int
         Strides of the two arrays in elements.
     itemsize : int
-        Bytes of an element: 1, 2, 4, 8, or 16, which are moved as two halves unless both arrays are aligned to 16.
+        Bytes of an element: 1, 2, 4, 8 or 16; 16 are moved in two halves unless both arrays are aligned to 16.
     alignments : tuple of int, optional
-        Bytes that the addresses of the two arrays' first elements are multiples of; by default as little as elements
-        may be aligned to.
+        Alignments in bytes of the two arrays' first elements; by default the least that elements allow.
     in_place : bool
         Whether the two arrays are the same memory.
 
     Returns
     -------
     TransposeProblem
-        Its columns are the direction in which `target` is contiguous, its rows the one in which `source` is.
+        Its columns are contiguous in `target`, its rows in `source`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Problems: what is to be computed, apart from where and how."""
+"""Problems: products and transposes, independent of kernel and device."""
 
 from __future__ import annotations
 
@@ -27,18 +27,16 @@ class GemmProblem:
     a, b, c, d : StridedMatrix
         The operands. `c` is None when beta is 0: then no C is read.
     alpha, beta : float or int
-        Scalars, applied in the accumulator's type. Where K is 0, alpha is 0: by the rules of BLAS it scales nothing
-        then, be it infinite.
+        Scalars, applied in the accumulator's type. For K = 0, alpha is 0: as in BLAS, an infinite one has no effect.
     precision : Precision
-        What a float32 product may be rounded to.
+        Least precision.
     epilogue : Epilogue or None
-        What is done to each element before it is rounded into D. Where that names C, beta counts nothing.
+        Function of each element before rounding into D. If it names C, beta is unused.
     needed : BlockTriangle or None
-        Which elements of D are needed, where these are not all: the others may hold anything afterwards. Kernels may
-        leave them out, and need not.
+        The needed elements of D, if not all. A hint: kernels may compute the others, whose content is undefined.
     own_transpose : bool
-        Whether B is A transposed, in the same memory: without C and epilogue the result is symmetric. A hint, which
-        kernels may leave aside; see `own_transpose.told`.
+        Whether B is A transposed, in the same memory: without C and epilogue the result is symmetric. A hint for
+        kernels; see `mark_own_transpose`.
     """
 
     m: int
@@ -62,7 +60,7 @@ class GemmProblem:
 
     @property
     def accumulator(self) -> DType:
-        """Type that the products are summed in."""
+        """Type of the accumulators."""
         return accumulator(self.a.dtype, self.b.dtype)
 
     @property
@@ -72,13 +70,13 @@ class GemmProblem:
 
     @property
     def flop(self) -> int:
-        """Multiplications and additions, 2 m n k for each matrix of the batch, twice that with a second factor."""
+        """Multiplications and additions, 2 m n k for each matrix of the batch, twice that with a second B."""
         factors = 2 if self.epilogue is not None and self.epilogue.second is not None else 1
         return 2 * self.m * self.n * factors * self.k * math.prod(self.batch)
 
     @property
     def flop_min(self) -> int:
-        """Those that must be: of the two equal elements of a symmetric result one is computed."""
+        """Fewest operations: one triangle of a symmetric result."""
         symmetric = self.own_transpose and self.c is None and self.epilogue is None
         return self.flop * (self.m + 1) // (2 * self.m) if symmetric and self.m else self.flop
 
@@ -89,7 +87,7 @@ class GemmProblem:
         return once - self.b.distinct_bytes(self.batch) if self.own_transpose else once
 
     def operands(self) -> dict[str, StridedMatrix]:
-        """Return the operands by the names that launch recipes use."""
+        """Return the operands by their names in launch recipes."""
         operands = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
         given = {name: matrix for name, matrix in operands.items() if matrix is not None}
         return given if self.epilogue is None else given | self.epilogue.operands()
@@ -97,7 +95,7 @@ class GemmProblem:
     def with_operands(self, batch: tuple[int, ...], operands: dict[str, StridedMatrix]) -> GemmProblem:
         """Return the same product over another batch."""
         epilogue = None if self.epilogue is None else self.epilogue.with_operands(operands)
-        # Not by `dataclasses.replace`, which takes three times as long: kernels that rearrange operands do this.
+        # `dataclasses.replace` would take three times as long.
         return GemmProblem(
             self.m,
             self.n,
@@ -115,10 +113,17 @@ class GemmProblem:
             self.own_transpose,
         )
 
+    def transposed(self) -> GemmProblem:
+        """Return the product of the transposes, D.T = B.T @ A.T; the second B of an epilogue is then its second A."""
+        a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
+        c = self.c.transposed() if self.c is not None else None
+        epilogue = self.epilogue.transposed() if self.epilogue is not None else None
+        return dataclasses.replace(self, m=self.n, n=self.m, a=a, b=b, c=c, d=d, epilogue=epilogue)
+
 
 @dataclasses.dataclass(frozen=True)
 class TransposeProblem:
-    """D[l, j, i] = S[l, i, j] for every matrix l of the batch: the bits are moved, not read.
+    """D[l, j, i] = S[l, i, j] for every matrix l of the batch, bit by bit.
 
     Attributes
     ----------
@@ -127,10 +132,9 @@ class TransposeProblem:
     batch : tuple of int
         Batch dimensions.
     source, target : StridedMatrix
-        `source` is (rows, cols); `target` is described with the source's indices, so that element (i, j)
-        of both is the same value.
+        `source` is (rows, cols); `target` has the source's indices: element (i, j) of both has the same value.
     in_place : bool
-        Whether source and target are the same memory: square matrices, whose elements are exchanged in pairs.
+        Whether source and target are the same memory, of square matrices.
     """
 
     rows: int
@@ -151,7 +155,7 @@ class TransposeProblem:
         return 2 * self.rows * self.cols * math.prod(self.batch) * self.itemsize
 
     def operands(self) -> dict[str, StridedMatrix]:
-        """Return the operands by the names that launch recipes use."""
+        """Return the operands by their names in launch recipes."""
         return {"a": self.source, "d": self.target}
 
     def with_operands(self, batch: tuple[int, ...], operands: dict[str, StridedMatrix]) -> TransposeProblem:
@@ -163,10 +167,25 @@ Problem = GemmProblem | TransposeProblem
 P = TypeVar("P", bound=Problem)
 
 
+def mark_own_transpose(problem: GemmProblem, same: bool) -> GemmProblem:
+    """Return a problem marked by whether its B is its A transposed, in the same memory.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        Any product.
+    same : bool
+        Whether A and B begin at the same address. Caches of launches that are reused at other addresses must have it
+        in their keys.
+    """
+    own = same and problem.b == problem.a.transposed()
+    return problem if own == problem.own_transpose else dataclasses.replace(problem, own_transpose=own)
+
+
 def collapse_batch(
     batch: tuple[int, ...], strides: list[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Merge neighbouring batch dimensions that all operands walk with one stride.
+    """Merge adjacent batch dimensions that have a common stride in every operand.
 
     Parameters
     ----------
@@ -178,23 +197,21 @@ def collapse_batch(
     Returns
     -------
     batch, strides
-        The same elements in the same order with as few dimensions as possible; extents of 1 vanish.
+        The same elements in the same order with as few dimensions as possible; extents of 1 are dropped.
     """
-    kept = [axis for axis, extent in enumerate(batch) if extent != 1]
     extents: list[int] = []
     merged: list[list[int]] = [[] for _ in strides]
-    for axis in kept:
-        fits = bool(extents) and all(
-            new[-1] == old[axis] * batch[axis] for new, old in zip(merged, strides, strict=True)
-        )
-        if fits:
-            extents[-1] *= batch[axis]
-            for new, old in zip(merged, strides, strict=True):
-                new[-1] = old[axis]
-        else:
-            extents.append(batch[axis])
-            for new, old in zip(merged, strides, strict=True):
-                new.append(old[axis])
+    for axis, extent in enumerate(batch):
+        if extent == 1:
+            continue
+        size = extent
+        if extents and all(new[-1] == old[axis] * extent for new, old in zip(merged, strides, strict=True)):
+            size *= extents.pop()
+            for new in merged:
+                new.pop()
+        extents.append(size)
+        for new, old in zip(merged, strides, strict=True):
+            new.append(old[axis])
     return tuple(extents), [tuple(new) for new in merged]
 
 
@@ -205,7 +222,7 @@ def outer_offsets(batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Ite
 
 
 def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tuple[int, ...]]]:
-    """Split a problem into one with few batch dimensions and what is left to repeat it over.
+    """Split a problem into one with few batch dimensions and the outer dimensions to repeat it over.
 
     Parameters
     ----------
@@ -219,13 +236,13 @@ def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tu
     inner : GemmProblem or TransposeProblem
         The problem of the longest dimensions, merged where strides allow, at most `keep` of them.
     outer : tuple of int
-        Extents of the dimensions that are left.
+        Extents of the other dimensions.
     strides : dict of str to tuple of int
         For each operand, its strides over `outer` in elements.
     """
     operands = problem.operands()
     if not problem.batch or (len(problem.batch) == 1 <= keep and problem.batch[0] != 1):
-        # Most problems: nothing is merged and nothing left over.
+        # Most problems: nothing to merge or to repeat.
         return problem, (), dict.fromkeys(operands, ())
     batch, merged = collapse_batch(problem.batch, [x.batch_strides for x in operands.values()])
     by_extent = sorted(range(len(batch)), key=lambda axis: -batch[axis])
@@ -234,7 +251,7 @@ def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tu
     def pick(values: tuple[int, ...], axes: list[int]) -> tuple[int, ...]:
         return tuple(values[axis] for axis in axes)
 
-    # The later matrices begin where the outer strides lead, which may be less aligned than the first.
+    # Later matrices may be less aligned than the first.
     moved = {
         name: dataclasses.replace(
             matrix,

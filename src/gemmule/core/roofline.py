@@ -1,4 +1,4 @@
-"""Roofline arithmetic: the fastest that a chip can do a given amount of work.
+"""Roofline arithmetic: the least time of given work on a chip.
 
 After Williams, Waterman and Patterson: Roofline: an insightful visual performance model for multicore architectures,
 Communications of the ACM 52 (4), 2009. All rates are in operations a second, all intensities in operations a byte.
@@ -19,7 +19,7 @@ _FP64 = ("fp64", "fp64_tensor")
 _FP32 = ("fp32", *_FP64)
 _TF32 = ("tf32_tensor", *_FP32)
 
-# Units that multiply operands of a type without rounding them, the one made for the type first.
+# Units that multiply operands of a type without rounding them, the native one first.
 _UNITS = {
     "float64": _FP64,
     "float32": _FP32,
@@ -49,12 +49,12 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """The shortest time that work can take.
+    """The least time of given work.
 
     Attributes
     ----------
     operations : int
-        Operations to do.
+        Number of operations.
     compute_seconds : float
         Time of the arithmetic alone, in seconds.
     level_seconds : tuple of (str, float)
@@ -67,7 +67,7 @@ class Bound:
 
     @property
     def seconds(self) -> float:
-        """Shortest time in seconds: arithmetic and all traffic at once."""
+        """Least time in seconds, with arithmetic and all traffic overlapped."""
         return max(self.compute_seconds, *(seconds for _, seconds in self.level_seconds), 0.0)
 
     @property
@@ -83,7 +83,7 @@ class Bound:
 
     @property
     def rate(self) -> float:
-        """Attainable rate in operations a second; 0 if there is nothing to do."""
+        """Attainable rate in operations a second; 0 without work."""
         return self.operations / self.seconds if self.seconds else 0.0
 
 
@@ -94,30 +94,20 @@ def _positive(name: str, value: float) -> float:
 
 
 def ridge(peak: float, bandwidth: float) -> float:
-    """Return the intensity, in FLOP a byte, above which `peak` (FLOP/s) and not `bandwidth` (B/s) limits."""
+    """Return the ridge point in FLOP a byte, above which `peak` (FLOP/s) limits, not `bandwidth` (B/s)."""
     return _positive("peak", peak) / _positive("bandwidth", bandwidth)
 
 
 def attainable(intensity: float, peak: float, bandwidth: float) -> float:
-    """Return the highest rate, in FLOP/s, of code that does `intensity` FLOP for each byte that it moves.
-
-    Parameters
-    ----------
-    intensity : float
-        FLOP a byte.
-    peak : float
-        Peak rate of the arithmetic unit in FLOP/s.
-    bandwidth : float
-        Bytes a second of the level that the bytes come from.
-    """
+    """Return the attainable rate in FLOP/s at an intensity (FLOP a byte), a peak (FLOP/s) and a bandwidth (B/s)."""
     return min(_positive("peak", peak), _positive("intensity", intensity) * _positive("bandwidth", bandwidth))
 
 
 def tile_intensity(tile_m: int, tile_n: int, a_itemsize: int, b_itemsize: int | None = None) -> float:
-    """Return the FLOP for each byte read by a product that is computed in tiles of (`tile_m`, `tile_n`).
+    """Return the intensity, in FLOP a byte read, of a product in tiles of (`tile_m`, `tile_n`).
 
     For each step of k, a tile reads a column of `tile_m` and a row of `tile_n` elements and does 2 `tile_m` `tile_n`
-    operations. `a_itemsize` and `b_itemsize` are bytes an element; `b_itemsize` is `a_itemsize` unless given.
+    operations. `a_itemsize` and `b_itemsize` are bytes an element, by default equal.
     """
     if min(tile_m, tile_n, a_itemsize) < 1 or (b_itemsize is not None and b_itemsize < 1):
         raise ArgumentError(
@@ -128,28 +118,26 @@ def tile_intensity(tile_m: int, tile_n: int, a_itemsize: int, b_itemsize: int | 
 
 
 def levels(chip: Chip) -> tuple[Level, ...]:
-    """Return the levels of `chip` whose bandwidth is known, slowest first: host link, memory, shared memory.
+    """Return the levels of `chip` with a published bandwidth, slowest first: host link, memory, shared memory.
 
-    The bandwidth of shared memory needs the chip's clock. That of the L2 cache is published for none of the chips;
-    measure it and pass your own `Level`.
+    Shared memory requires the chip's clock. No L2 bandwidth is published; measure it and pass your own `Level`.
     """
-    known = [Level("host link", chip.host_bandwidth), Level("memory", chip.memory_bandwidth)]
+    found = [Level("host link", chip.host_bandwidth), Level("memory", chip.memory_bandwidth)]
     if chip.boost_hz is not None:
-        known.append(Level("shared memory", chip.sms * chip.sm.shared_bytes_per_clock * chip.boost_hz))
-    return tuple(known)
+        found.append(Level("shared memory", chip.sms * chip.sm.shared_bytes_per_clock * chip.boost_hz))
+    return tuple(found)
 
 
 def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precision.IEEE) -> tuple[str, float]:
     """Return the fastest unit of `chip` that may multiply `a` by `b`, and its peak rate in operations a second.
 
-    A unit may be used if it represents both types exactly, or if `precision` allows the rounding. Where that allows
-    float32 to be put together from bfloat16, it is a sixth of those tensor cores' rate, if that is more; so too a
-    fifteenth, or so, of that of int8 for float64.
+    A unit must represent both types exactly, unless `precision` allows the rounding. Emulated precisions have the
+    tensor cores' rate divided by the number of products, if that is more.
 
     Raises
     ------
     UnsupportedError
-        If the table has no such unit of that chip.
+        If the chip has no such unit of known rate.
     """
     also = _units(b, precision)
     rates = {name: getattr(chip.peaks, name) for name in _units(a, precision) if name in also}
@@ -170,7 +158,7 @@ def _units(dtype: DType, precision: Precision) -> tuple[str, ...]:
 
 
 def bound(operations: int, peak: float, traffic: Mapping[Level, int]) -> Bound:
-    """Return the shortest time of `operations` at `peak` (a second) with `traffic` (bytes through each level)."""
+    """Return the bound of `operations` at `peak` (a second) with `traffic` (bytes through each level)."""
     if operations < 0 or any(size < 0 for size in traffic.values()):
         raise ArgumentError(f"operations={operations} or a traffic of {list(traffic.values())} bytes is negative")
     times = tuple((level.name, size / _positive("bandwidth", level.bandwidth)) for level, size in traffic.items())
@@ -178,17 +166,17 @@ def bound(operations: int, peak: float, traffic: Mapping[Level, int]) -> Bound:
 
 
 def problem_bound(problem: Problem, chip: Chip, *, from_host: bool = False) -> Bound:
-    """Return the shortest time of a problem on a chip: each input read once, the output written once.
+    """Return the bound of a problem on a chip: each input read once, the output written once.
 
     Parameters
     ----------
     problem : GemmProblem or TransposeProblem
-        What to compute. A transpose has no arithmetic.
+        The problem. A transpose has no arithmetic.
     chip : Chip
-        Where.
+        The chip.
     from_host : bool
-        Whether the operands start and end in the host's memory, so that they cross the host link too. The link runs
-        both ways at once: the direction with more bytes counts.
+        Whether operands and result are in host memory. The host link is full-duplex: the direction with more bytes
+        counts.
     """
     host, memory = levels(chip)[:2]
     if isinstance(problem, GemmProblem):

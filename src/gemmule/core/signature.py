@@ -1,8 +1,8 @@
-"""Keys of signatures that kernels share, each with one meaning.
+"""Common keys of signatures.
 
-``a``, ``b``, ``c``, ``d`` and ``acc`` are types of operands and of the accumulators, ``element`` is the type of all
-operands where they have one; ``a_major`` and ``b_major`` are the directions in which A and B are contiguous, ``k``,
-``m`` or ``n``; and ``adds`` is ``yes`` where C is read, else ``no``.
+``a``, ``b``, ``c``, ``d`` and ``acc`` are types of operands and of the accumulators, ``element`` is the common type of
+all operands; ``a_major`` and ``b_major`` are the contiguous dimensions of A and B, ``k``, ``m`` or ``n``; ``adds`` is
+``yes`` if C is read, else ``no``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ def type_keys(a: DType, b: DType, out: DType) -> Signature:
 
 
 def major_keys(a_major: str, b_major: str) -> Signature:
-    """Return the directions in which A and B are contiguous."""
+    """Return the keys of the contiguous dimensions of A and B."""
     return (("a_major", a_major), ("b_major", b_major))
 
 
 def majors_of(problem: GemmProblem) -> tuple[str, str]:
-    """Return the directions in which A (M, K) and B (K, N) are contiguous."""
+    """Return the contiguous dimensions of A (M, K) and B (K, N)."""
     return "k" if problem.a.lies_in_rows else "m", "k" if problem.b.transposed().lies_in_rows else "n"
 
 
 def adds_key(adds: bool) -> Signature:
-    """Return whether C is read."""
+    """Return the key of whether C is read."""
     return (("adds", "yes" if adds else "no"),)

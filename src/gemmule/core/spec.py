@@ -1,4 +1,4 @@
-"""What a kernel says of itself."""
+"""The specification of a kernel, and the choice of one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from .last_call_cache import cache_for_configs
 from .launch import Launch
 from .problem import GemmProblem, Problem, split_batch
 
-#: What one compiled kernel is specialised for, beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
+#: Specialisation of a compiled kernel beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
+_WhyNot = Callable[[Any, Arch, Any], str | None]
+_Costs = Callable[[Any, Sequence[Any], GpuRates], Sequence[float]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Base of the kernels' configs: frozen dataclasses with numbers only, from 1 on unless the class says otherwise.
+    """Base of the kernels' configs: frozen dataclasses of integers from 1 on.
 
-    State: `switches`, names of fields that are 0 or 1; `from_zero`, of those in which 0 has a meaning of its own.
+    Fields in `switches` are 0 or 1, fields in `from_zero` are 0 or more.
     """
 
     switches: ClassVar[frozenset[str]] = frozenset()
     from_zero: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        # What is read from a file may be anything: an empty grid would leave a result as it was.
+        # Files may hold any number: with an empty grid, a result would stay unwritten.
         for name, value in vars(self).items():
             if name in self.switches and value not in (0, 1):
                 raise ArgumentError(f"config {self}: {name} must be 0 or 1")
@@ -40,11 +42,11 @@ class Config:
 
     @property
     def outputs(self) -> int:
-        """Elements of the result that a CTA computes; 1 where configs do not differ in it."""
+        """Elements of the result that a CTA computes; 1 where configs do not differ in them."""
         return 1
 
     def on(self, multiprocessors: int) -> Config:
-        """Return the config with a CTA for each SM of a GPU, where its field `ctas` says how many share all tiles."""
+        """Return the config with one CTA an SM, if it is persistent, i.e. has the field `ctas`."""
         ctas = vars(self).get("ctas", multiprocessors)
         if ctas == multiprocessors:
             return self
@@ -56,7 +58,7 @@ class Config:
         return dict(vars(self))
 
     def is_recorded(self, fields: Mapping[str, int]) -> bool:
-        """Say whether fields of a record name this config; what came later, and is not in it, is as it comes."""
+        """Whether fields of a record are those of this config; fields newer than the record have their defaults."""
         return self.as_dict() == type(self)().as_dict() | dict(fields)
 
     def __str__(self) -> str:
@@ -65,13 +67,13 @@ class Config:
 
 @functools.lru_cache(maxsize=1024)
 def _text(config: Config) -> str:
-    # Kept: kernels name the config that they refuse, one after another, with every choice.
+    # Cached: every choice formats the configs that kernels refuse.
     return " ".join(f"{name}={value}" for name, value in config.as_dict().items()) or "default"
 
 
 @dataclasses.dataclass(frozen=True)
 class Buildable:
-    """What the compiler is given: a `@cute.jit` callable and the stand-ins for its arguments."""
+    """Input of the compiler: a `@cute.jit` callable and placeholders of its arguments."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -79,24 +81,22 @@ class Buildable:
 
 @dataclasses.dataclass(frozen=True)
 class NextKernel:
-    """The kernel that is launched after another one, on operands that this prepared.
+    """The kernel launched after another one, on operands that the first prepared.
 
     Attributes
     ----------
-    spec : KernelSpec
-        The kernel, which has no next kernel itself.
-    config : Config
-        Its config.
+    spec, config
+        The kernel, without a `next_kernel` of its own, and its config.
     problem : GemmProblem or TransposeProblem
-        What it computes, with at most as many batch dimensions as the first kernel takes.
+        Its problem, with at most as many batch dimensions as one launch of the first kernel covers.
     operands : mapping of str to str
-        For each of its operands the problem's own, or the workspace that the first kernel filled.
+        Operand of the first problem, or workspace, for each of its operands.
     workspaces : mapping of str to int
-        Bytes of device memory that all launches need in addition, by names that launch recipes use.
+        Bytes of the workspaces of all launches, by the names of the launch recipes.
     beyond : mapping of str to int
-        For operands that begin later than what `operands` names, how many bytes later.
+        Byte offsets of operands in that memory, where they are not 0.
     then : NextKernel or None
-        The kernel that is launched after it; its workspaces are among those of the first one.
+        The kernel after it; its workspaces are among those of the first.
     """
 
     spec: KernelSpec
@@ -108,7 +108,7 @@ class NextKernel:
     then: NextKernel | None = None
 
     def chain(self) -> Iterator[NextKernel]:
-        """Yield it, and what is launched after it, in order."""
+        """Yield this and the later kernels in order."""
         one: NextKernel | None = self
         while one is not None:
             yield one
@@ -121,64 +121,60 @@ def _unset(config: Any, signature: Signature) -> Buildable:
 
 @dataclasses.dataclass(frozen=True)
 class KernelSpec:
-    """A kernel as the registry knows it. Making one imports nothing but core.
+    """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`.
 
     Attributes
     ----------
     name : str
-        Folder and name of the kernel, e.g. ``gemm_reference``.
+        Name of the kernel, e.g. ``gemm_reference``.
     operation : str
         ``gemm`` or ``transpose``.
     summary : str
         One line.
     package : str
-        The package that holds kernel.py; the import closure of that is part of the cache's key.
+        Package of kernel.py, whose import closure is part of the cache's key.
     archs : tuple of Arch
-        Oldest architecture of each kind that the kernel claims: it runs there and on newer ones.
+        Oldest supported architecture of each kind; newer ones are supported too.
     configs : tuple of Config
         Every config, the default one first.
     signatures : callable
-        ``signatures(arch)`` are the specialisations that tests compile for `arch`: every combination of element types
-        that matters.
+        ``signatures(arch)`` are the specialisations that tests compile for `arch`.
     why_not : callable
-        ``why_not(problem, arch, config)`` is None where the kernel can take the problem, else the reason. With
-        `refuses` the only statement of the kernel's limits: a spec gives here only what depends on the config.
+        ``why_not(problem, arch, config)`` is None where the kernel supports the problem, else the reason. With
+        `refuses` the only statement of the kernel's limits; a spec gives only those that depend on the config.
     signature : callable
-        ``signature(problem, config)`` is what the kernel must be specialised for.
+        ``signature(problem, config)`` is the specialisation for a problem.
     launch : callable
         ``launch(problem, config)`` is the launch recipe. The problem has at most `batch_dims` batch dimensions.
     build : callable, optional
-        ``build(config, signature)`` imports kernel.py and returns what is to be compiled; ``buildable(config,
-        dict(signature))`` of ``package.kernel`` unless given.
+        ``build(config, signature)`` imports kernel.py and returns the compiler's input; by default ``buildable(config,
+        dict(signature))`` of ``package.kernel``.
     batch_dims : int
         Batch dimensions that one launch covers.
     in_place : bool
-        Whether it transposes within one memory; all others read the source while they write the target.
-    epilogues : bool
-        Whether it knows epilogues; where it does not, `why_not` refuses them by itself.
-    gated, absmax : bool
-        Whether it knows epilogues of two factors, and the absolute maximum; so too.
+        Whether source and target of a transpose are the same memory; all other kernels require distinct memory.
+    epilogues, gated, absmax : bool
+        Whether it supports epilogues, those of two products, and the absolute maximum; else `why_not` refuses them.
     cost : callable, optional
-        ``cost(problem, config, gpu)`` is roughly the time of a config on a GPU, in any unit: the least is chosen, of
-        equals the first. By `costs` where that is given. Without both, configs are compared by the size of their tiles.
+        ``cost(problem, config, gpu)`` is a measure of a config's time: the least is chosen, of equals the first. By
+        default from `costs`. Without either, configs are compared by their tiles.
     next_kernel : callable, optional
-        ``next_kernel(problem, config, gpu)`` is launched after the kernel, where this only prepares operands.
+        ``next_kernel(problem, config, gpu)`` is launched after the kernel, which only prepares operands.
     refuses : callable, optional
-        ``refuses(problem, arch)`` is the reason for which no config takes a problem, or None: `why_not` begins with it,
-        and a choice evaluates it once instead of once a config. The problem has at most `batch_dims` batch dimensions.
+        ``refuses(problem, arch)`` is the reason why no config supports a problem, or None. `why_not` includes it; a
+        choice evaluates it once, not once a config. The problem has at most `batch_dims` batch dimensions.
     costs : callable, optional
-        ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one after the other.
+        ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one by one.
     ctas : callable, optional
-        ``ctas(problem, config)`` is how many CTAs a launch has, where that is faster to tell than by the launch recipe.
+        ``ctas(problem, config)`` is the number of CTAs, where that is faster than the launch recipe.
     cost_in_us : bool
-        Whether costs are microseconds, and may be told as a prediction.
+        Whether costs are predicted times in microseconds.
     further : callable, optional
-        ``further()`` are configs that only a search takes into account, beside `configs`.
+        ``further()`` are additional configs for a search.
     outdone : callable, optional
-        ``outdone(problem, cost, gpu)`` is the name of a later kernel that is expected to be faster than this one with
-        that cost, where it takes the problem too; else None.
+        ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
     mirrors : bool
-        Whether it computes a half of products of a matrix and its own transpose, which plain products say nothing of.
+        Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
     """
 
     name: str
@@ -188,7 +184,7 @@ class KernelSpec:
     archs: tuple[Arch, ...]
     configs: tuple[Config, ...]
     signatures: Callable[[Arch], tuple[Signature, ...]] = dataclasses.field(compare=False)
-    why_not: Callable[[Any, Arch, Any], str | None] = dataclasses.field(compare=False)
+    why_not: _WhyNot = dataclasses.field(compare=False)
     signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(default=_unset, compare=False)
@@ -200,9 +196,7 @@ class KernelSpec:
     cost: Callable[[Any, Any, GpuRates], float] | None = dataclasses.field(default=None, compare=False)
     next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
     refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
-    costs: Callable[[Any, Sequence[Any], GpuRates], Sequence[float]] | None = dataclasses.field(
-        default=None, compare=False
-    )
+    costs: _Costs | None = dataclasses.field(default=None, compare=False)
     ctas: Callable[[Any, Any], int] | None = dataclasses.field(default=None, compare=False)
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
@@ -217,25 +211,21 @@ class KernelSpec:
             fill("build", functools.partial(_build, self.package))
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
-        if self.refuses is not None:
-            fill("why_not", functools.partial(_refused_first, self.refuses, self.why_not, self.batch_dims))
-        if not (self.epilogues and self.gated and self.absmax):
-            known = (self.epilogues, self.gated, self.absmax)
-            fill("why_not", functools.partial(_without_epilogue, self.why_not, known))
+        fill("why_not", functools.partial(_why_not, self, self.why_not))
 
     @property
     def default(self) -> Config:
-        """The config used where nothing better is known."""
+        """The first config."""
         return self.configs[0]
 
     def configs_on(self, gpu: GpuRates | None) -> tuple[Config, ...]:
-        """Return the configs with as many CTAs as a GPU has SMs; as they are where None is known."""
+        """Return the configs for a GPU: persistent ones with one CTA an SM; unchanged for None."""
         return self.configs if gpu is None else configs_on(self.configs, gpu.multiprocessors)
 
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
-        """Return the config with the least cost of those that take a problem, and the cost; None where none does.
+        """Return the supported config of least cost, and the cost; None where no config supports the problem.
 
-        For kernels that are given costs of many configs; the problem has at most `batch_dims` batch dimensions.
+        For kernels with `costs`; the problem has at most `batch_dims` batch dimensions.
         """
         assert self.costs is not None
         configs = self.configs_on(gpu)
@@ -248,66 +238,44 @@ class KernelSpec:
 
 @cache_for_configs
 def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Config, ...]:
-    """Return configs with as many CTAs as a GPU has SMs, without those whose clusters have more."""
+    """Return the configs for a number of SMs, without those whose clusters are larger."""
     found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster", 1) <= multiprocessors)
     return configs if found == configs else found
 
 
-def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    found: Buildable = importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
-    return found
+def _build(package: str, config: Any, signature: Signature) -> Any:
+    return importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
 
 
-def _cost(
-    costs: Callable[[Any, Sequence[Any], GpuRates], Sequence[float]], problem: Any, config: Any, gpu: GpuRates
-) -> float:
+def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return costs(problem, [config], gpu)[0]
 
 
-def _refused_first(
-    refuses: Callable[[Any, Arch], str | None],
-    why_not: Callable[[Any, Arch, Any], str | None],
-    batch_dims: int,
-    problem: Any,
-    arch: Arch,
-    config: Any,
-) -> str | None:
-    return refuses(split_batch(problem, batch_dims)[0], arch) or why_not(problem, arch, config)
-
-
-def _without_epilogue(
-    why_not: Callable[[Any, Arch, Any], str | None],
-    known: tuple[bool, bool, bool],
-    problem: Problem,
-    arch: Arch,
-    config: Any,
-) -> str | None:
+def _why_not(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
     epilogue = problem.epilogue if isinstance(problem, GemmProblem) else None
     if epilogue is not None:
-        epilogues, gated, absmax = known
-        if not epilogues:
+        if not spec.epilogues:
             return "it computes no epilogue (a bias or a function of the product)"
-        if epilogue.second is not None and not gated:
+        if epilogue.second is not None and not spec.gated:
             return "it computes no gated epilogue (a function of two products)"
-        if epilogue.absmax and not absmax:
-            return "it keeps no absolute maximum"
-    return why_not(problem, arch, config)
+        if epilogue.absmax and not spec.absmax:
+            return "it computes no absolute maximum"
+    reason = spec.refuses(split_batch(problem, spec.batch_dims)[0], arch) if spec.refuses is not None else None
+    return reason or own(problem, arch, config)
 
 
 @dataclasses.dataclass(frozen=True)
 class ChainedLaunch:
-    """One of the launches that make a problem, as every executor queues it.
+    """One of the launches of a problem, as every executor queues it.
 
     Attributes
     ----------
     spec, config, problem
-        Kernel, config, and what this launch computes.
+        Kernel, config, and the problem of this launch.
     launch : Launch
         The recipe; its grid is not empty.
-    operands : mapping of str to str
-        The problem's own operand, or the workspace, for each name of the recipe that calls it otherwise.
-    beyond : mapping of str to int
-        Bytes from the beginning of that memory to the operand, where it does not begin there.
+    operands, beyond
+        As of `NextKernel`.
     """
 
     spec: KernelSpec
@@ -327,15 +295,15 @@ class Choice:
     spec, config
         Kernel and config.
     refused : tuple of (str, str)
-        Kernels that were asked before, and why they are not taken.
+        Kernels of higher rank, and why they were not chosen.
     chosen_by : str
-        ``tuned``: it was measured; ``cost``: its predicted cost is the least; ``only one``: nothing else was compared.
+        ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative.
     predicted_us : float or None
-        Expected time in microseconds: the one that was measured, or the predicted one; None where neither is known.
+        Measured or predicted time in microseconds, if there is one.
     source : str
-        Where a tuned config comes from; empty for others.
+        Source of a tuned config; empty for others.
     gpu : GpuRates
-        Rates of the GPU that it was chosen for: the next kernel is chosen by them too.
+        Rates of the GPU of the choice, by which the next kernel is chosen too.
     """
 
     spec: KernelSpec
@@ -347,21 +315,21 @@ class Choice:
     gpu: GpuRates = H200_RATES
 
     def signature(self, problem: Problem) -> Signature:
-        """Return what the kernel must be specialised for."""
+        """Return the kernel's specialisation for a problem."""
         return self.spec.signature(problem, self.config)
 
     def next_kernel(self, problem: Problem) -> NextKernel | None:
-        """Return what is launched after the kernel for a problem with any batch, or None."""
+        """Return the kernel launched after this one, for a problem with any batch, or None."""
         if self.spec.next_kernel is None:
             return None
         inner, _, _ = split_batch(problem, self.spec.batch_dims)
         return self.spec.next_kernel(inner, self.config, self.gpu)
 
     def launches(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], dict[str, int]]:
-        """Return the launches that make a problem, in order, and the bytes of their workspaces by name.
+        """Return the launches of a problem in order, and the bytes of their workspaces by name.
 
-        A launch with an empty grid has nothing to prepare, and is left out: a product of K = 0 has no operands to pack,
-        but a result to write. The last launch writes the result; where its grid is empty, nothing is launched.
+        Launches with an empty grid are left out, e.g. the packing of operands for K = 0. The last launch writes the
+        result; if its grid is empty, there are no launches.
 
         Parameters
         ----------
@@ -378,9 +346,9 @@ class Choice:
                 chain.append(ChainedLaunch(one.spec, one.config, one.problem, recipe, one.operands, one.beyond))
         if 0 in chain[-1].launch.grid:
             return (), {}
-        taken = tuple(one for one in chain if 0 not in one.launch.grid)
-        return taken, workspaces | {one.name: one.nbytes for step in taken for one in step.launch.workspaces}
+        launches = tuple(one for one in chain if 0 not in one.launch.grid)
+        return launches, workspaces | {one.name: one.nbytes for step in launches for one in step.launch.workspaces}
 
     def workspaces(self, problem: Problem) -> dict[str, int]:
-        """Return the bytes of device memory that its launches need beyond the operands, by name."""
+        """Return the bytes of the launches' workspaces by name."""
         return self.launches(split_batch(problem, self.spec.batch_dims)[0])[1]

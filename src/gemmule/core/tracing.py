@@ -1,9 +1,10 @@
-"""Tracing: a Python function is called once with stand-ins for its values, and what it does to them is written down."""
+"""Tracing of epilogues: a function is called once with symbolic values, which record its operations."""
 
 from __future__ import annotations
 
 import hashlib
 import numbers
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .epilogue import ACC, ARITY, COMMUTATIVE, CONDITIONS, MATRIX, NUMBER, UP, C, Expression
@@ -13,16 +14,25 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=",
 _UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
            "less": "lt", "less_equal": "le", "equal": "eq", "not_equal": "ne"}  # fmt: skip
 _DEPTH, _MOST_STEPS, _MOST_POWER = 4, 512, 64
-#: What was brought into its canonical form, by its structure, and how much of it is kept.
-_MOST_KNOWN = 512
-_known: dict[tuple[Any, ...], tuple[Expression, tuple[str, ...], tuple[str, ...]]] = {}
+#: Cache of canonical forms by structure, and its capacity.
+_MOST_CACHED = 512
+_cache: dict[tuple[Any, ...], tuple[Expression, tuple[str, ...], tuple[str, ...]]] = {}
+
+
+def _binary(op: str, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """Return the operator method of an operation; `reflected` exchanges its operands."""
+
+    def method(self: Traced, other: Any) -> Any:
+        return operation(op, other, self) if reflected else operation(op, self, other)
+
+    return method
 
 
 class Traced:
-    """A value of an epilogue that is being traced: one element of the product, of a bias, of any other input.
+    """A symbolic value of an epilogue: one element of the product, of a bias, of any other input.
 
-    Arithmetic and comparisons with others of its kind and with numbers give further ones; functions such as
-    `gemmule.relu` too. Made by `gemmule.gemm` when it calls the function given as `epilogue`.
+    Arithmetic and comparisons with traced values and numbers give traced values; so do functions such as
+    `gemmule.relu`. `gemmule.gemm` passes them to the function given as `epilogue`.
     """
 
     __slots__ = ("args", "name", "op", "order")
@@ -30,29 +40,14 @@ class Traced:
     def __init__(self, op: str, args: tuple[Traced, ...] = (), name: str = "", order: tuple[int, int] = (0, 0)) -> None:
         self.op, self.args, self.name, self.order = op, args, name, order
 
-    def __add__(self, other: Any) -> Any:
-        return operation("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return operation("add", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return operation("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return operation("sub", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return operation("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return operation("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return operation("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return operation("div", other, self)
+    __add__, __radd__ = _binary("add"), _binary("add", reflected=True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", reflected=True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", reflected=True)
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", reflected=True)
+    __lt__, __gt__ = _binary("lt"), _binary("lt", reflected=True)
+    __le__, __ge__ = _binary("le"), _binary("le", reflected=True)
+    __eq__, __ne__ = _binary("eq"), _binary("ne")
+    __hash__ = object.__hash__
 
     def __neg__(self) -> Traced:
         return operation("neg", self)
@@ -75,26 +70,6 @@ class Traced:
         half = self ** (times // 2)
         even = operation("mul", half, half)
         return operation("mul", even, self) if times % 2 else even
-
-    def __lt__(self, other: Any) -> Any:
-        return operation("lt", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return operation("le", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return operation("lt", other, self)
-
-    def __ge__(self, other: Any) -> Any:
-        return operation("le", other, self)
-
-    def __eq__(self, other: object) -> Any:
-        return operation("eq", self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return operation("ne", self, other)
-
-    __hash__ = object.__hash__
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__
@@ -190,51 +165,51 @@ def real(value: numbers.Real, what: str) -> float:
 
 
 def accumulated() -> Traced:
-    """Return what stands for the product."""
+    """Return the symbolic value of the product."""
     return Traced(ACC, name=ACC)
 
 
 def accumulated_second() -> Traced:
-    """Return what stands for the product with the second factor of a gated form."""
+    """Return the symbolic value of the product with the second B of a gated epilogue."""
     return Traced(UP, name=UP, order=(0, 2))
 
 
 def matrix_c() -> Traced:
-    """Return what stands for C."""
+    """Return the symbolic value of C."""
     return Traced(C, name=C, order=(0, 1))
 
 
 def matrix_input(name: str, place: int) -> Traced:
-    """Return what stands for a matrix or a vector: the `place`-th of the inputs."""
+    """Return the symbolic value of a matrix or a vector, the `place`-th of the inputs."""
     return Traced(MATRIX, name=name, order=(1, place))
 
 
 def number_input(name: str, place: int) -> Traced:
-    """Return what stands for a number that each launch brings."""
+    """Return the symbolic value of a number, a parameter of each launch."""
     return Traced(NUMBER, name=name, order=(2, place))
 
 
 def lowered(result: Any, what: str) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
-    """Write a traced result down.
+    """Return the canonical expression of a traced result.
 
     Parameters
     ----------
     result : Traced
-        What the function returned.
+        Return value of the traced function.
     what : str
-        The function, for messages.
+        Name of the function in messages.
 
     Returns
     -------
     expression : Expression
         Its canonical form.
     matrices, numbers : tuple of str
-        Names of the inputs that it uses, in the order of ``e0``, ``e1`` ... and ``s0``, ``s1`` ...
+        Names of its inputs, in the order of ``e0``, ``e1`` ... and ``s0``, ``s1`` ...
 
     Raises
     ------
     ArgumentError
-        If the function returned something else, or too long an expression.
+        If the result is no traced value, or its expression is too long.
     """
     if not isinstance(result, Traced):
         raise ArgumentError(
@@ -246,80 +221,76 @@ def lowered(result: Any, what: str) -> tuple[Expression, tuple[str, ...], tuple[
             f"{what} returned the comparison {result!r}; choose values by it: gemmule.where({result!r}, 1, 0)"
         )
     structure = _structure(result)
-    found = _known.get(structure)
+    found = _cache.get(structure)
     if found is None:
         found = _canonical(result, what)
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[structure] = found
+        if len(_cache) >= _MOST_CACHED:
+            _cache.clear()
+        _cache[structure] = found
     return found
 
 
-def _structure(result: Traced) -> tuple[Any, ...]:
-    """Return what was traced as it is, which takes less time than to bring it into its canonical form."""
-    places: dict[int, int] = {}
-    steps: list[Any] = []
+def _postorder(result: Traced, ranks: Mapping[int, tuple[Any, ...]] | None = None) -> Iterator[Traced]:
+    """Yield each node once, after its operands; commutative operands by rank where ranks are given.
+
+    Without recursion, which long expressions would exceed.
+    """
+    done: set[int] = set()
     stack = [result]
     while stack:
         node = stack[-1]
-        waiting = [arg for arg in node.args if id(arg) not in places]
-        if waiting:
-            stack.extend(waiting)
+        if waiting := [arg for arg in _ordered(node, ranks) if id(arg) not in done]:
+            stack.append(waiting[0])
             continue
         stack.pop()
-        if id(node) not in places:
-            places[id(node)] = len(steps)
-            steps.append((node.op, node.name, node.order, *[places[id(arg)] for arg in node.args]))
+        done.add(id(node))
+        yield node
+
+
+def _ordered(node: Traced, ranks: Mapping[int, tuple[Any, ...]] | None) -> Sequence[Traced]:
+    if ranks is None or node.op not in COMMUTATIVE:
+        return node.args
+    return sorted(node.args, key=lambda arg: ranks[id(arg)])
+
+
+def _structure(result: Traced) -> tuple[Any, ...]:
+    """Return the graph as it was traced, which is cheaper than its canonical form."""
+    places: dict[int, int] = {}
+    steps: list[Any] = []
+    for node in _postorder(result):
+        places[id(node)] = len(steps)
+        steps.append((node.op, node.name, node.order, *[places[id(arg)] for arg in node.args]))
     return tuple(steps)
 
 
 def _canonical(result: Traced, what: str) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
     steps: dict[str, int] = {}
-    done: dict[int, int] = {}
+    numbers_of: dict[int, int] = {}
     names: dict[str, list[str]] = {MATRIX: [], NUMBER: []}
-    ranks = _ranks(result)
 
     def leaf(node: Traced) -> str:
-        if node.op == "=":
-            return f"={node.name}"
         if node.op not in names:
-            return node.op
-        held = names[node.op]
-        if node.name not in held:
-            held.append(node.name)
-        return f"{node.op}{held.index(node.name)}"
+            return f"={node.name}" if node.op == "=" else node.op
+        inputs = names[node.op]
+        if node.name not in inputs:
+            inputs.append(node.name)
+        return f"{node.op}{inputs.index(node.name)}"
 
-    # The order of a stack, so that long expressions do not meet Python's limit of recursion.
-    stack = [result]
-    while stack:
-        node = stack[-1]
-        args = sorted(node.args, key=lambda arg: ranks[id(arg)]) if node.op in COMMUTATIVE else node.args
-        waiting = [arg for arg in args if id(arg) not in done]
-        if waiting:
-            stack.append(waiting[0])
-            continue
-        stack.pop()
-        step = " ".join((node.op, *(str(done[id(arg)]) for arg in args))) if args else leaf(node)
-        done[id(node)] = steps.setdefault(step, len(steps))
+    ranks = _ranks(result)
+    for node in _postorder(result, ranks):
+        args = [str(numbers_of[id(arg)]) for arg in _ordered(node, ranks)]
+        step = " ".join((node.op, *args)) if args else leaf(node)
+        numbers_of[id(node)] = steps.setdefault(step, len(steps))
         if len(steps) > _MOST_STEPS:
-            raise ArgumentError(
-                f"{what} has more than {_MOST_STEPS} operations; do a part of them in a call of its own"
-            )
+            raise ArgumentError(f"{what} has more than {_MOST_STEPS} operations; split it into several calls")
     assert all(step.split()[0] in ARITY or len(step.split()) == 1 for step in steps)
     return Expression(tuple(steps)), tuple(names[MATRIX]), tuple(names[NUMBER])
 
 
 def _ranks(result: Traced) -> dict[int, tuple[int, tuple[int, int], str]]:
-    """Return what nodes are ordered by, which names have no part in: leaves by their kind and place come first."""
+    """Return the sort keys of nodes, which do not depend on names: leaves first, by kind and place."""
     ranks: dict[int, tuple[int, tuple[int, int], str]] = {}
-    stack = [result]
-    while stack:
-        node = stack[-1]
-        waiting = [arg for arg in node.args if id(arg) not in ranks]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
+    for node in _postorder(result):
         own = [str(ranks[id(arg)]) for arg in node.args]
         parts = sorted(own) if node.op in COMMUTATIVE else own
         digest = hashlib.sha256(repr((node.op, node.name if node.op == "=" else "", parts)).encode()).hexdigest()

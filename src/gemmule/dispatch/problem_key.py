@@ -1,4 +1,4 @@
-"""What of a product decides which config is fastest: the key of tuned entries."""
+"""The key of tuned entries: the properties of a product that the choice of a config depends on."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from gemmule.core.errors import FileFormatError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, collapse_batch
 
-#: Bytes of the widest aligned copy: addresses and pitches that are more aligned are taken alike.
+#: Bytes of the widest load; higher alignments are equivalent.
 _WHOLE = 16
-#: Types that move as many bytes and are multiplied as fast as each other.
+#: Types of the same size and tensor-core rate.
 _TWINS = {"float16": "bfloat16", "bfloat16": "float16"}
 _NAMES = ("a_dtype", "b_dtype", "c_dtype", "d_dtype", "precision", "layout", "d_layout", "shared")
 
 
 @dataclasses.dataclass(frozen=True)
 class ProblemKey:
-    """A product as tuned entries tell it apart: values of alpha and beta, addresses and padding do not matter.
+    """The key of a product, independent of alpha, beta, addresses and padding.
 
     Attributes
     ----------
     m, n, k : int
         Extents.
     batch : tuple of int
-        Extents of the batch, merged where all operands allow.
+        Extents of the batch, merged where strides allow.
     a_dtype, b_dtype, c_dtype, d_dtype : str
-        Element types; `c_dtype` is empty where no C is added.
+        Element types; `c_dtype` is empty without C.
     precision : str
-        What float32 may be rounded to.
+        Least precision.
     layout : str
-        How A and B lie: nn, nt, tn or tt, n in rows.
+        Layouts of A and B: nn, nt, tn or tt, n is row-major.
     d_layout : str
-        How C and the result lie: n or t.
+        Layout of C and D: n or t.
     alignment : tuple of int
-        Bytes, up to 16, that all lines of A, B, C (where there is one) and the result begin at multiples of.
+        Alignments in bytes, up to 16, of the rows or columns of A, B, C (if any) and D.
     shared : str
-        Operands of which the whole batch has one matrix, such as ``b``.
+        Operands broadcast over the batch, e.g. ``b``.
     """
 
     m: int
@@ -63,14 +63,14 @@ class ProblemKey:
         own, twin = self.a_dtype, _TWINS[self.a_dtype]
         kinds = (own, self.b_dtype, self.c_dtype, self.d_dtype)
         if twin in kinds:
-            # Not all of its 16-bit matrices are of one type.
+            # Both 16-bit types are in use.
             return None
         a, b, c, d = (twin if kind == own else kind for kind in kinds)
         others = (self.precision, self.layout, self.d_layout, self.alignment, self.shared)
         return ProblemKey(self.m, self.n, self.k, self.batch, a, b, c, d, *others)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
+        """Return the fields as in JSON."""
         return {
             "m": self.m,
             "n": self.n,
@@ -82,12 +82,12 @@ class ProblemKey:
 
     @classmethod
     def of_dict(cls, fields: Mapping[str, Any]) -> ProblemKey:
-        """Return the key that `as_dict` wrote, other fields left aside.
+        """Return the key of `as_dict`'s fields; others are ignored.
 
         Raises
         ------
         FileFormatError
-            If a field is missing or of another kind.
+            If a field is missing or has a wrong type.
         """
         try:
             texts = {name: fields[name] for name in _NAMES}
@@ -104,12 +104,11 @@ class ProblemKey:
 
 
 def key_of(problem: GemmProblem) -> ProblemKey | None:
-    """Return the key of a product that is needed as a whole; None where an operand lies neither in rows nor in columns.
+    """Return the key of a product; None where an operand is neither row- nor column-major.
 
-    None, too, with an epilogue, or where only a part of the result is needed.
+    None, too, with an epilogue or a partly needed result, whose cost depends on the config and is not measured.
     """
     if problem.epilogue is not None or problem.needed is not None:
-        # What it costs depends on the config too, and is not measured.
         return None
     operands = problem.operands()
     if not all(matrix.is_row_major or matrix.is_col_major for matrix in operands.values()):
@@ -150,14 +149,14 @@ def _alignment(matrix: StridedMatrix, batch_strides: tuple[int, ...]) -> int:
 
 
 def problem_of(key: ProblemKey) -> GemmProblem:
-    """Return a product with that key: of compact matrices, or of padded ones where the alignment asks for it.
+    """Return a product with a key, of compact matrices, padded where the alignment requires it.
 
     Raises
     ------
     DTypeError, ArgumentError
-        If kernels do not know a type or a precision.
+        If kernels do not support a type or a precision.
     FileFormatError
-        If the alignments are not those of A, B, C and the result, or of none that a matrix can have.
+        If alignments or layouts are not those of A, B, C and D, or are impossible.
     """
     operands = {
         "a": (key.a_dtype, key.m, key.k, key.layout[:1]),
@@ -198,7 +197,7 @@ def _matrix(
     for extent in reversed(batch):
         steps.append(0 if shared else step)
         step *= max(extent, 1)
-    # Where the lines are more aligned than their key says, the first one is not.
+    # Where rows are more aligned than the key, the first address is not.
     whole = rows <= 1 or (pitch * dtype.itemsize) % (2 * alignment) == 0 or alignment == _WHOLE
     begins = alignment if whole else _WHOLE
     return StridedMatrix(dtype, rows, cols, pitch, 1, tuple(reversed(steps)), begins)

@@ -1,37 +1,36 @@
-"""Rates of GPUs, which predicted times are computed from: the user's, which were measured, else those shipped."""
+"""Look-up of GPU rates: the user's measured ones, else the shipped ones."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from pathlib import Path
 
-from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES, GpuRates
-from gemmule.core.user_folders import user_settings_folder
+from gemmule.files.user_folders import user_settings_file
 
 from .rates_file import MeasuredRates, read_or_warn
+from .tuned_table import chip_name
 
-#: Rates that are shipped, by the name of the chip.
+#: Shipped rates by the name of the chip.
 _SHIPPED = {"H200 SXM 141 GB": H200_RATES, "H100 SXM 80 GB": H100_RATES}
-#: Rates that other chips take, by a word of the name that drivers give them; those without such a word take the first.
+#: Rates of other chips, by a word of their name in drivers; by default the first.
 _NEAREST = {"H200": H200_RATES, "H100": H100_RATES}
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownRates:
-    """Rates of a GPU, and where they come from.
+    """Rates of a GPU and their source.
 
     Attributes
     ----------
     rates : GpuRates
         The rates.
     source : str
-        Where they come from, in words.
+        Their source, in words.
     own : bool
-        Whether they are of this chip, and not of one that is taken to be like it.
+        Whether they are of this chip, not of a similar one.
     """
 
     rates: GpuRates
@@ -47,23 +46,21 @@ def rates_file() -> Path:
     ArgumentError
         If the user has no home.
     """
-    if chosen := os.environ.get("GEMMULE_RATES"):
-        return Path(chosen)
-    return user_settings_folder("GEMMULE_RATES") / "gemmule" / "rates.json"
+    return user_settings_file("GEMMULE_RATES", "rates.json")
 
 
 def rates_for(device: str | None, multiprocessors: int) -> GpuRates:
-    """Return the rates of a GPU, by the name that its driver gives it; None takes an H200's."""
+    """Return the rates of a GPU by its name in the driver; None is an H200."""
     return known_rates(device or "", multiprocessors).rates
 
 
 @functools.cache
 def known_rates(device: str, multiprocessors: int) -> KnownRates:
-    """Return the rates of a GPU, and where they come from; the user's file is read once in a process."""
+    """Return the rates of a GPU and their source; the user's file is read once in a process."""
     found = _users().get((device, multiprocessors)) if device else None
     if found is not None:
         return KnownRates(found.rates, f"calibrated {found.date}, {rates_file()}", own=True)
-    chip = _chip(device)
+    chip = chip_name(device)
     if chip in _SHIPPED and _SHIPPED[chip].multiprocessors == multiprocessors:
         return KnownRates(_SHIPPED[chip], f"shipped for {chip}", own=True)
     word = next((word for word in _NEAREST if word in device), next(iter(_NEAREST)))
@@ -71,23 +68,16 @@ def known_rates(device: str, multiprocessors: int) -> KnownRates:
     return KnownRates(rates, f"those of an {word}; gemmule calibrate measures this GPU's", own=False)
 
 
-def _chip(device: str) -> str:
-    try:
-        return chip_named(device).name
-    except ArgumentError:
-        return device
-
-
 @functools.cache
 def _users() -> dict[tuple[str, int], MeasuredRates]:
     try:
         return {one.key: one for one in read_or_warn(rates_file())}
     except ArgumentError:
-        # A user without a home has no file.
+        # A user without a home folder has no file.
         return {}
 
 
-def forget_rates() -> None:
-    """Read the user's file again when rates are looked up next; what was chosen by them must be forgotten too."""
+def clear_rates() -> None:
+    """Clear the cached rates, so that the user's file is read again; cached choices must be cleared too."""
     _users.cache_clear()
     known_rates.cache_clear()

@@ -1,4 +1,4 @@
-"""``GEMMULE_RECORD``: products that run on a GPU are written to a file, each once, to be tuned later."""
+"""``GEMMULE_RECORD``: a file of the products that ran on a GPU, each once, for tuning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecordingWarning(UserWarning):
 
 
 def record_shape(problem: Problem, device: str) -> None:
-    """Write a product as a line of JSON to the file that ``$GEMMULE_RECORD`` names, unless this process did before."""
+    """Append a product as a line of JSON to the file ``$GEMMULE_RECORD``, once in a process."""
     path = os.environ.get("GEMMULE_RECORD")
     if not path or not isinstance(problem, GemmProblem):
         return
@@ -34,8 +34,7 @@ def record_shape(problem: Problem, device: str) -> None:
         _written.add((path, key))
     line = json.dumps({"record": "shape", **key.as_dict(), "chip": chip_name(device)}) + "\n"
     try:
-        # One write at the end of the file: lines of several processes do not mix.
-        # A named pipe that nobody reads is no place to wait at.
+        # One appending write: lines of several processes do not mix. A named pipe without a reader must not block.
         nonblocking = getattr(os, "O_NONBLOCK", 0)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | nonblocking, 0o644)
         try:

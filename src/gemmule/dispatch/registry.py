@@ -1,4 +1,4 @@
-"""Every kernel, in the order in which they are tried: the reference kernels, which take everything, stand last."""
+"""The registry: every kernel in order of preference, the general reference kernels last."""
 
 from __future__ import annotations
 

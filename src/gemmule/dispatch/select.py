@@ -1,4 +1,4 @@
-"""Choosing a kernel for a problem."""
+"""The choice of a kernel for a problem."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .registry import REGISTRY
 from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
 
-#: Launches of one product beyond which a kernel that covers more of the batch at once is better.
+#: Most launches of one product by a kernel that covers fewer batch dimensions than others.
 MAX_LAUNCHES = 16
 
 
-#: What was chosen for the problems of this process, by everything that the choice depends on.
+#: Cached choices, by everything that the choice depends on.
 _chosen: dict[tuple[Problem, Arch, int | None, str | None, bool, int], Choice] = {}
 _MOST_CHOSEN = 4096
-# How many times choices were forgotten: what was chosen before the last time and is kept only after it, is never found.
+# Number of invalidations. It is part of the key: a choice that was made before one and cached after it is never found.
 _generation = [0]
-#: What clears the caches of other rooms that keep choices, or what was made of them.
-_forgetters: list[Callable[[], object]] = []
+#: Functions that clear caches derived from choices.
+_clear_functions: list[Callable[[], object]] = []
 
 
 def choose(
@@ -44,65 +44,64 @@ def choose(
     chip: str | None = None,
     tuned: bool = True,
 ) -> Choice:
-    """Return the kernel and config that were measured to be fastest, else the first that can in its cheapest config.
+    """Return the fastest measured kernel and config, else the first kernel that supports the problem.
 
     Parameters
     ----------
     problem : GemmProblem or TransposeProblem
-        What is to be computed.
+        The problem.
     arch : Arch
         The GPU's architecture.
     registry : sequence of KernelSpec
         The kernels to choose from, best first.
     multiprocessors : int, optional
-        The GPU's: the config is the one with the least predicted cost, or, of kernels that predict none, the one that
-        computes least beyond the edges and gives each of them a CTA, of equals the one with the largest tiles. None
-        takes the first that can.
+        The GPU's number of SMs. The config has the least predicted cost; without a cost model it computes least beyond
+        the edges with a CTA for each SM, of equals with the largest tiles. None chooses the first supported config.
     chip : str, optional
-        The GPU's name as its driver gives it: then tuned configurations come first, and the product is recorded where
-        ``GEMMULE_RECORD`` asks for it.
+        The GPU's name in its driver: tuned configurations have precedence, and the product is recorded if
+        ``GEMMULE_RECORD`` is set.
     tuned : bool
-        Whether tuned configurations count; without them the choice is that of a product which nobody has measured.
+        Whether tuned configurations count.
 
     Raises
     ------
     NoKernelError
-        If none can; its `refused` gives every kernel's reason.
+        If no kernel supports the problem; its `refused` has every kernel's reason.
     """
     if registry is not REGISTRY:
         return _choose(problem, arch, registry, multiprocessors, chip, tuned)
-    asked = (problem, arch, multiprocessors, chip, tuned, _generation[0])
-    choice = _chosen.get(asked)
+    key = (problem, arch, multiprocessors, chip, tuned, _generation[0])
+    choice = _chosen.get(key)
     if choice is None:
         choice = _choose(problem, arch, registry, multiprocessors, chip, tuned)
         if len(_chosen) >= _MOST_CHOSEN:
             _chosen.clear()
-        _chosen[asked] = choice
+        _chosen[key] = choice
     return choice
 
 
-def forget_choices() -> None:
-    """Choose anew from now on, everywhere in this process: tuned configurations have changed."""
+def clear_choices() -> None:
+    """Clear all caches of choices in this process, after a change of tuned configurations."""
     _generation[0] += 1
     _chosen.clear()
-    for forget in _forgetters:
-        forget()
+    for clear in _clear_functions:
+        clear()
 
 
 def generation() -> int:
-    """Return a number that changes when choices are forgotten: one made before then must not be kept after it."""
+    """Return the number of invalidations; a choice made before one must not be cached after it."""
     return _generation[0]
 
 
-def forgets_choices(forget: Callable[[], object]) -> None:
-    """Let `forget_choices` call a function, which clears a cache that keeps choices, or what was made of them."""
-    _forgetters.append(forget)
+def register_clear(clear: Callable[[], object]) -> None:
+    """Register a function that clears a cache derived from choices, for `clear_choices`."""
+    _clear_functions.append(clear)
 
 
 def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
-    """Let this process take tuned entries before those of files, on the GPU that its driver calls by that name."""
-    table_for(chip).remember(entries)
-    forget_choices()
+    """Add tuned entries of this process, which precede those of files, for a GPU by its name in the driver."""
+    table_for(chip).add_own(entries)
+    clear_choices()
 
 
 def _choose(
@@ -128,7 +127,7 @@ def _choose(
         if spec.operation != operation or spec.in_place != in_place:
             continue
         if spec.mirrors and not own and len(registry) > 1:
-            # It is there for other products; to name it with every one would only be in the way.
+            # SYRK kernels are no candidates for plain products, and no reason among their refusals.
             continue
         if measured is not None and spec is measured.spec:
             return dataclasses.replace(measured, refused=tuple(refused), gpu=gpu or H200_RATES)
@@ -140,7 +139,7 @@ def _choose(
         if config is None:
             refused.append((spec.name, reason))
         elif launches > MAX_LAUNCHES and spec.batch_dims < most_dims:
-            refused.append((spec.name, f"it would take {launches} launches, one for each matrix of the batch"))
+            refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
         elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
             refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
         elif (faster := _faster(spec, problem, inner, cost, arch, gpu, registry)) is not None:
@@ -152,7 +151,7 @@ def _choose(
 
 
 def _is_less(cost: float | None, tuned: Choice) -> bool:
-    """Return whether a kernel is expected to be faster than what was measured, which is all of a product."""
+    """Return whether a kernel's predicted time is less than the measured one."""
     return cost is not None and (tuned.predicted_us is None or cost < tuned.predicted_us)
 
 
@@ -165,7 +164,7 @@ def _faster(
     gpu: GpuRates | None,
     registry: Sequence[KernelSpec],
 ) -> str | None:
-    """Return the name of a later kernel that takes the problem and is expected to be faster, or None."""
+    """Return the name of a later supported kernel with a lower predicted time, or None."""
     if spec.outdone is None or cost is None or gpu is None:
         return None
     name = spec.outdone(inner, cost, gpu)
@@ -180,7 +179,7 @@ def _faster(
 
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
-    """Return what was measured to be fastest for a problem, if it still takes it; None where nothing was measured."""
+    """Return the fastest measured kernel for a problem, if it supports it; None without a measurement."""
     key = key_of(problem)
     found = table.find(key) if key is not None else None
     if found is None:
@@ -199,13 +198,13 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
 
 
 def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arch) -> Config | None:
-    """Return the config of an entry for a part of its product; None where it cannot be made, or does not take it."""
+    """Return the config of an entry for a part of its product; None if it is invalid or does not support the part."""
     try:
         config = type(spec.default)(**dict(entry.config))
         return config if spec.why_not(problem, arch, config) is None else None
     except (ValueError, TypeError, ArithmeticError):
-        # Another version wrote it, or somebody by hand: a call does not fail because of it. An ArgumentError is a
-        # ValueError, and so are numbers too long to be told.
+        # Entries of other versions, or edited ones, must not fail a call. An ArgumentError is a ValueError, and so are
+        # numbers too long to be formatted.
         return None
 
 
@@ -217,18 +216,18 @@ def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
 def _config(
     spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates | None
 ) -> tuple[Config | None, str, str, float | None]:
-    """Return the config that suits, or why there is none; what it was chosen by, and its cost where that is known."""
+    """Return the config or the reason for none, the criterion of the choice, and the cost if predicted."""
     if spec.refuses is not None and (reason := spec.refuses(problem, arch)):
         return None, reason, "", None
     configs = spec.configs_on(gpu)
     by = "cost" if gpu is not None and len(configs) > 1 else "only one"
     if gpu is None or spec.costs is not None or spec.ctas is not None:
-        # The first that can, of the cheapest first: the others need not be asked.
+        # The first supported config in order of cost; the others need no check.
         costs: Sequence[float | None] = [None] * len(configs)
         order = list(range(len(configs)))
         if gpu is not None and spec.costs is not None:
-            known = costs = spec.costs(problem, configs, gpu)
-            order.sort(key=known.__getitem__)
+            predicted = costs = spec.costs(problem, configs, gpu)
+            order.sort(key=predicted.__getitem__)
         elif gpu is not None and spec.ctas is not None:
             order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
         for number in order:
@@ -252,7 +251,7 @@ def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], gpu
 
 
 def _by_size(ctas: Sequence[int], configs: Sequence[Config], gpu: GpuRates) -> list[int]:
-    """Return configs by number: first those with a CTA for each SM, by what they compute beyond the edges."""
+    """Return the order of configs: first those with a CTA for each SM, by their excess computation."""
     enough = [number for number, count in enumerate(ctas) if count >= gpu.multiprocessors]
     enough.sort(key=lambda number: (ctas[number] * configs[number].outputs, ctas[number]))
     # Of equals the last, whose tiles are smaller.
@@ -272,23 +271,23 @@ def contiguous_gemm(
     beta: float | int = 0,
     precision: Precision = Precision.IEEE,
 ) -> GemmProblem:
-    """Return the product of contiguous matrices: what host arrays become on a GPU.
+    """Return the product of contiguous matrices, as host arrays have on a GPU.
 
     Parameters
     ----------
     m, n, k : int
-        A is (m, k), B is (k, n), the result (m, n).
+        A is (m, k), B is (k, n), D is (m, n).
     dtypes : tuple of str
-        Types of A, B and the result.
+        Types of A, B and D.
     c_dtype : str, optional
-        Type of the matrix to add.
+        Type of C.
     batch, alpha, beta, precision
         As of GemmProblem.
 
     Raises
     ------
     DTypeError
-        If kernels do not know a type.
+        If kernels do not support a type.
     """
     a, b, d = map(dtype_named, dtypes)
     return GemmProblem(
@@ -307,7 +306,7 @@ def contiguous_gemm(
 
 
 def why_no_gemm(dtypes: tuple[str, str, str], c_dtype: str | None, arch: Arch) -> str | None:
-    """Say why no kernel multiplies contiguous matrices of those types, or None where one does."""
+    """Return why no kernel supports contiguous matrices of these types, or None."""
     try:
         choose(contiguous_gemm(1, 1, 1, dtypes, c_dtype=c_dtype), arch)
     except (DTypeError, UnsupportedError) as error:

@@ -1,141 +1,153 @@
-"""Files in the user's folder of settings: read by calls, replaced as a whole under a lock."""
+"""JSON files in the user's folder of settings: read by calls, replaced as a whole under a lock."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
-import os
-import tempfile
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from gemmule.core.errors import FileFormatError
-from gemmule.core.regular_file import check_regular
+from gemmule.files.atomic_file import atomic_write
+from gemmule.files.regular_file import check_regular
 
-Content = TypeVar("Content")
+Item = TypeVar("Item")
 
 
 class LaterVersionError(FileFormatError):
-    """A file that another version of gemmule wrote: it is left as it is."""
+    """A file of a later version of gemmule; it is not changed."""
 
 
-def content(path: Path, what: str) -> bytes:
-    """Return the bytes of a file that is read as `what`, e.g. ``a file of rates``.
+@dataclasses.dataclass(frozen=True)
+class SettingsFormat(Generic[Item]):
+    """A format of JSON files, each of which holds a tuple of items.
 
-    Raises
-    ------
-    FileFormatError
-        If it is no regular file.
-    OSError
-        If it cannot be read.
-    """
-    check_regular(path, what)
-    return path.read_bytes()
-
-
-def read_or_warn(path: Path, read: Callable[[Path], Content], empty: Content, warning: type[UserWarning]) -> Content:
-    """Return what a file holds; `empty`, and a warning, where it cannot be used.
-
-    The file is only read: a name that was given by mistake belongs to somebody else.
-    """
-    try:
-        return read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return empty
-    except FileFormatError as error:
-        warnings.warn(f"{error}; it is not used, and left as it is", warning, stacklevel=3)
-    except OSError as error:
-        warnings.warn(f"{path} cannot be read: {error}", warning, stacklevel=3)
-    return empty
-
-
-def read_or_set_aside(
-    path: Path,
-    what: str,
-    parse: Callable[[bytes, str], Content],
-    beginning: str,
-    empty: Content,
-    warning: type[UserWarning],
-) -> Content:
-    """Return what a file holds that is to be replaced; `empty` where there is none, or a damaged one was set aside.
-
-    Parameters
+    Attributes
     ----------
-    path : Path
-        The file.
-    what : str
-        What such a file is called.
+    content : str
+        Noun for the items, e.g. ``GPU rates``.
+    version : int
+        Version that is read and written.
     parse : callable
-        Gives what a file's bytes hold; its messages begin with the text that it is given.
-    beginning : str
-        What such files begin with: only such a one is set aside, under a name that nothing has.
-    empty : object
-        What no file holds.
+        Returns the items of a file's JSON object; raises ValueError, KeyError, TypeError or the like where it is
+        malformed.
     warning : type
-        Of the warning that a damaged file was set aside.
-
-    Raises
-    ------
-    LaterVersionError
-        If it is of a later version.
-    FileFormatError
-        If it is damaged, and is no such file or cannot be set aside.
-    OSError
-        If it cannot be read: what it holds is not known, and must not be lost.
+        Class of the warnings about a file that cannot be used.
     """
-    try:
-        text = content(path, what)
-    except (FileNotFoundError, NotADirectoryError):
-        return empty
-    if not text:
-        return empty
-    try:
-        return parse(text, str(path))
-    except LaterVersionError as error:
-        remedy = "install the gemmule that wrote it, or name another file"
-        raise LaterVersionError(f"{error}, and leaves it as it is: {remedy}") from error
-    except FileFormatError as error:
-        if not text.startswith(beginning.encode()):
-            raise FileFormatError(f"{error}; it is left as it is: name another file") from error
-        aside = next(
-            name
-            for number in itertools.count()
-            if not (name := path.with_name(f"{path.name}.damaged{number or ''}")).exists()
-        )
-        try:
-            path.replace(aside)
-        except OSError as stuck:
-            remedy = "move it away, or name another file"
-            raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; {remedy}") from stuck
-        warnings.warn(f"{error}; it was set aside as {aside}", warning, stacklevel=3)
-    return empty
 
+    content: str
+    version: int
+    parse: Callable[[dict[str, Any]], tuple[Item, ...]]
+    warning: type[UserWarning]
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file: readers see the old one or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=path.name, suffix=".partial", delete=False
-    ) as file:
+    @property
+    def _beginning(self) -> str:
+        return f'{{"format": "gemmule {self.content}"'
+
+    def read(self, path: Path) -> tuple[Item, ...]:
+        """Return the items of a file.
+
+        Raises
+        ------
+        FileFormatError
+            If the file has another format or a later version, or is no regular file.
+        OSError
+            If it cannot be read.
+        """
+        return self.items(self._bytes(path), str(path))
+
+    def items(self, text: bytes, what: str) -> tuple[Item, ...]:
+        """Return the items of a file's bytes; messages begin with `what`.
+
+        Raises
+        ------
+        FileFormatError
+            If the bytes have another format or a later version.
+        """
         try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            # A temporary file is its owner's alone; settings are not secret.
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            file.close()
-            Path(file.name).unlink(missing_ok=True)
-            raise
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError(f"{what}: not a file of {self.content}: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != f"gemmule {self.content}":
+            raise FileFormatError(f"{what}: not a file of {self.content}, whose 'format' is 'gemmule {self.content}'")
+        if content.get("version") != self.version:
+            version = content.get("version")
+            raise LaterVersionError(f"{what}: is of version {version}; this gemmule reads {self.version}")
+        try:
+            return self.parse(content)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise FileFormatError(f"{what}: {self.content} are malformed ({type(error).__name__}: {error})") from error
+
+    def read_or_warn(self, path: Path) -> tuple[Item, ...]:
+        """Return the items of a user's file; none, and a warning, where it cannot be used. The file is not changed."""
+        try:
+            return self.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except FileFormatError as error:
+            warnings.warn(f"{error}; it is not used, and left as it is", self.warning, stacklevel=2)
+        except OSError as error:
+            warnings.warn(f"{path} cannot be read: {error}", self.warning, stacklevel=2)
+        return ()
+
+    def read_or_set_aside(self, path: Path) -> tuple[Item, ...]:
+        """Return the items of a file that is to be replaced; none where it does not exist.
+
+        A damaged file of this format is renamed, with a warning, and counts as none.
+
+        Raises
+        ------
+        LaterVersionError
+            If it is of a later version.
+        FileFormatError
+            If it has another format, or is damaged and cannot be renamed.
+        OSError
+            If it cannot be read: its items are unknown, and must not be lost.
+        """
+        try:
+            text = self._bytes(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        if not text:
+            return ()
+        try:
+            return self.items(text, str(path))
+        except LaterVersionError as error:
+            remedy = "install the gemmule that wrote it, or name another file"
+            raise LaterVersionError(f"{error}, and leaves it as it is: {remedy}") from error
+        except FileFormatError as error:
+            if not text.startswith(self._beginning.encode()):
+                raise FileFormatError(f"{error}; it is left as it is: name another file") from error
+            aside = next(
+                name
+                for number in itertools.count()
+                if not (name := path.with_name(f"{path.name}.damaged{number or ''}")).exists()
+            )
+            try:
+                path.replace(aside)
+            except OSError as stuck:
+                remedy = "move it away, or name another file"
+                raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; {remedy}") from stuck
+            warnings.warn(f"{error}; it was set aside as {aside}", self.warning, stacklevel=2)
+        return ()
+
+    def write(self, path: Path, fields: str) -> None:
+        """Replace a file by one with the given JSON fields; readers see the old file or the new one."""
+        with atomic_write(path) as file:
+            file.write(f'{self._beginning}, "version": {self.version},\n{fields}}}\n'.encode())
+
+    def _bytes(self, path: Path) -> bytes:
+        check_regular(path, f"a file of {self.content}")
+        return path.read_bytes()
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which lies beside it and stays: a lock that were removed would be two."""
+    """Hold the lock of a file. The lock file stays: removed, two processes could lock different files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(path.name + ".lock").open("a+b") as file:
         try:

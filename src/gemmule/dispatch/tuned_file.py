@@ -1,4 +1,4 @@
-"""Files of tuned configurations: read, merged and replaced as a whole."""
+"""Files of tuned configurations."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.errors import FileFormatError
-from gemmule.core.former_names import current_fields, current_names
+from gemmule.dispatch.former_names import current_fields, current_names
 
-from . import settings_file
 from .problem_key import ProblemKey
-from .settings_file import LaterVersionError, content, locked, read_or_set_aside, write_whole
-
-FORMAT, VERSION = "gemmule tuned configurations", 1
-#: What messages call such a file.
-_WHAT = "a table of tuned configurations"
-_BEGINNING = f'{{"format": "{FORMAT}"'
+from .settings_file import SettingsFormat, locked
 
 
 class TunedFileWarning(UserWarning):
@@ -28,7 +21,7 @@ class TunedFileWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The fastest kernel and config that were measured for a product.
+    """The fastest measured kernel and config of a product.
 
     Attributes
     ----------
@@ -41,11 +34,11 @@ class Entry:
     us : float
         Median time in microseconds.
     samples : int
-        Samples that the median is of.
+        Number of samples of the median.
     ratio : float or None
-        Time of the best of cuBLASLt over this one, in the same run; None where it was not measured.
+        cuBLASLt's best time over this one, in the same run, if measured.
     run : tuple of (str, str)
-        Where it comes from, as names and texts: chip, gpu, driver, cuda, gemmule, packages, commit, date.
+        Provenance: chip, gpu, driver, cuda, gemmule, packages, commit, date.
     """
 
     key: ProblemKey
@@ -58,67 +51,36 @@ class Entry:
 
     @property
     def chip(self) -> str:
-        """Name of the chip that it was measured on."""
+        """Name of the measured chip."""
         return dict(self.run).get("chip", "")
 
     @property
     def source(self) -> str:
-        """Where it was measured, in words."""
+        """Chip and date of the measurement."""
         run = dict(self.run)
         return f"{run.get('chip', 'unknown chip')}, {run.get('date', 'unknown date')}"
 
     def is_better_than(self, other: Entry) -> bool:
-        """Whether to keep this one: by the ratio to cuBLASLt of each one's run where both have it, else by the time."""
+        """Whether this entry is faster: by the ratio to cuBLASLt if both have one, else by time."""
         if self.ratio is not None and other.ratio is not None:
             return self.ratio > other.ratio
         return self.us < other.us
 
 
-def read_tuned(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a file.
-
-    Raises
-    ------
-    FileFormatError
-        If it is no such file, or of a later version.
-    OSError
-        If it cannot be read.
-    """
-    return tuned_entries(content(path, _WHAT), str(path))
-
-
-def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
-    """Return the entries of a file's content; messages begin with `what`.
-
-    Raises
-    ------
-    FileFormatError
-        If it is no such file's, or of a later version.
-    """
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{what}: not a file of tuned configurations: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise FileFormatError(f"{what}: not a file of tuned configurations, which says so under 'format'")
-    if content.get("version") != VERSION:
-        raise LaterVersionError(f"{what}: is of version {content.get('version')}; this gemmule reads {VERSION}")
-    try:
-        runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
-        if not isinstance(content["entries"], list):
-            raise TypeError("entries are a list")
-        return tuple(_entry(fields, runs) for fields in content["entries"])
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise FileFormatError(f"{what}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
+def _entries(content: dict[str, Any]) -> tuple[Entry, ...]:
+    runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
+    if not isinstance(content["entries"], list):
+        raise TypeError("entries must be a list")
+    return tuple(_entry(fields, runs) for fields in content["entries"])
 
 
 def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], ...]]) -> Entry:
     config, ratio = fields["config"], fields.get("ratio")
     if not all(type(value) is int for value in config.values()) or not isinstance(fields["kernel"], str):
-        raise ValueError("a kernel is a name, and the values of a config are whole numbers")
+        raise ValueError("a kernel must be a name, and the values of a config whole numbers")
     kernel, samples = current_names(fields["kernel"]), fields["samples"]
     if type(samples) is not int or samples < 1:
-        raise ValueError(f"{samples} samples; they are 1 or more")
+        raise ValueError(f"samples must be a whole number above 0; got {samples}")
     return Entry(
         key=ProblemKey.of_dict(fields),
         kernel=kernel,
@@ -132,43 +94,32 @@ def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], 
 
 def _positive(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or not 0 < float(value) < math.inf:
-        raise ValueError(f"{name} is {value}; it is a finite number above 0")
+        raise ValueError(f"{name} must be a finite number above 0; got {value}")
     return float(value)
 
 
-def read_or_warn(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used."""
-    return settings_file.read_or_warn(path, read_tuned, (), TunedFileWarning)
-
-
-def read_or_make_way(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a file that is to be replaced; none where there is no file, or a damaged one was set aside.
-
-    Raises
-    ------
-    LaterVersionError, FileFormatError, OSError
-        As of `read_or_set_aside`.
-    """
-    return read_or_set_aside(path, _WHAT, tuned_entries, _BEGINNING, (), TunedFileWarning)
+_FORMAT = SettingsFormat("tuned configurations", 1, _entries, TunedFileWarning)
+read_tuned, tuned_entries = _FORMAT.read, _FORMAT.items
+read_or_warn, read_or_set_aside = _FORMAT.read_or_warn, _FORMAT.read_or_set_aside
 
 
 def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
-    """Replace a file by one with these entries: readers see the old one or the new one, never a part."""
+    """Replace a file by one with these entries, atomically."""
     ordered = sorted(entries, key=_order)
     runs: dict[tuple[tuple[str, str], ...], str] = {}
     lines = []
     for one in ordered:
         run = dict(one.run)
         name = f"{run.get('date', '')}-{run.get('commit', '')}"
-        while (known := next((r for r, n in runs.items() if n == name), None)) is not None and known != one.run:
+        while any(other_name == name and other != one.run for other, other_name in runs.items()):
             name += "+"
         runs.setdefault(one.run, name)
         fields = one.key.as_dict() | {"kernel": one.kernel, "config": dict(one.config), "us": one.us}
         fields |= {"samples": one.samples, **({"ratio": one.ratio} if one.ratio is not None else {})}
         lines.append(json.dumps(fields | {"run": runs[one.run]}))
-    told = ",\n".join(f"  {json.dumps(name)}: {json.dumps(dict(run))}" for run, name in runs.items())
-    text = f'{_BEGINNING}, "version": {VERSION},\n "runs": {{\n{told}\n }},\n "entries": [\n'
-    write_whole(path, text + ",\n".join(f"  {line}" for line in lines) + "\n ]}\n")
+    named = ",\n".join(f"  {json.dumps(name)}: {json.dumps(dict(run))}" for run, name in runs.items())
+    listed = ",\n".join(f"  {line}" for line in lines)
+    _FORMAT.write(path, f' "runs": {{\n{named}\n }},\n "entries": [\n{listed}\n ]')
 
 
 def _order(entry: Entry) -> tuple[object, ...]:
@@ -177,35 +128,33 @@ def _order(entry: Entry) -> tuple[object, ...]:
 
 
 def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterable[Entry] = ()) -> int:
-    """Add entries to a file, where they are better than those that stand there; return how many were taken.
-
-    Runs that write at the same time wait for each other, and none loses what another wrote.
+    """Merge entries that are faster than the present ones into a file, under a lock; return their number.
 
     Parameters
     ----------
     path : Path
-        The file; made where there is none.
+        The file; created if missing.
     entries : iterable of Entry
-        New ones.
+        New entries.
     measured_beside : iterable of Entry
-        Entries that a new one of the same product was measured beside, in turns: it replaces them.
+        Present entries that were measured interleaved with new ones of the same product, which replace them.
 
     Raises
     ------
     FileFormatError
-        If the file is of a later version, or damaged and cannot be set aside; it is as it was.
+        If the file is of a later version, or damaged and cannot be set aside; it is unchanged.
     OSError
-        If the file cannot be read, or not be written; it is as it was.
+        If the file cannot be read or written; it is unchanged.
     """
     beside = set(measured_beside)
     with locked(path):
-        present = {(one.chip, one.key): one for one in read_or_make_way(path)}
-        taken = 0
+        present = {(one.chip, one.key): one for one in read_or_set_aside(path)}
+        merged = 0
         for one in entries:
             other = present.get((one.chip, one.key))
             if other is None or other in beside or one.is_better_than(other):
                 present[one.chip, one.key] = one
-                taken += 1
-        if taken:
+                merged += 1
+        if merged:
             write_tuned(path, present.values())
-    return taken
+    return merged

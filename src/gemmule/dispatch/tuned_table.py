@@ -1,9 +1,8 @@
-"""Tuned configurations, looked up in this process, the user's file, packs, and the file shipped for the chip."""
+"""Look-up of tuned configurations: of this process, the user's file, packs, and the chip's shipped file."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import threading
 import warnings
@@ -12,28 +11,28 @@ from pathlib import Path
 
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.core.user_folders import user_settings_folder
+from gemmule.files.user_folders import user_settings_file
 
 from .problem_key import ProblemKey
 from .tuned_file import Entry, TunedFileWarning, read_or_warn, read_tuned
 
-#: Chips of one processor: one that has no file takes the configs of the other, but not its times.
+#: Chips with the GPU of another chip, whose configs, but not times, apply where they have no file.
 _SAME_PROCESSOR = {"H100 SXM 80 GB": "H200 SXM 141 GB"}
 _SHIPPED = Path(__file__).parent / "tuned"
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """A tuned entry that was found.
+    """A tuned entry and its source.
 
     Attributes
     ----------
     entry : Entry
         The entry.
     source : str
-        Where it stands, in words.
+        Its source, in words.
     same : bool
-        Whether it was measured for this product on this chip, so that its time may be expected.
+        Whether it was measured for this product on this chip, so that its time is a prediction.
     """
 
     entry: Entry
@@ -42,7 +41,7 @@ class Tuned:
 
 
 def chip_name(device: str) -> str:
-    """Return the chip's name in the table of chips, or the driver's where the table lacks it."""
+    """Return the chip's name in the table of chips, else the driver's."""
     try:
         return chip_named(device).name
     except ArgumentError:
@@ -57,30 +56,28 @@ def user_file() -> Path:
     ArgumentError
         If the user has no home.
     """
-    if chosen := os.environ.get("GEMMULE_TUNED"):
-        return Path(chosen)
-    return user_settings_folder() / "gemmule" / "tuned.json"
+    return user_settings_file("GEMMULE_TUNED", "tuned.json")
 
 
 def shipped_file(chip: str) -> Path:
-    """Return where the package has, or would have, the file of a chip."""
+    """Return the path of a chip's file in the package, which may not exist."""
     return _SHIPPED / (re.sub(r"[^a-z0-9]+", "-", chip.lower()).strip("-") + ".json")
 
 
 def shipped_files() -> list[Path]:
-    """Return the files that the package has."""
+    """Return the files of the package."""
     return sorted(_SHIPPED.glob("*.json"))
 
 
 class TunedTable:
-    """The entries for one chip, from all places; later ones are not asked where an earlier one answers.
+    """The entries of one chip from all sources, in order of precedence.
 
     Parameters
     ----------
     chip : str
-        Name of the chip, as `chip_name` gives it.
+        Name of the chip, as of `chip_name`.
     user : Path or None
-        The user's file; None leaves it out.
+        The user's file, if any.
     """
 
     def __init__(self, chip: str, user: Path | None) -> None:
@@ -100,14 +97,14 @@ class TunedTable:
             self.add(source, entries)
 
     def add(self, source: str, entries: Sequence[Entry]) -> None:
-        """Let entries be asked before all but those of this process and the user."""
+        """Insert entries after those of this process and of the user."""
         for chip in (_SAME_PROCESSOR.get(self._chip), self._chip):
             if of_chip := {one.key: one for one in entries if one.chip == chip}:
                 place = (source, of_chip, chip == self._chip)
                 self._places = (*self._places[: self._own], place, *self._places[self._own :])
 
     def find(self, key: ProblemKey) -> Tuned | None:
-        """Return the first entry for a product, else for its twin in the other type of 16 bits, or None."""
+        """Return the first entry of a product, else of its twin in the other 16-bit float, or None."""
         for source, entries, same_chip in self._places:
             if (entry := entries.get(key)) is not None:
                 return Tuned(entry, source, same_chip)
@@ -117,8 +114,8 @@ class TunedTable:
                     return Tuned(entry, f"{source}, for {twin.a_dtype}", same=False)
         return None
 
-    def remember(self, entries: Iterable[Entry]) -> None:
-        """Let this process take entries before all others."""
+    def add_own(self, entries: Iterable[Entry]) -> None:
+        """Add entries of this process, which precede all others."""
         self._here.update({one.key: one for one in entries})
 
 
@@ -130,14 +127,14 @@ def _shipped(path: Path) -> tuple[Entry, ...]:
         return ()
 
 
-# What came with packs, the last one first.
+# Entries of packs, the last pack first.
 _packed: list[tuple[str, tuple[Entry, ...]]] = []
 _tables: dict[str, TunedTable] = {}
 _lock = threading.Lock()
 
 
 def table_for(device: str) -> TunedTable:
-    """Return the table for a GPU, by the name that its driver gives it; files are read once in a process."""
+    """Return the table of a GPU by its name in the driver; files are read once in a process."""
     table = _tables.get(device)
     if table is None:
         with _lock:
@@ -149,12 +146,12 @@ def _users() -> Path | None:
     try:
         return user_file()
     except ArgumentError:
-        # A user without a home has no file.
+        # A user without a home folder has no file.
         return None
 
 
 def add_packed(source: str, entries: Iterable[Entry]) -> None:
-    """Let this process take entries that came with a pack, before those of earlier packs and of the shipped tables."""
+    """Add entries of a pack, which precede those of earlier packs and of shipped tables."""
     with _lock:
         added = tuple(entries)
         _packed.insert(0, (source, added))
@@ -162,8 +159,8 @@ def add_packed(source: str, entries: Iterable[Entry]) -> None:
             table.add(source, added)
 
 
-def forget() -> None:
-    """Read the files again when they are asked for next, and forget what only this process knows."""
-    # A table that is being read is of the files as they were.
+def clear_tables() -> None:
+    """Clear the cached tables, so that files are read again; entries of this process are lost."""
+    # Under the lock, so that no table of the old files is added afterwards.
     with _lock:
         _tables.clear()

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.dtype import NARROW_FLOATS
 from ..core.errors import DTypeError
-from ..core.executor import Array
+from ..executor.tiles import Array
 
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _SHORTEST_EXACT_RUN = 64

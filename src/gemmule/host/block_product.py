@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ..core.executor import Array
+from ..executor.tiles import Array
 from .product import multiply_whole
 
 #: Multiply-adds up to which a product is cut into blocks.

@@ -12,7 +12,7 @@ from gemmule.core.normal_distribution import SINGLE
 
 from ..core.dtype import NARROW_FLOATS
 from ..core.epilogue import ACC, FAR, MATRIX, UP, C, Expression
-from ..core.executor import Array
+from ..executor.tiles import Array
 from .arithmetic import choose_arithmetic
 from .product import blocks
 from .rounding import PIECE, scale_dtype, write

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmule.core.memory_overlap import overlaps_itself, share_memory
+from gemmule.executor.memory_overlap import overlaps_itself, share_memory
 
 from ..core.errors import ArgumentError, OverlapError, ShapeError
-from ..core.executor import Array
 from ..core.layout import broadcast_shape
+from ..executor.tiles import Array
 from .arithmetic import choose_arithmetic
 from .product import add_product, batch_of, blas_ready, group_blocks, needs_no_copy
 from .rounding import Scalar, scale_dtype, write

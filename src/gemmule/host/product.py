@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..core.dtype import dtype_named
-from ..core.executor import Array
+from ..executor.tiles import Array
 from .arithmetic import LIMB_BITS, Arithmetic
 
 #: Terms of K that operands are converted for at a time: long enough to hide the additions between two runs.

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.dtype import NARROW_FLOATS, dtype_named
 from ..core.errors import ArgumentError
-from ..core.executor import Array
+from ..executor.tiles import Array
 from .arithmetic import check_kind, plain, widened
 from .product import blocks
 

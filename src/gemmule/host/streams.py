@@ -17,7 +17,7 @@ import numpy as np
 
 from gemmule.core.block_triangle import BlockTriangle
 
-from ..core.streams import Array, DeviceMatrix
+from ..executor.streams import Array, DeviceMatrix
 from .gemm import gemm
 from .tiles import HostTileExecutor
 

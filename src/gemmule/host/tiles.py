@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ArgumentError, ShapeError
-from ..core.executor import Array
+from ..executor.tiles import Array
 from .arithmetic import Arithmetic, choose_arithmetic
 from .block_product import SMALL_PRODUCT, add_in_blocks
 from .product import add_product, scratch_bytes

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmule.core.memory_overlap import share_memory
+from gemmule.executor.memory_overlap import share_memory
 
 from ..core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
-from ..core.executor import Array
+from ..executor.tiles import Array
 from .product import runs
 
 #: Side of a block, in elements: both its rows and its columns stay in the cache.

@@ -17,9 +17,8 @@ import gemmule as gm
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.layout import StridedMatrix, compact_strides
-from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem
-from gemmule.dispatch.select import forgets_choices, generation
+from gemmule.core.problem import GemmProblem, mark_own_transpose
+from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import device_count
 from gemmule.runtime.driver import call, driver
@@ -138,7 +137,7 @@ def _nothing(addresses: tuple[int, ...], stream: int) -> None:
     """Queue nothing: there is no element to compute."""
 
 
-forgets_choices(_decided.cache_clear)
+register_clear(_decided.cache_clear)
 
 
 def _matrix(buffer: Buffer, batch: tuple[int, ...], alignment: int) -> StridedMatrix:

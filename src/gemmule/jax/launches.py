@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from gemmule.api.candidates import choose_compiling, run_first_that_compiles
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix, element_alignment
-from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.core.spec import Choice
-from gemmule.dispatch.select import forgets_choices
+from gemmule.dispatch.select import register_clear
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.repeated import Queue, repeated
@@ -130,7 +129,7 @@ def kept_queue(name: bytes, alignments: tuple[int, ...], ordinal: int, began: in
     return queue_parts
 
 
-forgets_choices(kept_queue.cache_clear)
+register_clear(kept_queue.cache_clear)
 
 
 def queue_of(problem: GemmProblem | TransposeProblem, operands: Sequence[str], ordinal: int) -> Queue:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
-from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.registry import LADDER, REGISTRY
+from gemmule.lab.name_suggestions import unknown_name
 
 # A comma inside brackets belongs to a config.
 _WORD = re.compile(r"(?P<name>[^,\[\]]+)(?:\[(?P<config>[^\[\]]*)\])?(?:,|$)")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from gemmule.core.errors import FileFormatError
-from gemmule.core.former_names import current_record
-from gemmule.core.regular_file import check_regular
+from gemmule.dispatch.former_names import current_record
+from gemmule.files.regular_file import check_regular
 
 
 class RecordFile:

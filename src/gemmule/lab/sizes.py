@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from gemmule.core.errors import ArgumentError
-from gemmule.core.name_suggestions import unknown_name
+from gemmule.lab.name_suggestions import unknown_name
 
 Size = tuple[int, int, int]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.activity import Transfer
+from gemmule.executor.activity import Transfer
 
 from .drawing.canvas import Page, figure_on
 from .whole_files import write_whole

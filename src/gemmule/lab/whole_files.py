@@ -1,19 +1,17 @@
-"""Files that have their names only when they are complete."""
+"""Output files: replaced only with force, and atomically."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 from gemmule.core.errors import ArgumentError, MissingFileError
+from gemmule.files.atomic_file import atomic_write
 
 
 def write_whole(path: Path, content: str | bytes, *, force: bool, inputs: Sequence[Path] = ()) -> None:
-    """Write a file that has its name only when it is complete.
+    """Write a file atomically: it exists complete or not at all.
 
     Parameters
     ----------
@@ -34,17 +32,8 @@ def write_whole(path: Path, content: str | bytes, *, force: bool, inputs: Sequen
         If it cannot be written.
     """
     check_target(path, force=force, inputs=inputs)
-    partial = path.parent / f".gemmule-{secrets.token_hex(4)}.partial"
-    try:
-        with partial.open("xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
-        raise
+    with atomic_write(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def check_target(path: Path, *, force: bool, inputs: Sequence[Path] = ()) -> None:

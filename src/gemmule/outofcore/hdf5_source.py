@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ArgumentError, FileFormatError, ShapeError
-from ..core.file_errors import errors_name
+from ..files.file_errors import errors_name
 from .extras import optional_package
 from .fingerprint import file_fingerprint, files_fingerprint, sampled_checksum
 from .hdf5_storage import items_offset, named_files

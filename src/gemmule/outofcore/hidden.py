@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from ..core.errors import ArgumentError, MissingFileError, OverlapError
-from ..core.file_errors import file_error
+from ..files.file_errors import file_error
 from .matrix import MatrixSource
 
 #: Bytes of the final name that the hidden one shows; names have an end of their own, and a file system a longest name.

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.errors import ArgumentError, FileAccessError, FileFormatError
-from ..core.file_errors import errors_name
-from ..core.own_file import open_or_create_own, open_own
+from ..files.file_errors import errors_name
+from ..files.temporary_file import open_or_create_own, open_own
 from .hidden import store_folder
 
 #: First row, first column, rows and columns of what was written at once.

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from ..core.executor import TileExecutor
+from ..executor.tiles import TileExecutor
 from .device.host_memory import is_transpose
 from .matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
 from .plan import Operand, Product, StreamPlan

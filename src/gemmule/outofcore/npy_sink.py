@@ -13,8 +13,8 @@ from types import TracebackType
 import numpy as np
 
 from ..core.errors import ArgumentError, FileAccessError
-from ..core.file_errors import errors_name, file_error
-from ..core.own_file import check_still_own, create_own, open_own
+from ..files.file_errors import errors_name, file_error
+from ..files.temporary_file import check_still_own, create_own, open_own
 from .hidden import appear, check_folder, check_output, signals_held, store_file, store_folder
 from .matrix import AnyDType, Array, MatrixSource
 from .npy_header import NAMED_BY_USER, header_bytes

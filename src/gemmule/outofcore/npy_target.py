@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.own_file import check_own
+from ..files.temporary_file import check_own
 from .hidden import check_folder, check_output, hidden_path
 from .matrix import AnyDType, MatrixSource
 from .npy_sink import NpySink

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ArgumentError, DTypeError
-from ..core.file_errors import errors_name
+from ..files.file_errors import errors_name
 from .converted import ConvertedSource
 from .hdf5_source import Hdf5Source
 from .mapped_source import array_source

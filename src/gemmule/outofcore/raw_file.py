@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from ..core.errors import FileFormatError
-from ..core.file_errors import errors_name
+from ..files.file_errors import errors_name
 from .matrix import Array
 
 

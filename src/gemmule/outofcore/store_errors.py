@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from ..core.errors import FileFormatError, GemmuleError, MemoryLimitError
-from ..core.file_errors import file_error
+from ..files.file_errors import file_error
 
 #: What h5py makes of HDF5's error numbers, and what NumPy raises for the types and shapes that HDF5 returns.
 _HDF5_ERRORS = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from ..core.errors import ArgumentError
-from ..core.file_errors import errors_name
-from ..core.own_file import check_own
+from ..files.file_errors import errors_name
+from ..files.temporary_file import check_own
 from .hidden import appear_folder, signals_held, store_folder
 from .matrix import AnyDType, Array
 from .zarr_source import ZarrSource, array_folder, metadata_of, node_type

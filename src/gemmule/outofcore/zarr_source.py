@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import FileFormatError, ShapeError
-from ..core.file_errors import errors_name
+from ..files.file_errors import errors_name
 from .extras import optional_package
 from .fingerprint import files_fingerprint, sampled_checksum
 from .matrix import AnyDType, Array, check_extents, native

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import ArgumentError, DTypeError, FileFormatError
-from ..core.file_errors import errors_name
-from ..core.own_file import check_own
+from ..files.file_errors import errors_name
+from ..files.temporary_file import check_own
 from .extras import optional_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
 from .journal import header_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.streams import DeviceMatrix, matrix_bytes
+from gemmule.executor.streams import DeviceMatrix, matrix_bytes
 
 from .streams import GpuStreams
 

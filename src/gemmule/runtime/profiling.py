@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
-from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range, Span
 from gemmule.core.errors import UnsupportedError
+from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range, Span
 
 from .driver import call
 from .profiling_ranges import nvtx_range

@@ -12,7 +12,7 @@ from gemmule.core.dtype import DType, accumulator, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem
-from gemmule.core.streams import DeviceMatrix
+from gemmule.executor.streams import DeviceMatrix
 
 #: Largest alignment that is told of an address.
 _MOST_ALIGNMENT = 256

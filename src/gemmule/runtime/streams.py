@@ -14,7 +14,7 @@ from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
-from gemmule.core.streams import Array, DeviceMatrix
+from gemmule.executor.streams import Array, DeviceMatrix
 
 from .device import current, get_device
 from .driver import call, driver

@@ -8,10 +8,10 @@ import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
-from gemmule.core.executor import Array
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
+from gemmule.executor.tiles import Array
 
 from .device import current, get_device
 from .driver import call

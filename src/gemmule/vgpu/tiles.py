@@ -9,10 +9,10 @@ import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, accumulator, dtype_named
-from gemmule.core.executor import Array
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.executor.tiles import Array
 
 from .arch import device_name, virtual_arch
 from .execute import run_kernel

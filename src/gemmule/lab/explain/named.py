@@ -8,10 +8,10 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, UnsupportedError
-from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.lab.name_suggestions import unknown_name
 
 from ..candidates import parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type

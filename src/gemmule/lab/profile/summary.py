@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range, Span
+from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range, Span
 
 _S = TypeVar("_S", bound=Span)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gemmule.core.activity import Call, Copy, KernelRun, Profile, Span
+from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Span
 
 from ..whole_files import write_whole
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.own_file import open_or_create_own, open_own
 from gemmule.dispatch.problem_key import ProblemKey
+from gemmule.files.temporary_file import open_or_create_own, open_own
 
 
 class TuningJournal:

@@ -11,8 +11,8 @@ from typing import Any
 
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.problem import GemmProblem
-from gemmule.core.regular_file import check_regular
 from gemmule.dispatch.problem_key import ProblemKey, key_of, problem_of
+from gemmule.files.regular_file import check_regular
 
 from ..products import LAYOUTS, gemm_problem, output_type
 

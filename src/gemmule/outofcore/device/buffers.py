@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ...core.streams import DeviceMatrix, DeviceStreams
+from ...executor.streams import DeviceMatrix, DeviceStreams
 from .operation import Convert, Mirror, Multiply, Reflect, Slice, Store
 from .plan import DevicePlan
 from .staging import Part

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ...core.streams import DeviceMatrix, DeviceStreams
+from ...executor.streams import DeviceMatrix, DeviceStreams
 from ..matrix import Array, MatrixSink
 from .board import Board
 from .operation import Store

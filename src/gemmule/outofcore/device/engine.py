@@ -10,8 +10,8 @@ from collections.abc import Callable, Container, Hashable
 from concurrent.futures import Future
 from typing import Any
 
-from ...core.activity import Transfer
-from ...core.streams import DeviceMatrix, DeviceStreams
+from ...executor.activity import Transfer
+from ...executor.streams import DeviceMatrix, DeviceStreams
 from ..matrix import MatrixSink, MatrixSource
 from .board import Board
 from .buffers import Buffers

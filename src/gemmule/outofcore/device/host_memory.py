@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.streams import DeviceStreams
+from ...executor.streams import DeviceStreams
 from ..arrays import ArraySink, ArraySource
 from ..converted import ConvertedSource
 from ..matrix import Array, MatrixSink, MatrixSource, TransposedSource

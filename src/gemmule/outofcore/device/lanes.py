@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from ...core.streams import DeviceStreams
+from ...executor.streams import DeviceStreams
 from .board import Board
 from .operation import Op
 

@@ -12,7 +12,7 @@ from gemmule.core.block_triangle import BlockTriangle
 from gemmule.kernels.parts.block_triangle import STEP
 
 from ...core.dtype import numpy_dtype
-from ...core.streams import matrix_bytes
+from ...executor.streams import matrix_bytes
 from ..matrix import AnyDType
 from ..plan import Product, parts
 from .operation import LANES

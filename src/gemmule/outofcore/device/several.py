@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from ...core.streams import DeviceStreams
+from ...executor.streams import DeviceStreams
 from ..matrix import AnyDType, MatrixSink, MatrixSource
 from ..plan import Product
 from .choose import Chosen, choose_plan

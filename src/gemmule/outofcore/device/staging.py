@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
-from ...core.streams import DeviceStreams
+from ...executor.streams import DeviceStreams
 from ..matrix import AnyDType, Array
 
 Part = tuple[int, int]

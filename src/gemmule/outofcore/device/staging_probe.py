@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ...core.streams import DeviceMatrix, DeviceStreams
+from ...executor.streams import DeviceMatrix, DeviceStreams
 from ..arrays import ArraySink, ArraySource
 from ..matrix import Array
 from .board import Board

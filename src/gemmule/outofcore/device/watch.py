@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...core.streams import DeviceStreams
+from ...executor.streams import DeviceStreams
 from .board import Board
 from .operation import LANES, Load, Multiply, Op, Store
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.errors import ArgumentError, OverlapError
-from gemmule.core.memory_overlap import overlaps_itself, share_memory
+from gemmule.executor.memory_overlap import overlaps_itself, share_memory
 
 from .view import ArrayView
 

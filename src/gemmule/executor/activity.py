@@ -1,6 +1,6 @@
-"""What a profiler sees of a program: kernels, copies, calls into CUDA and named ranges, each with start and end.
+"""Activity of a profiled program: kernels, copies, CUDA calls and named ranges, each with start and end.
 
-Times are nanoseconds of one clock, whose zero means nothing.
+Times are nanoseconds of one clock with an arbitrary zero.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Something that takes time.
+    """A named span of time.
 
     Attributes
     ----------
     name : str
-        What it is called.
+        Name.
     start_ns, end_ns : int
-        When it begins and when it is over.
+        Start and end.
     """
 
     name: str
@@ -26,20 +26,20 @@ class Span:
 
     @property
     def duration_ns(self) -> int:
-        """How long it takes."""
+        """Duration."""
         return self.end_ns - self.start_ns
 
 
 @dataclasses.dataclass(frozen=True)
 class KernelRun(Span):
-    """One launch of a kernel, as it ran on the GPU; its name is that of the device function.
+    """One launch of a kernel on the GPU, by the name of its function.
 
     Attributes
     ----------
     device, stream : int
-        The GPU, and the stream as CUPTI numbers it.
+        The GPU, and CUPTI's number of the stream.
     correlation : int
-        Number of the call that queued it.
+        CUPTI's correlation ID, which the launching call has too.
     grid, block : tuple of int
         CTAs, and threads of each.
     registers : int
@@ -59,14 +59,14 @@ class KernelRun(Span):
 
 @dataclasses.dataclass(frozen=True)
 class Copy(Span):
-    """One copy to, from or within a GPU, or one fill of its memory; named as nsys names it, e.g. ``memcpy HtoD``.
+    """One memcpy to, from or within a GPU, or one memset, named as in nsys, e.g. ``memcpy HtoD``.
 
     Attributes
     ----------
     device, stream, correlation : int
         As of `KernelRun`.
     size : int
-        Bytes that are copied or filled.
+        Bytes copied or set.
     """
 
     device: int
@@ -77,14 +77,14 @@ class Copy(Span):
 
 @dataclasses.dataclass(frozen=True)
 class Call(Span):
-    """One call into the CUDA driver or runtime, on the host.
+    """One call of the CUDA driver or runtime API.
 
     Attributes
     ----------
     thread : int
-        The operating system's number of the thread.
+        The operating system's thread ID.
     correlation : int
-        Number that what it queued carries.
+        CUPTI's correlation ID.
     """
 
     thread: int
@@ -93,21 +93,21 @@ class Call(Span):
 
 @dataclasses.dataclass(frozen=True)
 class Range(Span):
-    """A part of the program that was given a name, on the host."""
+    """A named range of the program on the host (NVTX)."""
 
     thread: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """All that was seen, each kind in order of start.
+    """The activity of a program, each kind in order of start.
 
     Attributes
     ----------
     kernels, copies, calls, ranges : tuple
         The spans.
     lost : int
-        Records that did not arrive, or arrived without their times.
+        Number of dropped records, and of records without times.
     """
 
     kernels: tuple[KernelRun, ...] = ()
@@ -119,14 +119,14 @@ class Profile:
 
 @dataclasses.dataclass(frozen=True)
 class Transfer(Span):
-    """What ran on one of the streams of a product that passes through a device.
+    """A copy or a computation on one of the streams of an out-of-core product.
 
     Attributes
     ----------
     stream : str
         Name of the stream, e.g. ``compute``.
     size : int
-        Bytes that were copied, or operations that were computed.
+        Bytes copied, or operations computed.
     """
 
     stream: str

@@ -1,4 +1,4 @@
-"""Names that were not found, and those that are near."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _NUMBERED = re.compile(r"([a-z]+)0*(\d+)")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that is not known: the near ones, or all where none is near.
+    """Return the message for an unknown name, with similar names, or all if none is similar.
 
     Parameters
     ----------
     kind : str
-        What it should name, e.g. ``kernel``.
+        Noun for the named object, e.g. ``kernel``.
     name : str
-        What was given.
+        The unknown name.
     known : iterable of str
-        What could have been given.
+        The known names.
     """
     names = list(known)
     folded = {candidate.casefold(): candidate for candidate in names}
     near = [candidate for candidate in names if (number := _number(name)) and number == _number(candidate)]
     near += [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=4, cutoff=0.5)]
-    # People remember the beginning, such as g03, or a word of it.
+    # A part of the name, such as its beginning g03.
     near += [candidate for candidate in names if name and name.casefold() in candidate.casefold()]
     chosen = list(dict.fromkeys(near)) or names
     return f"{kind} {name!r} is not known; {'near' if near else 'known'} are {', '.join(chosen)}"

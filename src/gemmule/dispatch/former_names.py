@@ -1,4 +1,4 @@
-"""Former names of kernels, config fields and signature keys, as records, tuned tables and packs of before have them."""
+"""Former names of kernels and config fields, in old records, tuned tables and packs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ KERNELS: Mapping[str, str] = {
     "t16_gathered_words": "transpose_gathered",
     "t17_unshifted_words": "transpose_word_aligned",
 }
-#: Config fields by their former names, for each kernel by its name of today.
+#: Config fields by their former names, for each kernel by its current name.
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "hopper_gemm": {"swapped": "swap_ab"},
     "hopper_syrk": {"swapped": "swap_ab"},
 }
-#: Fields of a record in whose text kernels are named.
+#: Fields of a record whose text has names of kernels.
 _KERNEL_FIELDS = frozenset({"kernel", "best_kernel", "default_kernel", "float8_kernel", "what", "failures"})
 _WORD = re.compile(r"\w+")
 #: A kernel in a text, with its config in brackets.
@@ -44,7 +44,7 @@ _WITH_CONFIG = re.compile(r"(\w+)( ?\[)([^]]*)\]")
 
 
 def current_names(text: str) -> str:
-    """Return a text with kernels, and configs in brackets after them, under the names of today."""
+    """Return a text with the current names of kernels, and of config fields in brackets after them."""
 
     def renamed(found: re.Match[str]) -> str:
         names = FIELDS.get(found[1], {})
@@ -54,20 +54,20 @@ def current_names(text: str) -> str:
 
 
 def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config's fields under the names of today, for a kernel by its name of today."""
+    """Return a config's fields under their current names, for a kernel by its current name."""
     names = FIELDS.get(kernel, {})
     return {names.get(name, name): value for name, value in config.items()}
 
 
 def current_record(value: Any, *, names: bool = False) -> Any:
-    """Return a record, or a part of one, with kernels and config fields under the names of today.
+    """Return a record, or a part of one, with current names of kernels and config fields.
 
     Parameters
     ----------
     value : object
-        What JSON gives.
+        Any JSON value.
     names : bool
-        Whether its texts name kernels.
+        Whether its texts have names of kernels.
     """
     if isinstance(value, str):
         return current_names(value) if names else value

@@ -1,4 +1,4 @@
-"""What the system says of a file, as an error that names the file, the reason and the remedy."""
+"""Errors of the operating system with the file's name, the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from .errors import FileAccessError, ForbiddenFileError, GemmuleError, MissingFileError
+from ..core.errors import FileAccessError, ForbiddenFileError, GemmuleError, MissingFileError
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -15,16 +15,16 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def file_error(error: OSError, name: str, *, written: bool = False) -> FileAccessError:
-    """Return the error that tells of `error`.
+    """Return the `FileAccessError` of an OSError.
 
     Parameters
     ----------
     error : OSError
-        What the system says.
+        The system's error.
     name : str
         The file as the caller named it.
     written : bool
-        Whether it was to be written rather than read.
+        Whether it was written, not read.
     """
     code = error.errno if error.errno is not None else errno.EIO
     reason = error.strerror or str(error)
@@ -52,7 +52,7 @@ def file_error(error: OSError, name: str, *, written: bool = False) -> FileAcces
 
 @contextlib.contextmanager
 def errors_name(name: str, *, written: bool = False) -> Iterator[None]:
-    """Let what the system says of files inside the block be told of the file called `name`."""
+    """Convert an OSError inside the block into a `FileAccessError` of the file `name`."""
     try:
         yield
     except OSError as error:

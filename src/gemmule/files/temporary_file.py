@@ -1,6 +1,6 @@
-"""Temporary files of predictable names: only what is ours is opened, never what a link leads to.
+"""Temporary files of predictable names: only files of this user are opened, and links are not followed.
 
-Somebody else may put a link under such a name, in a folder that a group shares; what it leads to must not be written.
+In a folder shared by a group, another user may plant a link under such a name; its target must not be written.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import os
 import stat
 import tempfile
 
-from .errors import ForbiddenFileError
+from ..core.errors import ForbiddenFileError
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-#: What systems say of a link that is not followed: Linux and macOS, FreeBSD, NetBSD.
+#: Errors of O_NOFOLLOW at a link: Linux and macOS, FreeBSD, NetBSD.
 _IS_LINK = (errno.ELOOP, errno.EMLINK, getattr(errno, "EFTYPE", errno.ELOOP))
 
 
 def open_own(path: str, flags: int = os.O_RDWR) -> int:
-    """Open a file that is there, if it is ours: a regular file of this user, with no other name.
+    """Open an existing regular file of this user without hard links.
 
     Parameters
     ----------
     path : str
         The file. Its folder may be reached through links.
     flags : int
-        How to open it. It is not created or truncated.
+        Flags of os.open. The file is not created or truncated.
 
     Returns
     -------
@@ -36,9 +36,9 @@ def open_own(path: str, flags: int = os.O_RDWR) -> int:
     Raises
     ------
     FileNotFoundError
-        If there is none.
+        If it does not exist.
     ForbiddenFileError
-        If it is not ours; it is left as it is.
+        If it is another kind of file, or another user's; it is unchanged.
     """
     check_own(path)
     try:
@@ -60,18 +60,18 @@ def open_own(path: str, flags: int = os.O_RDWR) -> int:
 
 
 def create_own(path: str, flags: int = os.O_RDWR) -> int:
-    """Create a file; a link is not followed, even one that leads nowhere.
+    """Create a file; a link is not followed, even a dangling one.
 
     Raises
     ------
     FileExistsError
-        If something has the name.
+        If the path exists.
     """
     return os.open(path, flags | _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def open_or_create_own(path: str, flags: int = os.O_RDWR) -> int:
-    """Open a file that is ours, or create it; the errors are those of `open_own`."""
+    """Open a file of this user, or create it; errors as of `open_own`."""
     while True:
         with contextlib.suppress(FileNotFoundError):
             return open_own(path, flags)
@@ -81,25 +81,25 @@ def open_or_create_own(path: str, flags: int = os.O_RDWR) -> int:
 
 
 def check_own(path: str, *, folder: bool = False) -> None:
-    """Refuse what is no file (or folder) of this user alone, or a link.
+    """Check that a path is a regular file (or a folder) of this user, and no link.
 
     Raises
     ------
     FileNotFoundError
-        If there is none.
+        If it does not exist.
     ForbiddenFileError
-        If it is not ours.
+        If it is not.
     """
     _check(os.lstat(path), path, folder=folder)
 
 
 def check_still_own(descriptor: int, path: str, size: int) -> None:
-    """Refuse an open file that is no longer the one called `path`, has another name, or is not `size` bytes long.
+    """Check that an open file is still the one at `path`, has no hard links, and has `size` bytes.
 
     Raises
     ------
     ForbiddenFileError
-        If so.
+        If it is not.
     """
     status = os.fstat(descriptor)
     _check(status, path, folder=False)
@@ -131,7 +131,7 @@ def _check(status: os.stat_result, path: str, *, folder: bool) -> None:
 
 
 def _owner_of_new_files(folder: str) -> int | None:
-    """Return whom a file belongs to that we create in a folder: some file systems give all files to one user."""
+    """Return the owner of new files in a folder, which some file systems map to one user."""
     try:
         with tempfile.TemporaryFile(dir=folder or os.curdir) as probe:
             return os.fstat(probe.fileno()).st_uid

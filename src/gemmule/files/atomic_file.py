@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that are written atomically."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def _umask() -> int:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes the name `path` when the block ends, and vanishes if it fails.
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces `path` at the end of the block, and is removed if the block fails.
 
-    Any number of processes may write one path at once: each reader sees one of their files, complete.
+    Processes may write one path concurrently: readers see one complete file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")

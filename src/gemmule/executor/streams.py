@@ -1,4 +1,4 @@
-"""The protocol of a device with its own memory, whose copies and products run beside each other on streams."""
+"""The protocol of a device with its own memory, whose copies and products overlap on streams."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .block_triangle import BlockTriangle
+from ..core.block_triangle import BlockTriangle
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Lines of a matrix in device memory begin at multiples of this many bytes.
+#: Alignment in bytes of rows (or columns) of a matrix in device memory.
 LINE_BYTES = 128
 
 
 def line_pitch(elements: int, itemsize: int) -> int:
-    """Return the bytes from one line of so many elements to the next in device memory."""
+    """Return the stride in bytes of lines (rows or columns) of a number of elements."""
     return -(-elements * itemsize // LINE_BYTES) * LINE_BYTES
 
 
 def matrix_bytes(rows: int, cols: int, itemsize: int, order: str = "C") -> int:
-    """Return the bytes that a matrix takes in device memory."""
+    """Return the bytes of a matrix in device memory."""
     lines, along = (rows, cols) if order == "C" else (cols, rows)
     return lines * line_pitch(along, itemsize)
 
@@ -34,17 +34,17 @@ class DeviceMatrix:
     Attributes
     ----------
     buffer : object
-        What `DeviceStreams.allocate` gave.
+        Buffer of `DeviceStreams.allocate`.
     dtype : dtype
         Element type.
     rows, cols : int
         Shape.
     pitch : int
-        Bytes from one line to the next.
+        Stride in bytes from one line to the next.
     order : str
-        ``C`` where lines are rows, ``F`` where they are columns.
+        ``C`` if lines are rows, ``F`` if columns.
     offset : int
-        Bytes of the buffer before the first element.
+        Byte offset of the first element.
     """
 
     buffer: Any
@@ -57,11 +57,11 @@ class DeviceMatrix:
 
     @classmethod
     def compact(cls, buffer: Any, dtype: np.dtype[Any], rows: int, cols: int, order: str = "C") -> DeviceMatrix:
-        """Return the matrix of that shape at the start of a buffer."""
+        """Return the matrix of a shape at the start of a buffer."""
         return cls(buffer, dtype, rows, cols, line_pitch(cols if order == "C" else rows, dtype.itemsize), order)
 
     def shaped(self, rows: int, cols: int) -> DeviceMatrix:
-        """Return the matrix of another shape that begins at the same element and has the same lines."""
+        """Return a matrix of another shape with the same first element and stride."""
         return DeviceMatrix(self.buffer, self.dtype, rows, cols, self.pitch, self.order, self.offset)
 
     @property
@@ -71,7 +71,7 @@ class DeviceMatrix:
         return DeviceMatrix(self.buffer, self.dtype, self.cols, self.rows, self.pitch, order, self.offset)
 
     def part(self, rows: slice, cols: slice) -> DeviceMatrix:
-        """Return a part of it, given by starts and stops within the matrix."""
+        """Return a submatrix; slices have starts and stops within the matrix."""
         steps = (self.pitch, self.dtype.itemsize) if self.order == "C" else (self.dtype.itemsize, self.pitch)
         offset = self.offset + rows.start * steps[0] + cols.start * steps[1]
         shape = rows.stop - rows.start, cols.stop - cols.start
@@ -79,10 +79,9 @@ class DeviceMatrix:
 
 
 class DeviceStreams(Protocol):
-    """A device's memory and streams. Calls that name a stream return at once; the work runs in order of the calls.
+    """A device's memory and streams. Calls with a stream are asynchronous and run in stream order.
 
-    Every method may be called from any thread. It is a context manager: leaving the block waits for all work and gives
-    the memory back.
+    Methods are thread-safe. As a context manager it waits for all work and frees the memory.
     """
 
     @property
@@ -91,7 +90,7 @@ class DeviceStreams(Protocol):
 
     @property
     def whole(self) -> tuple[int, int, int]:
-        """Extents m, n and k of whose multiples products are fast."""
+        """Extents m, n and k to whose multiples tiles should be rounded."""
 
     def __enter__(self) -> DeviceStreams: ...
 
@@ -101,25 +100,25 @@ class DeviceStreams(Protocol):
         """Name the device."""
 
     def near(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which this thread, and those that it starts, run beside the device."""
+        """Return a context that binds this thread, and threads it starts, to the device's NUMA node."""
 
     def used(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which this thread calls the device often, so that each call does less."""
+        """Return a context with the device current in this thread, so that each call has less overhead."""
 
     def allocate(self, nbytes: int) -> Any:
         """Return a buffer of device memory."""
 
     def pinned(self, nbytes: int) -> Array:
-        """Return host memory as bytes that copies run from and to at the full rate, its pages there already."""
+        """Return pinned host memory as bytes, its pages already present."""
 
     def direct(self, array: Array) -> bool:
-        """Whether copies run from and to this host array at the full rate, without being staged."""
+        """Whether copies from and to this host array need no staging."""
 
     def stream(self, *, rank: int = 0) -> Any:
-        """Return a new stream; what it computes begins before what waits on others with rank 1, after it with -1."""
+        """Return a new stream; its waiting work has higher priority with rank 1, lower with -1."""
 
     def copy_in(self, stream: Any, target: DeviceMatrix, source: Array) -> None:
-        """Queue a copy to the device; `source` has lines of the same order and stays unchanged until it is done."""
+        """Queue a copy to the device; `source` has lines of the same order and must not change until then."""
 
     def copy_out(self, stream: Any, target: Array, source: DeviceMatrix) -> None:
         """Queue a copy from the device into a host array with lines of the same order."""
@@ -138,8 +137,8 @@ class DeviceStreams(Protocol):
     ) -> None:
         """Queue ``d = alpha * a @ b + beta * c``; `c` may be `d` itself.
 
-        Parts of a product that run beside each other take the kernel of the whole, whose rows and columns `like` are.
-        What of `d` is not `needed` may hold anything afterwards.
+        Concurrent parts of a product use the kernel chosen for the whole, of `like` rows and columns. Elements of `d`
+        that are not `needed` are undefined.
         """
 
     def prepare(
@@ -154,28 +153,28 @@ class DeviceStreams(Protocol):
         like: tuple[int, int] | None = None,
         needed: BlockTriangle | None = None,
     ) -> None:
-        """Make ready what `multiply` of these arguments needs, so that its first call takes no longer than others."""
+        """Prepare `multiply` of these arguments, so that its first call is as fast as later ones."""
 
     def convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
-        """Queue a copy on the device that rounds into another element type."""
+        """Queue a conversion to another element type, with rounding."""
 
     def prepare_convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
-        """Make ready what `convert` of these matrices needs."""
+        """Prepare `convert` of these matrices."""
 
     def transpose(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
-        """Queue a copy of the transpose on the device, apart from its source."""
+        """Queue an out-of-place transpose."""
 
     def prepare_transpose(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
-        """Make ready what `transpose` of these matrices needs."""
+        """Prepare `transpose` of these matrices."""
 
     def record(self, stream: Any) -> Any:
-        """Return an event that happens when the work queued so far is done."""
+        """Return an event that completes after the work queued so far."""
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Let what is queued from now on begin after an event of another stream."""
+        """Let later work of a stream wait for an event of another stream."""
 
     def synchronize(self, event: Any) -> None:
-        """Return when an event has happened; raise what went wrong before it."""
+        """Wait for an event; raise errors of the work before it."""
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Return the time from one event that has happened to another."""
+        """Return the time between two completed events."""

@@ -1,7 +1,4 @@
-"""Files that are read whole or replaced: regular ones only.
-
-Opening a named pipe waits until it is written to; replacing a device takes it away from the whole system.
-"""
+"""Checks that a file is regular: opening a named pipe blocks, and replacing a device breaks the system."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import contextlib
 import os
 import stat
 
-from .errors import ArgumentError, FileFormatError
+from ..core.errors import ArgumentError, FileFormatError
 from .file_errors import errors_name
 
 _KINDS = (
@@ -22,14 +19,14 @@ _KINDS = (
 
 
 def check_regular(path: str | os.PathLike[str], what: str) -> None:
-    """Refuse a path that is to be read as `what`, e.g. ``a record file``, and is no regular file.
+    """Check that an input is a regular file; `what` names it in messages, e.g. ``a record file``.
 
     Raises
     ------
     FileFormatError
-        If it is something else.
+        If it is no regular file.
     OSError
-        If there is nothing, or the system does not say what it is.
+        If it does not exist, or its status cannot be read.
     """
     kind = _kind(path)
     if kind is not None:
@@ -38,14 +35,14 @@ def check_regular(path: str | os.PathLike[str], what: str) -> None:
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
-    """Refuse the name of an output that something else than a regular file has.
+    """Check that an output is a regular file or does not exist.
 
     Raises
     ------
     ArgumentError
-        If so.
+        If it is no regular file.
     FileAccessError
-        If the system does not say what it is.
+        If its status cannot be read.
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), errors_name(os.fspath(path), written=True):
         kind = _kind(path)
@@ -55,6 +52,6 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def _kind(path: str | os.PathLike[str]) -> str | None:
-    """Return what else than a regular file it is."""
+    """Return the kind of a file that is not regular, or None."""
     mode = os.stat(path).st_mode
     return next((name for test, name in _KINDS if test(mode)), None)
