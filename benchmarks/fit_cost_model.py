@@ -21,9 +21,9 @@ from untuned_choices import product
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.hopper.cost import correction as hopper_correction
 from gemmule.kernels.hopper.cost.correction import problem_features
 from gemmule.kernels.hopper.cost.operation import operation_of
-from gemmule.kernels.hopper.cost.times import correction as hopper_correction
 from gemmule.kernels.hopper.cost.times import limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig
 from gemmule.lab.records import read_records
