@@ -72,7 +72,8 @@ def test_clusters_share_the_tiles(config):
     launch = SPEC.launch(problem, config)
     assert launch.cluster == (config.cluster, 1, 1)
     assert launch.grid[0] % config.cluster == 0
-    assert 120 <= launch.grid[0] <= 132
+    # Clusters of three leave one SM of each GPC of 16.
+    assert 117 <= launch.grid[0] <= 132
     few = gemm_problem(8, 8, 1032, "bfloat16", "bfloat16", "nn")
     assert SPEC.launch(few, config).grid == (config.cluster, 1, 1)
 
@@ -217,10 +218,8 @@ def test_the_config_suits_the_product(shape, wanted):
 def test_lines_that_begin_anywhere_want_larger_tiles(shape, layout, straight, crooked):
     """What tiles bring anew takes longer then; it is predicted to, by about as much as was measured."""
     m, n, _ = shape
-    small, large = (
-        next(one for one in SPEC.configs if (one.tile_m, one.tile_n, one.swap_ab) == tile)
-        for tile in ((64, 96, 1), (128, 192, 0))
-    )
+    small = HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swap_ab=1)
+    large = SPEC.default
     slower = []
     for k in (straight, crooked):
         # The result and B in rows begin at multiples of 128 bytes or not with n.
