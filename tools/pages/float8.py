@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import markdown
+from .markdown import markdown
 
 _HEADER = [
     "M x N x K", "`precision=\"float8\"`, TFLOP/s", "/ cuBLASLt", "/ with fast_accum", "error", "default, TFLOP/s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import markdown
+from .markdown import markdown
 
 #: For each path what it is, and the path of the same record that it stands beside.
 _PATHS: dict[str, tuple[str, str | None]] = {

@@ -1,4 +1,4 @@
-"""Writes the generated blocks of the documentation, and its plots: ``python -m gemmule.lab.pages FOLDER``.
+"""The generated blocks of the documentation, and its plots.
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
@@ -30,64 +30,49 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmule.core.chips import chip_named
-from gemmule.core.errors import UnsupportedError
+from gemmule.lab import counted, gemm_tables, rooflines
+from gemmule.lab.drawing.theme import DARK, LIGHT
+from gemmule.lab.explain.timeline_plot import timeline_plot
+from gemmule.lab.plots import Picture, Plot, fingerprint, plot_stem, plots
+from gemmule.lab.records import read_records
+from gemmule.lab.tables import check_rows, experiment_line
+from gemmule.lab.transpose_plots import transpose_plots
 
-from . import (
-    checked_kernels,
-    counted,
-    faithful,
-    framework_tables,
-    gemm_tables,
-    hopper_tables,
-    rooflines,
-    stream_shapes,
-    transpose_pages,
-)
-from .ceiling_tables import ceiling_table
-from .disk_tables import disk_ways_table, file_runs_table
-from .draw_tables import draws_block
-from .drawing.theme import DARK, LIGHT, THEMES
-from .epilogue_tables import epilogue_table
-from .error_tables import errors_table
-from .explain.measured import measured_block
-from .explain.timeline_block import timeline_block
-from .explain.timeline_plot import timeline_plot
-from .few_rows_table import few_rows_table
-from .float8_table import float8_table
-from .fuzz_tables import fuzz_block
-from .glance_table import glance_table
-from .overhead import overhead_table
-from .plots import Picture, Plot, draw, fingerprint, plot_stem, plots
-from .profile.tables import profile_block
-from .random_tables import random_problems_block, untuned_block
-from .records import read_records
+from . import checked_kernels, faithfulness, frameworks, hopper_forms, stream_shapes, transposes
+from .call_overhead import overhead_table
+from .ceilings import ceiling_table
+from .disk import disk_ways_table, file_runs_table
+from .draws import draws_block
+from .epilogues import epilogue_table
+from .errors import errors_table
+from .explained import measured_block
+from .few_rows import few_rows_table
+from .float8 import float8_table
+from .fuzz_campaigns import fuzz_block
+from .glance_cells import glance_table
+from .markdown import markdown
+from .profiles import profile_block
+from .random_problems import random_problems_block, untuned_block
+from .registry import dtype_table, kernel_table
 from .rung_diff import diff_block, source_block
 from .searched import searched
-from .stream_tables import (
+from .streams import (
+    device_stream_table,
+    host_to_gpu_table,
     mapped_table,
     stream_conditions_table,
     stream_lines_table,
     stream_peers_table,
+    stream_table,
     stream_ways_table,
     streamed_files_table,
 )
-from .tables import (
-    check_table,
-    device_stream_table,
-    dtype_table,
-    experiment_line,
-    host_to_gpu_table,
-    kernel_table,
-    markdown,
-    stream_table,
-)
-from .transpose_plots import transpose_plots
+from .timelines import timeline_block
 from .tuned_cells import tuned_cells_block
 
 _BLOCK = re.compile(
@@ -123,8 +108,8 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             content = {"kernels": kernel_table, "dtypes": dtype_table}[name]()
         elif name in ("diff", "source"):
             content = diff_block(file, *rest) if name == "diff" else source_block(file)
-        elif name in transpose_pages.BLOCKS:
-            content = transpose_pages.BLOCKS[name](results, [file, *rest])
+        elif name in transposes.BLOCKS:
+            content = transposes.BLOCKS[name](results, [file, *rest])
         elif name == "timeline":
             content = timeline_block(read_records(results / file), *rest)
         elif name == "counts":
@@ -145,10 +130,10 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                 content = bench_block(records, rest)
             else:
                 tables = {
-                    "bits": faithful.bits_table,
+                    "bits": faithfulness.bits_table,
                     "ceilings": ceiling_table,
                     "choices": choices_block,
-                    "counters": faithful.counters_table,
+                    "counters": faithfulness.counters_table,
                     "epilogues": epilogue_table,
                     "errors": errors_table,
                     "disk_ways": disk_ways_table,
@@ -157,14 +142,14 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "few_rows": few_rows_table,
                     "file_runs": file_runs_table,
                     "float8": float8_table,
-                    "forms": hopper_tables.forms_table,
+                    "forms": hopper_forms.forms_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
                     "numa_links": stream_shapes.numa_links_table,
                     "overhead": overhead_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
-                    "speed": faithful.speed_table,
+                    "speed": faithfulness.speed_table,
                     "stream": stream_table,
                     "stream_maps": mapped_table,
                     "stream_conditions": stream_conditions_table,
@@ -174,7 +159,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "stream_ways": stream_ways_table,
                     "streamed": device_stream_table,
                     "streamed_files": streamed_files_table,
-                    "training": framework_tables.training_table,
+                    "training": frameworks.training_table,
                 }
                 content = tables[name](records)
         head = match[0].partition("\n")[0]
@@ -193,6 +178,11 @@ def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) ->
     rows = markdown(*gemm_tables.figures([r for r in chosen if r["record"] not in ("skipped", "check")]))
     notes = [*gemm_tables.skipped(chosen), *gemm_tables.controls(chosen)]
     return "\n".join([rows, *(f"\n{note}." for note in notes)])
+
+
+def checks_block(records: Sequence[Record]) -> str:
+    """Return the checks of a record file, by file of tests."""
+    return markdown(*check_rows(records))
 
 
 def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
@@ -325,12 +315,12 @@ _PICTURES = {
 
 #: Tables of the records of one file or several.
 _OF_SEVERAL = {
-    "checks": check_table,
+    "checks": checks_block,
     "draws": draws_block,
     "examples": checked_kernels.examples_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
-    "host_times": framework_tables.host_times_table,
+    "host_times": frameworks.host_times_table,
     "random_problems": random_problems_block,
     "removals": checked_kernels.removals_table,
     "untuned": untuned_block,
@@ -367,23 +357,3 @@ def plots_link(page: Path, root: Path) -> str:
 def pages(root: Path) -> list[Path]:
     """Return the pages that may hold generated blocks."""
     return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-
-
-def main(root: Path) -> None:
-    """Make the generated blocks of README.md and docs/ anew, and the plots where matplotlib is installed."""
-    results = root / "benchmarks" / "results"
-    shown: dict[str, tuple[Picture, str]] = {}
-    for page in pages(root):
-        text = page.read_text(encoding="utf-8")
-        page.write_text(generated(text, results, plots_link(page, root)), encoding="utf-8")
-        shown |= pictures(text, results)
-    for plot, stem in shown.values():
-        try:
-            draw(plot, root / PLOTS, stem, THEMES)
-        except UnsupportedError as error:
-            sys.stderr.write(f"the plots stay as they are: {error}\n")
-            return
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

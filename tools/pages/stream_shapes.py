@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import markdown
+from .markdown import markdown
 
 Record = Mapping[str, Any]
 _WHAT = {"gemm": "A B", "added": "A B + C", "gram": "A^T A"}

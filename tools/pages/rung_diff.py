@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gemmule.dispatch.registry import REGISTRY
 
-_SOURCE = Path(__file__).parents[2]
+_SOURCE = Path(__file__).parents[2] / "src"
 #: What the class and its config are called in every rung.
 _CLASS, _CONFIG = "Kernel", "Config"
 

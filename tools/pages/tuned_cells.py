@@ -12,13 +12,13 @@ from gemmule.core.errors import UnsupportedError
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.tuned_file import Entry, read_tuned
 from gemmule.dispatch.tuned_table import shipped_file
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.records import read_records
+from gemmule.lab.sizes import Size
+from gemmule.lab.tuning.cells import preset
 
-from .products import gemm_problem
-from .records import read_records
+from .markdown import markdown
 from .searched import text_of
-from .sizes import Size
-from .tables import markdown
-from .tuning.cells import preset
 
 _ALIGNED = 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import markdown
+from .markdown import markdown
 
 #: What the benchmark's epilogues are called, as functions.
 _NAMES = {

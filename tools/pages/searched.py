@@ -10,10 +10,9 @@ from gemmule.core.chips import chip_named
 from gemmule.core.spec import Config, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-
-from .gemm_tables import Record, Table, size_text
-from .products import gemm_problem
-from .tuning.cells import PRESETS, preset
+from gemmule.lab.gemm_tables import Record, Table, size_text
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.tuning.cells import PRESETS, preset
 
 
 def searched(records: Sequence[Record], only: Sequence[str] = ()) -> tuple[Table, str]:

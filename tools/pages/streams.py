@@ -1,11 +1,11 @@
-"""Tables of streamed products beyond those of `tables`: from files, and what was measured around them."""
+"""Tables of streamed products, and of what was measured around them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import markdown
+from .markdown import markdown
 
 Record = Mapping[str, Any]
 
@@ -150,3 +150,74 @@ def stream_conditions_table(records: Sequence[Record]) -> str:
 
 def _in_core(measured: Mapping[str, float]) -> str:
     return f"{measured['tflops']:.1f} ({measured['clock_mhz']:.0f} MHz, {measured['power_w']:.0f} W)"
+
+
+def stream_table(records: Sequence[Record]) -> str:
+    """Return streamed products beside the same product in memory."""
+    rows = [
+        [
+            f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+            str(r["budgets"]["memory"]),
+            f"{r['peak_rss_bytes'] / 2**20:.0f} MiB",
+            f"{r['wall_s']:.2f}",
+            f"{r['incore_s']:.2f}",
+            f"{r['ratio']:.2f}",
+            f"{r['run_ratio']:.2f}" if "run_ratio" in r else "",
+        ]
+        for r in records
+        if r["record"] == "stream" and "ratio" in r
+    ]
+    header = ["product", "--memory", "peak resident", "command, s", "in memory, s", "ratio", "without start-up"]
+    return markdown(header, rows)
+
+
+def device_stream_table(records: Sequence[Record]) -> str:
+    """Return products that passed through a GPU, cuBLASXt's among them."""
+    header = [
+        "product", "GPU memory", "operands", "strategy", "s", "expected", "TFLOP/s", "of the rate in core",
+        "of the bottleneck", "nothing computed", "to the GPU",
+    ]  # fmt: skip
+    rows = []
+    for r in records:
+        if r["record"] != "stream" or "tflops" not in r:
+            continue
+        own = "predicted_s" in r
+        name = r["strategy"] if own else f"{r['strategy']}, blocks of {r['block']}"
+        rows.append(
+            [
+                f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+                _device_memory(r) if own else "",
+                r["source"],
+                name,
+                f"{r['wall_s']:.3f}",
+                f"{r['predicted_s']:.3f}" if own else "",
+                f"{r['tflops']:.1f}",
+                f"{r['incore_rate_share']:.3f}" if own else "",
+                f"{r['bound_share']:.3f} ({r['bottleneck']})" if own else "",
+                f"{100 * r['exposed_copy_share']:.1f} %" if own else "",
+                f"{r['bytes']['h2d'] / 1e9:.1f} GB" if own else "",
+            ]
+        )
+    return markdown(header, rows)
+
+
+def _device_memory(record: Record) -> str:
+    """Return the memory of each device, and how many there are, if several."""
+    devices = record.get("devices", 1)
+    return f"{devices} x {record['budgets']['device']}" if devices > 1 else str(record["budgets"]["device"])
+
+
+def host_to_gpu_table(records: Sequence[Record]) -> str:
+    """Return the times of host arrays on the host and through the GPU."""
+    rows = [
+        [
+            str(r["m"]),
+            f"{2 * r['m'] * r['n'] * r['k']:.2e}",
+            f"{r['host_ms']:.2f}",
+            f"{r['gpu_ms']:.2f}",
+            f"{r['host_over_gpu']:.2f}",
+        ]
+        for r in records
+        if r["record"] == "host_to_gpu"
+    ]
+    return markdown(["M = N = K", "operations", "host, ms", "through the GPU, ms", "host / GPU"], rows)

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..counted import SECTOR, WARP, Counted, Counts, counted, percent, scaled
-from ..gemm_tables import labels
-from ..tables import markdown
+from gemmule.lab.counted import SECTOR, WARP, Counted, Counts, counted, percent, scaled
+from gemmule.lab.gemm_tables import labels
+
+from .markdown import markdown
 
 Reader = Callable[[Counts], float | None]
 

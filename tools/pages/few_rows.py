@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import markdown
+from .markdown import markdown
 
 _BESIDE = {"cublaslt": "/ cuBLASLt", "cublaslt_fast": "/ with fast_accum", "widened": "/ hopper_gemm_upcast"}
 _OTHERS = "hopper_gemm_upcast / cuBLASLt"

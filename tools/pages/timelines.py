@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .timeline_json import timeline_from, timeline_record
-from .timeline_text import chart
+from gemmule.lab.explain.timeline_json import timeline_from, timeline_record
+from gemmule.lab.explain.timeline_text import chart
 
 
 def timeline_block(records: Sequence[Mapping[str, Any]], kernel: str) -> str:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .counted import Counted, Counts, counted, scaled
-from .gemm_tables import telling_fields
+from gemmule.lab.counted import Counted, Counts, counted, scaled
+from gemmule.lab.gemm_tables import telling_fields
 
 Record = Mapping[str, Any]
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import transpose_counters, transpose_tables
-from .records import read_records
-from .tables import markdown
-from .transpose_counts import with_counts
+from gemmule.lab import transpose_tables
+from gemmule.lab.records import read_records
+from gemmule.lab.transpose_counts import with_counts
+
+from . import transpose_counters
+from .markdown import markdown
 
 Record = Mapping[str, Any]
 

@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .styles import short
-from .tables import markdown
+from gemmule.lab.styles import short
+
+from .markdown import markdown
 
 Record = Mapping[str, Any]
 #: What the problems are counted by, with its heading.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import markdown
+from .markdown import markdown
 
 #: What a row says of its kind of product, and its page, from the root.
 _KINDS = {
