@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 
 import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
+from gemmule.dispatch import rates_table
 from gemmule.dispatch.rates_file import MeasuredRates, RatesFileWarning, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates, rates_file, rates_for
 from gemmule.dispatch.select import choose, clear_choices
@@ -112,6 +114,34 @@ def test_the_users_rates_come_first(file):
     assert rates_for(H100, 132) is H100_RATES
     problem = gemm_problem(4096, 4096, 4096, "bfloat16", "bfloat16", "nn")
     assert chosen(problem, PCIE, 114).gpu == MEASURED.rates
+
+
+def test_rates_that_are_read_while_the_file_is_replaced_are_not_cached(file, monkeypatch):
+    merge_rates(file, MEASURED)
+    clear_rates()
+    read, is_read, may_end = rates_table.read_or_warn, threading.Event(), threading.Event()
+
+    def slow(path):
+        found = read(path)
+        is_read.set()
+        assert may_end.wait(10)
+        return found
+
+    monkeypatch.setattr(rates_table, "read_or_warn", slow)
+    reader = threading.Thread(target=rates_for, args=(PCIE, 114))
+    reader.start()
+    assert is_read.wait(10)
+    again = dataclasses.replace(MEASURED, rates=dataclasses.replace(MEASURED.rates, load=1.5))
+    merge_rates(file, again)
+    monkeypatch.undo()
+    monkeypatch.setenv("GEMMULE_RATES", str(file))
+    clearing = threading.Thread(target=clear_rates)
+    clearing.start()
+    clearing.join(0.2)
+    may_end.set()
+    reader.join(10)
+    clearing.join(10)
+    assert rates_for(PCIE, 114) == again.rates
 
 
 def test_rates_of_one_gpu_replace_its_own_and_no_others(file):

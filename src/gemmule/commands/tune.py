@@ -135,6 +135,6 @@ def _tune(
         run = Run(device, library, table, journal, {"keep": keep, "seconds": seconds, "seed": seed})
         run.measure(left, record, limit, quiet=as_json)
         if pack is not None and run.is_written and table.exists():
-            written = write_tuned_pack(pack, table, chip_name(device.name), device.arch)
+            written = write_tuned_pack(pack, table, device.name, device.multiprocessors, device.arch)
             click.echo(f"pack: {written.path}, {len(written.kernels)} compiled kernels", err=as_json)
     run.end(as_json=as_json)
