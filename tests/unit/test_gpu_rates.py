@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import random
 import threading
 
+import numpy as np
 import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
+from gemmule.core.gpu_rates import FARTHEST, H100_RATES, H200_RATES, RATES, GpuRates
 from gemmule.dispatch import rates_table
 from gemmule.dispatch.rates_file import MeasuredRates, RatesFileWarning, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates, rates_file, rates_for
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, clear_choices
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
@@ -164,7 +168,12 @@ def test_rates_of_one_gpu_replace_its_own_and_no_others(file):
         ({"multiprocessors": 0}, "whole numbers"),
         ({"learned": "B200"}, "learned one of H200, H100"),
         ({"error": -0.1}, "got -0.1"),
-        ({"l2": None}, "float"),
+        ({"l2": None}, "must be numbers"),
+        ({"l2": "1.0"}, "must be numbers"),
+        ({"launch": True}, "must be numbers"),
+        ({"error": "0.1"}, "must be numbers"),
+        ({"memory": 1e-300}, "memory is 1e-300; it must be 4600 to 4.6e[+]09"),
+        ({"multiply": 1e300}, "multiply is 1e[+]300; it must be 0.001 to 1000"),
         ({"run": 3}, "items"),
         ({"gpu": 1}, "gpu must be a name"),
     ],
@@ -212,6 +221,25 @@ def test_where_the_file_is(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")
     assert rates_file() == tmp_path / "gemmule" / "rates.json"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_rates_of_a_file_give_finite_times(seed):
+    """The farthest rates, too: times that overflow would compare as NaN, and any config would be chosen."""
+    numbers = random.Random(seed)
+    factors = {name: numbers.choice((1 / FARTHEST, 1.0, FARTHEST)) for name in RATES}
+    rates = GpuRates(numbers.choice((1, 16, 132, 1000)), **{n: getattr(H200_RATES, n) * f for n, f in factors.items()})
+    size = [numbers.choice((1, 64, 4096, 2**24)) for _ in range(3)]
+    with np.errstate(all="raise"):
+        for dtype in ("bfloat16", "float64"):
+            for spec in REGISTRY:
+                problem = gemm_problem(*size, dtype, dtype, "nt")
+                able = spec.operation == "gemm" and spec.cost is not None and spec.refuses is not None
+                if able and spec.refuses(problem, HOPPER) is None:
+                    costs = [spec.cost(problem, config, rates) for config in spec.configs_on(rates)]
+                    # Configs for other types cost infinitely much.
+                    assert 0 < min(costs) < math.inf, spec.name
+                    assert not any(map(math.isnan, costs)), spec.name
 
 
 @pytest.mark.parametrize("name", ["multiprocessors", *RATES])
