@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from gemmule.core.errors import FileFormatError
 from gemmule.files.atomic_file import atomic_write
+from gemmule.files.file_errors import errors_name
 from gemmule.files.regular_file import check_regular
 
 Item = TypeVar("Item")
@@ -143,6 +145,18 @@ class SettingsFormat(Generic[Item]):
     def _bytes(self, path: Path) -> bytes:
         check_regular(path, f"a file of {self.content}")
         return path.read_bytes()
+
+
+def check_writable(path: Path) -> None:
+    """Check, before long work whose result goes into a file, that its folder takes files.
+
+    Raises
+    ------
+    FileAccessError
+        If it does not.
+    """
+    with errors_name(str(path), written=True), locked(path), tempfile.TemporaryFile(dir=path.parent):
+        pass
 
 
 @contextlib.contextmanager
