@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.gpu_rates import FARTHEST, H100_RATES, H200_RATES, RATES, GpuRates
 from gemmule.dispatch import rates_table
@@ -240,6 +241,25 @@ def test_all_rates_of_a_file_give_finite_times(seed):
                     # Configs for other types cost infinitely much.
                     assert 0 < min(costs) < math.inf, spec.name
                     assert not any(map(math.isnan, costs)), spec.name
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtypes", "layout", "precision", "launches"),
+    [
+        ("hopper_gemm", ("bfloat16", "bfloat16"), "nn", Precision.IEEE, 1),
+        ("hopper_gemm_k_major", ("int8", "int32"), "tn", Precision.IEEE, 3),
+        ("hopper_gemm_repacked", ("bfloat16", "bfloat16"), "nn", Precision.IEEE, 2),
+        ("hopper_gemm_upcast", ("float8_e4m3fn", "float32"), "nn", Precision.IEEE, 2),
+        ("bf16x6_gemm", ("float32", "float32"), "nn", Precision.BF16X6, 2),
+    ],
+)
+def test_every_launch_of_a_product_takes_as_long_as_the_gpus(kernel, dtypes, layout, precision, launches):
+    spec = next(one for one in REGISTRY if one.name == kernel)
+    k = 257 if kernel == "hopper_gemm_repacked" else 256
+    problem = dataclasses.replace(gemm_problem(256, 256, k, *dtypes, layout), precision=precision)
+    slow = dataclasses.replace(H200_RATES, launch=11.0)
+    more = spec.cost(problem, spec.default, slow) - spec.cost(problem, spec.default, H200_RATES)
+    assert more > 10 * 1.0 * launches
 
 
 @pytest.mark.parametrize("name", ["multiprocessors", *RATES])
