@@ -26,7 +26,12 @@ def test_other_threads_keep_their_umask(tmp_path, monkeypatch):
 def test_a_block_that_fails_leaves_the_file(tmp_path):
     path = tmp_path / "a.json"
     path.write_bytes(b"first")
-    with pytest.raises(ZeroDivisionError), atomic_write(path) as file:
-        file.write(b"second")
-        raise ZeroDivisionError
+
+    def fail():
+        with atomic_write(path) as file:
+            file.write(b"second")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.json", b"first")]

@@ -163,6 +163,14 @@ def test_a_dry_run_for_a_chip_that_is_not_here(file):
     assert not file.exists()
 
 
+def test_a_gpu_without_free_memory(device, file, monkeypatch):
+    monkeypatch.setattr(calibration, "products", lambda *given: small_products(*given)[:11])
+    monkeypatch.setattr(device, "memory_free", lambda: 4 << 20, raising=False)
+    assert f"{4 << 20} bytes of device memory are free, too few for 12" in run(code=1).stderr
+    assert device.log == []
+    assert not file.exists()
+
+
 def test_where(file):
     assert run("--where").stdout == f"{file}\n"
 

@@ -105,12 +105,17 @@ def _products(arch: Arch, rates: GpuRates, memory: int) -> tuple[Product, ...]:
     from ..kernels.hopper.gemm.spec import SPEC
     from ..lab.calibration.products import products
 
-    if found := products(arch, rates, memory):
+    found = products(arch, rates, memory)
+    if len(found) >= _FEWEST:
         return found
-    kernels = ", ".join(map(str, SPEC.archs))
+    if not any(arch.capability == one.capability for one in SPEC.archs):
+        raise UnsupportedError(
+            f"{SPEC.name}, by which rates are measured, runs on {', '.join(map(str, SPEC.archs))}, and this GPU is "
+            f"{arch}; its kernels are chosen without rates"
+        )
     raise UnsupportedError(
-        f"{SPEC.name}, by which rates are measured, runs on {kernels}, and this GPU is {arch}; its kernels are chosen "
-        "without rates"
+        f"{memory} bytes of device memory are free, too few for {_FEWEST} of the products, which a fit needs; end what "
+        "uses the GPU, and calibrate again"
     )
 
 
