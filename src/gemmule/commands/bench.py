@@ -116,7 +116,7 @@ def _gemm(
     from ..dispatch.rates_table import rates_for
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
-    from ..lab.candidates import parse_kernels, without_chosen
+    from ..lab.candidates import on_gpu, parse_kernels, without_chosen
     from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib
@@ -140,7 +140,7 @@ def _gemm(
     named(None)
     with gpu.open_gpu(yardstick=yardstick) as (device, library):
         rates = rates_for(device.name, device.multiprocessors)
-        choices = tuple(dataclasses.replace(one, gpu=rates) for one in named(device.arch))
+        choices = on_gpu(named(device.arch), rates)
         if not choices and not asks_chosen:
             raise UnsupportedError(
                 f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or all"
