@@ -196,6 +196,21 @@ def test_a_file_that_is_damaged_is_not_used(file, change, message):
     assert file.with_name("rates.json.damaged").exists()
 
 
+def test_a_link_to_a_file_stays(file, tmp_path):
+    """The folder of settings may be links to a folder that its user keeps under version control."""
+    kept = tmp_path / "dotfiles" / "rates.json"
+    file.parent.mkdir()
+    file.symlink_to(kept)
+    merge_rates(file, MEASURED)
+    assert file.is_symlink()
+    assert read_rates(file) == read_rates(kept) == (MEASURED,)
+    kept.write_text(kept.read_text()[:99])
+    with pytest.warns(RatesFileWarning, match="set aside"):
+        merge_rates(file, MEASURED)
+    assert file.is_symlink()
+    assert sorted(one.name for one in kept.parent.iterdir()) == ["rates.json", "rates.json.damaged", "rates.json.lock"]
+
+
 @pytest.mark.parametrize("text", ["", "[", "[]", '{"format": "another"}'])
 def test_a_file_of_something_else_stays(file, text):
     file.parent.mkdir()
