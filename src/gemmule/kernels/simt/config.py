@@ -154,8 +154,6 @@ class SimtConfig(Config):
 
     def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
         """Return the shared memory of a CTA: K-major operands are padded."""
-        pitches = [
-            extent // PANEL * (PANEL + VECTOR * k_major)
-            for extent, k_major in ((self.tile_m, a_k_major), (self.tile_n, b_k_major))
-        ]
+        sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
+        pitches = [extent // PANEL * (PANEL + VECTOR * k_major) for extent, k_major in sides]
         return sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize

@@ -24,8 +24,8 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     return max(each * tiles, alone) * (k + ends)
 
 
-#: Of the GEMM in all layouts, predicted from the FMA units' rate and not fitted yet: microseconds of a launch and of the
-#: first k-tiles, of a k of a tile of 128 x 128 for an SM, of a k for a CTA alone, and of a cluster's exchange.
+#: Of the GEMM in all layouts, from the FMA units' rate, not fitted yet: microseconds of a launch and of the first
+#: k-tiles, of a k of a tile of 128 x 128 for an SM, of a k for a CTA alone, and of a cluster's exchange.
 _LAUNCH, _FIRST, _K, _ALONE, _EXCHANGE = 1.4, 1.0, 0.085, 0.04, 1.2
 #: Bytes a microsecond to and from memory.
 _MEMORY = 3.8e6
