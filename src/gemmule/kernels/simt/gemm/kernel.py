@@ -29,6 +29,9 @@ from gemmule.kernels.simt.epilogue import SimtEpilogue
 
 from .mainloop import SimtGemmMainloop
 
+#: Copies of a thread for a k-tile that the registers of `SimtConfig.resident` are enough for.
+_COPIES = 8
+
 
 class SimtGemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
@@ -37,6 +40,9 @@ class SimtGemm:
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
+        # Many copies need registers for their addresses.
+        many = self.mainloop.copyA.count + self.mainloop.copyB.count > _COPIES
+        self.resident = max(config.resident * 3 // 4, 1) if many else config.resident
         self.epilogue = SimtEpilogue(int(types["d_vector"]), types["tiles"] == "whole")
 
     @cute.jit
@@ -45,7 +51,7 @@ class SimtGemm:
             grid=(self.scheduler.ctas(mD), 1, 1),
             block=(self.config.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            min_blocks_per_mp=self.config.resident,
+            min_blocks_per_mp=self.resident,
             # Given, so that the compiler needs no driver; the launch recipe decides.
             preferred_smem_carveout=100,
         )
