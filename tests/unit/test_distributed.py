@@ -48,13 +48,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@contextlib.contextmanager
 def started(folder, pause):
     """Start two workers, processes of their own."""
     distributed = pytest.importorskip("distributed")
-    return distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
-        preload=[preload(folder, HostTileSum, pause)], silence_logs=50,
-    )  # fmt: skip
+    # Dask sets variables in this process, such as OPENBLAS_NUM_THREADS, which later subprocesses would inherit.
+    before = dict(os.environ)
+    try:
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
+            preload=[preload(folder, HostTileSum, pause)], silence_logs=50,
+        ) as cluster:  # fmt: skip
+            yield cluster
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @pytest.fixture
