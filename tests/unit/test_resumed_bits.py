@@ -108,7 +108,7 @@ def test_another_blas_is_refused(folder, monkeypatch):
     a, b, options = PRODUCTS["slices"]
     stopped(a, b, options)
     monkeypatch.setattr(blas, "blas_threads", lambda: 3)
-    with pytest.raises(ArgumentError, match="2 BLAS threads, and .* uses 3 here; .* OMP_NUM_THREADS=2, or start"):
+    with pytest.raises(ArgumentError, match=r"2 BLAS threads, and .* uses 3 here; .* OMP_NUM_THREADS=2, or start"):
         gm.multiply(a, b, "C.npy", executor="host", **options)
     monkeypatch.setattr(blas, "blas_threads", lambda: 2)
     assert gm.multiply(a, b, "C.npy", executor="host", **options).tiles_computed > 0

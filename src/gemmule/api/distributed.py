@@ -189,8 +189,8 @@ def worker_blas_threads(scheduler: str) -> int:
     check_address(scheduler)
     with _no_tracebacks(), _client(dask, scheduler) as client, _connection(dask, scheduler):
         _count_workers(client, scheduler, None)
-        counts = client.run(blas.thread_count).values()
-    return min(counts)
+        counts: dict[str, int] = client.run(blas.thread_count)
+    return min(counts.values())
 
 
 def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> Iterator[tuple[Any, Any]]:

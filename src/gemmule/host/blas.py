@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ _AFFIXES = (
 
 
 @functools.cache
-def _function(name: str) -> Callable[..., Any] | None:
+def _function(name: str) -> Any:
     """Return a function of the OpenBLAS that NumPy is linked with; None for another BLAS."""
     extension = importlib.import_module("numpy._core._multiarray_umath").__file__
     if extension is None:
@@ -71,8 +71,8 @@ def threads_set(count: int | None) -> Iterator[None]:
     change = _function("set_num_threads")
     if change is None:
         raise ArgumentError(
-            f"the unfinished work was computed with {count} BLAS threads, and {describe()} uses {before} here; the bits "
-            f"would differ from tile to tile; set OMP_NUM_THREADS={count}, or start afresh with resume=False"
+            f"the unfinished work was computed with {count} BLAS threads, and {describe()} uses {before} here; the "
+            f"bits would differ from tile to tile; set OMP_NUM_THREADS={count}, or start afresh with resume=False"
         )
     change(count)
     try:

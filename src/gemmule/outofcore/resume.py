@@ -24,7 +24,6 @@ from .matrix import AnyDType, MatrixSource
 from .plan import Product
 from .target import Target
 
-
 #: Name of the threads of the host's BLAS in the header, and the most that a journal may ask for.
 _BLAS_THREADS, _MOST_THREADS = "blas_threads", 1024
 
