@@ -47,8 +47,8 @@ def test_the_next_config_and_then_the_next_kernel():
     assert second.config != choice.config
     # It is remembered, here and for other problems.
     assert choose_compiling(PROBLEM, DEVICE).config == second.config
+    refused = ("g07_cp_async", "simt_gemm", "g06_double_buffer")
     with pytest.warns(CompileWarning) as told:
-        refused = ("g07_cp_async", "simt_gemm", "g06_double_buffer")
         third = run_first_that_compiles(PROBLEM, second, DEVICE, refusing(refused, ran))
     assert third.spec.name == "g05_conflict_free"
     # One warning for each that was refused, and each was tried once.
