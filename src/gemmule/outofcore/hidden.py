@@ -20,6 +20,8 @@ from .matrix import MatrixSource
 
 #: Bytes of the final name that the hidden one shows; names have an end of their own, and a file system a longest name.
 SHOWN_BYTES = 64
+#: Signals that end a process; not every system has all.
+_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def hidden_path(final: str, ending: str) -> str:
@@ -87,9 +89,10 @@ def check_output(
         raise ArgumentError("the output has no name; give one such as C.npy")
     if path == "-":
         raise ArgumentError("-: a result is written tile by tile, which standard output cannot take; name a file")
-    real, name = os.path.realpath(path), name or path
-    for source in inputs:
-        if folder and source.path and os.path.realpath(source.path).startswith(real + os.sep):
+    name = name or path
+    inside = os.path.realpath(path) + os.sep if folder else ""
+    for source in inputs if folder else ():
+        if source.path and os.path.realpath(source.path).startswith(inside):
             raise OverlapError(f"{name}: holds the input {source.name}; choose another output")
     try:
         status = os.stat(path)
@@ -145,9 +148,11 @@ def signals_held() -> Iterator[None]:
         del frame
         waiting.append(number)
 
-    ending = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    handled = [number for number in ending if signal.getsignal(number) not in (None, signal.SIG_IGN)]
-    before = {number: signal.signal(number, note) for number in handled}
+    before = {}
+    for number in _ENDING:
+        if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):
+            before[number] = handler
+            signal.signal(number, note)
     try:
         yield
     finally:

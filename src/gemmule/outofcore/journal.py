@@ -8,7 +8,6 @@ Whatever follows the first line that is torn or damaged does not count.
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import re
@@ -154,7 +153,15 @@ class Journal:
 
 def band_journals(path: str) -> list[str]:
     """Return the journals of bands that lie beside the journal of their product."""
-    return [found for found in sorted(glob.glob(glob.escape(path) + ".*")) if _BAND.fullmatch(found, len(path))]
+    folder, name = os.path.split(path)
+    try:
+        found = os.listdir(folder or ".")
+    except OSError:
+        # A folder may be writable and not readable.
+        return []
+    return sorted(
+        os.path.join(folder, one) for one in found if one.startswith(name) and _BAND.fullmatch(one, len(name))
+    )
 
 
 def remove_band_journals(path: str, name: str) -> None:

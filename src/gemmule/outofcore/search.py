@@ -51,24 +51,24 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
     MemoryLimitError
         If not even the smallest tiles fit; it says what they take.
     """
-    best: tuple[float, StreamPlan] | None = None
+    search = _Search(product, memory, tile_bytes, symmetric)
     for tile_k in _depths(product.k):
-        if best is not None and tile_k < min(DEEP, product.k) and min(best[1].tile_m, best[1].tile_n) >= DEEP:
+        if search.tile is not None and tile_k < min(DEEP, product.k) and min(search.tile[:2]) >= DEEP:
+            break
+        if product.m and product.n and search.is_hopeless((1, 1, parts(product.k, tile_k)), True, True):
+            # More slices move more.
             break
         for by_rows in (True, False):
             # With one slice, two slots hold all that keeping would.
             for keep in (True, False) if parts(product.k, tile_k) > 1 else (True,):
-                fitting = _square if symmetric else _fitting
-                for plan in fitting(product, tile_k, by_rows, keep, memory, tile_bytes):
-                    cost = _cost(plan) + (_overheads(plan) if memory < TINY_BUDGET else 0)
-                    if best is None or cost < best[0]:
-                        best = cost, plan
-    if best is None and symmetric:
+                search.try_tiles(tile_k, by_rows, keep)
+    plan = search.plan()
+    if plan is None and symmetric:
         return plan_product(product, memory, tile_bytes)
-    if best is None:
+    if plan is None:
         least = least_memory(product, tile_bytes)
         raise _too_small(product, memory, least, least)
-    return best[1]
+    return plan
 
 
 def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
@@ -119,14 +119,14 @@ def _serving(plan: StreamPlan, memory: int, plan_for: Callable[[int], StreamPlan
     plan_for : callable
         Returns the plan for another budget.
     """
-    if memory >= TINY_BUDGET or _moved(plan) <= SECONDS_BYTES:
+    if memory >= TINY_BUDGET or _tiny_cost(plan) <= SECONDS_BYTES:
         return memory
     product = plan.product
     size = max(_multiplied(product.a), _multiplied(product.b))
     multiplying = MULTIPLY_BYTES * product.m * product.n * product.k * size / (1 + plan.symmetric)
     needed = multiplying + WRITTEN_BYTES * product.m * product.n * product.out.itemsize
-    most = max(SLOWEST * (needed + _cost(plan_for(sys.maxsize))) - needed, SECONDS_BYTES)
-    if _moved(plan) <= most:
+    most = max(SLOWEST * (needed + _plan_cost(plan_for(sys.maxsize))) - needed, SECONDS_BYTES)
+    if _tiny_cost(plan) <= most:
         return memory
     # In steps of an eighth of a power of two.
     budgets = [
@@ -135,7 +135,7 @@ def _serving(plan: StreamPlan, memory: int, plan_for: Callable[[int], StreamPlan
     low, high = 0, len(budgets) - 1
     while low + 1 < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _moved(plan_for(budgets[middle])) <= most else (middle, high)
+        low, high = (low, middle) if _tiny_cost(plan_for(budgets[middle])) <= most else (middle, high)
     return budgets[high]
 
 
@@ -148,9 +148,15 @@ def _multiplied(operand: Operand) -> int:
     return 8 * size if kind in "iu" and size >= 4 else max(size, 4)
 
 
-def _moved(plan: StreamPlan) -> float:
+def _plan_cost(plan: StreamPlan) -> float:
+    """Return what a plan moves, in bytes."""
+    return _cost(plan.product, (plan.tile_m, plan.tile_n, plan.tile_k), plan.by_rows, plan.keep)
+
+
+def _tiny_cost(plan: StreamPlan) -> float:
     """Return what a plan within a tiny budget costs, multiplying aside, in bytes."""
-    return _cost(plan) + _overheads(plan)
+    overheads = _overheads(plan.product, (plan.tile_m, plan.tile_n, plan.tile_k), plan.symmetric)
+    return _plan_cost(plan) + overheads
 
 
 def least_memory(product: Product, tile_bytes: TileBytes) -> int:
@@ -162,49 +168,102 @@ def least_memory(product: Product, tile_bytes: TileBytes) -> int:
     )
 
 
-def _fitting(
-    product: Product, tile_k: int, by_rows: bool, keep: bool, memory: int, tile_bytes: TileBytes
-) -> Iterator[StreamPlan]:
-    """Yield plans that fit: for each width, the tallest tile and a few lower ones."""
+class _Search:
+    """The cheapest plan found so far for a product within a memory limit.
 
-    def needed(tile_m: int, tile_n: int) -> int:
-        return memory_needed(product, (tile_m, tile_n, tile_k), by_rows=by_rows, keep=keep, tile_bytes=tile_bytes)
+    Candidates that cost at least as much as the best one are dropped before their memory is computed.
+    """
 
-    grain_m, grain_n = product.out.grain
-    for tile_n in _widths(product.n, grain_n):
-        low, high = _least(product.m, grain_m), max(product.m, 1)
-        if needed(low, tile_n) > memory:
-            continue
+    def __init__(self, product: Product, memory: int, tile_bytes: TileBytes, symmetric: bool) -> None:
+        self.tile: tuple[int, int, int] | None = None
+        self._product, self._memory, self._tile_bytes, self._symmetric = product, memory, tile_bytes, symmetric
+        self._order = (True, True)
+        self._cost = math.inf
+        whole = max(product.m, 1), max(product.n, 1), max(product.k, 1)
+        # No tiles take more than four times the buffers of one tile that is the whole product.
+        self._ample = 4 * self._needed(whole, True, True) <= memory
+        grain_m, grain_n = product.out.grain
+        self._least_m = _least(product.m, grain_m)
+        self._widths = list(_widths(product.n, product.out.square_grain if symmetric else grain_n))
+
+    def plan(self) -> StreamPlan | None:
+        """Return the best plan; None if none fits."""
+        if self.tile is None:
+            return None
+        return StreamPlan(
+            self._product, *self.tile, *self._order, self._needed(self.tile, *self._order), symmetric=self._symmetric
+        )
+
+    def is_hopeless(self, grid: tuple[int, int, int], by_rows: bool, keep: bool) -> bool:
+        """Return whether no plan with such a grid, or a finer one, costs less than the best."""
+        return float(_moved(self._product, grid, by_rows, keep)) >= self._cost
+
+    def try_tiles(self, tile_k: int, by_rows: bool, keep: bool) -> None:
+        """Try tiles of every width: the tallest that fits and a few lower ones, or squares, which go by rows."""
+        if self._symmetric and not by_rows:
+            return
+        product = self._product
+        depth = parts(product.k, tile_k)
+        for tile_n in self._widths:
+            rows = parts(product.m, tile_n) if self._symmetric else min(product.m, 1)
+            if self.is_hopeless((rows, parts(product.n, tile_n), depth), by_rows, keep):
+                # Narrower tiles move more.
+                return
+            if self._symmetric:
+                self._try((tile_n, tile_n, tile_k), by_rows, keep)
+                continue
+            tallest = self._tallest(tile_n, tile_k, by_rows, keep)
+            for share in (1, 2, 4, 8) if tallest else ():
+                tile_m = _even(product.m, max(tallest // share, self._least_m), product.out.grain[0])
+                self._try((tile_m, tile_n, tile_k), by_rows, keep)
+
+    def _tallest(self, tile_n: int, tile_k: int, by_rows: bool, keep: bool) -> int:
+        """Return the height of the tallest tile of a width that fits; 0 if none does."""
+        low, high = self._least_m, max(self._product.m, 1)
+        if self._ample:
+            return high
+        if self._needed((low, tile_n, tile_k), by_rows, keep) > self._memory:
+            return 0
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if needed(middle, tile_n) <= memory else (low, middle - 1)
-        for share in (1, 2, 4, 8):
-            tile_m = _even(product.m, max(low // share, _least(product.m, grain_m)), grain_m)
-            total = needed(tile_m, tile_n)
-            if total <= memory:
-                yield StreamPlan(product, tile_m, tile_n, tile_k, by_rows, keep, total)
+            fits = self._needed((middle, tile_n, tile_k), by_rows, keep) <= self._memory
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
 
+    def _try(self, tile: tuple[int, int, int], by_rows: bool, keep: bool) -> None:
+        """Make such tiles the best plan if they cost less and fit."""
+        cost = _cost(self._product, tile, by_rows, keep)
+        if self._memory < TINY_BUDGET:
+            cost += _overheads(self._product, tile, self._symmetric)
+        if cost < self._cost and (self._ample or self._needed(tile, by_rows, keep) <= self._memory):
+            self.tile, self._order, self._cost = tile, (by_rows, keep), cost
 
-def _square(
-    product: Product, tile_k: int, by_rows: bool, keep: bool, memory: int, tile_bytes: TileBytes
-) -> Iterator[StreamPlan]:
-    """Yield plans of square tiles that fit, by rows, of whole blocks in both directions."""
-    for side in _widths(product.n, product.out.square_grain) if by_rows else ():
-        total = memory_needed(
-            product, (side, side, tile_k), by_rows=True, keep=keep, tile_bytes=tile_bytes, symmetric=True
+    def _needed(self, tile: tuple[int, int, int], by_rows: bool, keep: bool) -> int:
+        return memory_needed(
+            self._product, tile, by_rows=by_rows, keep=keep, tile_bytes=self._tile_bytes, symmetric=self._symmetric
         )
-        if total <= memory:
-            yield StreamPlan(product, side, side, tile_k, True, keep, total, symmetric=True)
 
 
-def _cost(plan: StreamPlan) -> float:
-    """Return what the plan moves, in bytes: files, calls, packing and adding, and what nothing hides."""
-    product = plan.product
-    rows, cols, depth = plan.grid
-    a_bytes = product.m * product.k * product.a.itemsize
-    b_bytes = product.k * product.n * product.b.itemsize
-    a_passes = 1 if plan.by_rows and plan.keep else cols
-    b_passes = 1 if plan.keep and not plan.by_rows else rows
+def _grid(product: Product, tile: tuple[int, int, int]) -> tuple[int, int, int]:
+    return -(-product.m // tile[0]), -(-product.n // tile[1]), -(-product.k // tile[2])
+
+
+def _cost(product: Product, tile: tuple[int, int, int], by_rows: bool, keep: bool) -> float:
+    """Return what a plan moves, in bytes: files, calls, packing and adding, and what nothing hides."""
+    tile_m, tile_n, tile_k = tile
+    ends = tile_m * tile_n * product.out.dtype.itemsize + tile_k * (
+        tile_m * product.a.dtype.itemsize + tile_n * product.b.dtype.itemsize
+    )
+    return float(_moved(product, _grid(product, tile), by_rows, keep) + EXPOSED * ends)
+
+
+def _moved(product: Product, grid: tuple[int, int, int], by_rows: bool, keep: bool) -> int:
+    """Return what such a grid of tiles and slices moves, in bytes, whether or not computing hides it."""
+    rows, cols, depth = grid
+    a_bytes = product.m * product.k * product.a.dtype.itemsize
+    b_bytes = product.k * product.n * product.b.dtype.itemsize
+    a_passes = 1 if by_rows and keep else cols
+    b_passes = 1 if keep and not by_rows else rows
     calls = (
         a_passes * _calls(product.a, (product.m, product.k), (rows, depth))
         + b_passes * _calls(product.b, (product.k, product.n), (depth, cols))
@@ -213,15 +272,14 @@ def _cost(plan: StreamPlan) -> float:
     )
     packing = a_bytes * cols + b_bytes * rows
     adding = product.m * product.n * max(depth - 1, 0) * ADD_BYTES
-    ends = plan.tile_m * plan.tile_n * product.out.itemsize + plan.tile_k * (
-        plan.tile_m * product.a.itemsize + plan.tile_n * product.b.itemsize
-    )
-    return float(a_bytes * a_passes + b_bytes * b_passes + calls * CALL_BYTES + packing + adding + EXPOSED * ends)
+    return a_bytes * a_passes + b_bytes * b_passes + calls * CALL_BYTES + packing + adding
 
 
-def _overheads(plan: StreamPlan) -> float:
-    """Return what the tiles and slices of the plan cost by themselves, in bytes."""
-    return float(plan.tiles * (TILE_BYTES + plan.grid[2] * SLICE_BYTES))
+def _overheads(product: Product, tile: tuple[int, int, int], symmetric: bool) -> float:
+    """Return what the tiles and slices of a plan cost by themselves, in bytes."""
+    rows, cols, depth = _grid(product, tile)
+    tiles = rows * (rows + 1) // 2 if symmetric else rows * cols
+    return float(tiles * (TILE_BYTES + depth * SLICE_BYTES))
 
 
 def _calls(operand: Operand, shape: tuple[int, int], grid: tuple[int, int]) -> int:
