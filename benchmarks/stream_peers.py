@@ -22,7 +22,7 @@ import numpy as np
 from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
-from gemmule.api.device_product import beside_parts
+from gemmule.api.streaming.device_engine import beside_parts
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.residues import HALF_SIDE

@@ -55,7 +55,7 @@ finally:
 #: started and imported once. Says how each ended.
 FORKS = """
 import contextlib, importlib, json, os, pkgutil, sys
-import gemmule.api.streamed, gemmule.api.tile_executor, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
+import gemmule.api.streaming.session, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
 for package in gemmule.commands, gemmule.host, gemmule.outofcore:
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         with contextlib.suppress(ImportError):

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands.multiply import LIBRARY_BYTES
+from gemmule.commands.streaming import LIBRARY_BYTES
 from gemmule.outofcore.resume import Work
 
 #: What Python, its libraries and BLAS may take beyond the limit.

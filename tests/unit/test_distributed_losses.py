@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.distributed import _completed, _connection, _no_tracebacks
+from gemmule.api.streaming.distributed import _completed, _connection, _no_tracebacks
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.arrays import ArraySource
 from gemmule.outofcore.bands import Band, band_journal

@@ -12,7 +12,7 @@ import pytest
 from test_stream_engine import RATES, SMALL, STRATEGIES, matrix, planned, shuffled
 
 import gemmule as gm
-from gemmule.api import device_product, streamed
+from gemmule.api.streaming import device_engine, session
 from gemmule.core.errors import ArgumentError
 from gemmule.host.streams import HostStreams
 from gemmule.outofcore.arrays import ArraySink, ArraySource
@@ -186,11 +186,11 @@ def two_gpus(monkeypatch):
             opened.append(ordinal)
             yield device
 
-    monkeypatch.setattr(device_product, "open_streams", open_streams)
-    monkeypatch.setattr(device_product, "device_memory", lambda name, ordinals: 100_000)
-    monkeypatch.setattr(device_product, "sums_of", lambda name, a, b, out: out)
-    monkeypatch.setattr(streamed, "measured_rates", lambda *_: RATES)
-    monkeypatch.setattr(streamed, "host_arrays_executor", lambda *_: ("gpu", "asked for"))
+    monkeypatch.setattr(device_engine, "open_streams", open_streams)
+    monkeypatch.setattr(device_engine, "device_memory", lambda name, ordinals: 100_000)
+    monkeypatch.setattr(device_engine, "sums_of", lambda name, a, b, out: out)
+    monkeypatch.setattr(device_engine, "measured_rates", lambda *_: RATES)
+    monkeypatch.setattr(session, "host_arrays_executor", lambda *_: ("gpu", "asked for"))
     monkeypatch.setattr("gemmule.runtime.device.device_count", lambda: 2)
     return opened
 

@@ -10,11 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from ..executor.tiles import TileExecutor
-from .device.host_memory import is_transpose
 from .matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
-from .plan import Operand, Product, StreamPlan
+from .plan import StreamPlan
+from .problem import StreamProblem
 from .reader import SliceReader
-from .result import check_product
 from .search import plan_within
 from .writer import TileWriter
 
@@ -104,27 +103,15 @@ def plan_multiply(
         If `memory` is too small, or so small that most of the time would go into small tiles; the message says what
         would do.
     """
-    check_product(a, b, c, out_shape, out_dtype, alpha, beta)
-    product = Product(
-        m=a.shape[0],
-        n=b.shape[1],
-        k=a.shape[1] if alpha != 0 else 0,
-        a=_operand(a),
-        b=_operand(b),
-        out=Operand(out_dtype, grain=grain),
-        c=_operand(c) if c is not None and beta != 0 else None,
-    )
+    problem = StreamProblem(a, b, c, out_shape, out_dtype, alpha, beta)
+    product = problem.product(grain)
     # One thread reads, so that no two sources read at once.
     scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
-    symmetric = mirrored and product.c is None and product.k > 0 and is_transpose(a, b)
+    symmetric = mirrored and problem.is_symmetric(product)
     return plan_within(
         product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch,
         symmetric=symmetric,
     )  # fmt: skip
-
-
-def _operand(source: MatrixSource) -> Operand:
-    return Operand(source.dtype, source.order, source.stored_itemsize, source.grain)
 
 
 def multiply(

@@ -20,7 +20,7 @@ from .fingerprint import input_fingerprint
 from .finished import FinishedTiles, sound_tiles
 from .journal import Journal, Rectangle, band_journals, remove_band_journals
 from .journaled import JournaledSink
-from .matrix import AnyDType, MatrixSource
+from .matrix import AnyDType, Finished, MatrixSource
 from .plan import Product
 from .target import Target
 
@@ -200,6 +200,17 @@ def open_work(
     return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints)
 
 
+def finished_tiles(plan: Plan, finished: Finished | None) -> set[tuple[int, int]]:
+    """Return the tiles that are there already, with their mirror images where there are some."""
+    if finished is None:
+        return set()
+    return {
+        (i, j)
+        for i, j in plan.order()
+        if finished(plan.rows(i), plan.cols(j)) and (not plan.symmetric or finished(plan.cols(j), plan.rows(i)))
+    }
+
+
 def _side_journals(journal: Journal, stack: contextlib.ExitStack) -> list[Journal]:
     """Open the journals of the bands of a product that several processes computed; the stack closes them."""
     found = []
@@ -211,14 +222,9 @@ def _side_journals(journal: Journal, stack: contextlib.ExitStack) -> list[Journa
 
 def _of_whole_tiles(plan: Plan, stored: Sequence[Rectangle]) -> list[Rectangle]:
     """Return what belongs to tiles that are stored wholly, mirror images included; the others are computed again."""
-    finished = FinishedTiles(stored)
-    there: set[tuple[int, int]] = set()
-    for i, j in plan.order():
-        if finished(plan.rows(i), plan.cols(j)):
-            if not plan.symmetric:
-                there.add((i, j))
-            elif finished(plan.cols(j), plan.rows(i)):
-                there |= {(i, j), (j, i)}
+    there = finished_tiles(plan, FinishedTiles(stored))
+    if plan.symmetric:
+        there |= {(j, i) for i, j in there}
     tops = [plan.rows(i).start for i in range(plan.grid[0])]
     lefts = [plan.cols(j).start for j in range(plan.grid[1])]
 

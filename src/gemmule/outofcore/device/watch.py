@@ -38,6 +38,14 @@ class Progress:
     bytes_out: int
     seconds: float
 
+    def __str__(self) -> str:
+        """Say which tile is computed, and how fast the links are."""
+        links = " ".join(
+            f"{arrow} {size / max(self.seconds, 1e-9) / 1e9:.1f}"
+            for arrow, size in (("in", self.bytes_in), ("out", self.bytes_out))
+        )
+        return f"tile {self.tiles_done}/{self.tiles}, {links} GB/s"
+
 
 class Watch:
     """Waits for products on the device in order, and tells how far they are.

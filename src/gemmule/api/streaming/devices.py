@@ -16,13 +16,16 @@ from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import HALF_SIDE
+from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.device.budgets import Budgets
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.staging_probe import pinned_within, staged_by
 from gemmule.outofcore.disk_probe import DiskRate, read_rate, write_rate
 from gemmule.outofcore.matrix import AnyDType, Array, MatrixSink, MatrixSource
+from gemmule.outofcore.problem import StreamProblem
 from gemmule.outofcore.result import sum_dtype as host_sum_dtype
+from gemmule.outofcore.target import Target
 
 #: Bytes of a line at which a file is read and written at half the disk's rate.
 _FILE_LINE = 64 << 10
@@ -105,30 +108,28 @@ def threads_for_copies() -> int:
 
 def measured_rates(
     name: str,
-    a: MatrixSource,
-    b: MatrixSource,
-    sink: MatrixSink | None,
-    out: AnyDType,
+    problem: StreamProblem,
+    place: MatrixSink | Target,
     sums: AnyDType,
     precision: Precision,
-    threads: int,
     budgets: Budgets,
     ordinal: int = 0,
-    path: str | None = None,
 ) -> Rates:
     """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU.
 
-    `path` is where the result goes, if that is a file. Host memory is taken within the `budgets`.
+    Host memory is taken within the `budgets`; `sums` is the type that slices are summed in.
     """
-    to = memory_of(sink) if sink is not None else None
+    a, b, threads = problem.a, problem.b, threads_for_copies()
+    path = None if isinstance(place, ArraySink) else place.name
+    to = memory_of(place) if isinstance(place, ArraySink) else None
     files = a.path is not None or b.path is not None or to is None
     with ThreadPoolExecutor(1, "gemmule-disk") as beside:
         # The disk is timed while the GPU is.
-        timed = beside.submit(_disk_rates, a, b, out, threads, path) if files else None
+        timed = beside.submit(_disk_rates, a, b, problem.dtype, threads, path) if files else None
         if name == "gpu":
-            found = _gpu_rates(a, b, to, out, sums, precision, threads, budgets, ordinal)
+            found = _gpu_rates(problem, to, sums, precision, threads, budgets, ordinal)
         else:
-            rate = _host_rate(out)
+            rate = _host_rate(problem.dtype)
             found = Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, measured=True)
         disk = timed.result() if timed is not None else None
     return found if disk is None else _with_disk(found, *disk)
@@ -159,10 +160,8 @@ def _with_disk(rates: Rates, reads: DiskRate | None, writes: DiskRate | None) ->
 
 
 def _gpu_rates(
-    a: MatrixSource,
-    b: MatrixSource,
+    problem: StreamProblem,
     to: Array | None,
-    out: AnyDType,
     sums: AnyDType,
     precision: Precision,
     threads: int,
@@ -185,6 +184,7 @@ def _gpu_rates(
     )
     from gemmule.runtime.streams import GpuStreams
 
+    a, b, out = problem.a, problem.b, problem.dtype
     with GpuStreams(choose, ordinal, precision) as device:
         h2d, d2h = link_rates(device)
         orders = a.order + b.order

@@ -1,11 +1,10 @@
-"""A product of matrices that need not fit into memory, through a GPU: planned, streamed, reported."""
+"""The device engine: a product through a GPU, or through host memory as one; planned, streamed, reported."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
@@ -16,20 +15,18 @@ from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.budget import memory_limit
 from gemmule.outofcore.device.budgets import Budgeted, Budgets, Staging, choose_within
 from gemmule.outofcore.device.engine import Settings, Streamed
-from gemmule.outofcore.device.host_memory import direct_memory, is_transpose
+from gemmule.outofcore.device.host_memory import direct_memory
 from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.several import stream_on_devices
 from gemmule.outofcore.device.watch import Progress
-from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource
+from gemmule.outofcore.matrix import Finished, MatrixSink
 from gemmule.outofcore.multiply import Report
-from gemmule.outofcore.plan import Operand, Product
-from gemmule.outofcore.result import check_product
-from gemmule.outofcore.resume import Work
+from gemmule.outofcore.plan import Product
+from gemmule.outofcore.problem import StreamProblem
+from gemmule.outofcore.resume import finished_tiles
 from gemmule.outofcore.target import Target
-from gemmule.outofcore.verify import Verdict, verify
 
-from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
+from .devices import device_memory, measured_rates, open_streams, sums_of, threads_for_copies
 
 #: Bytes of the three bfloat16 parts of a float32, as a share of its own.
 _PARTS_SHARE = 1.5
@@ -97,8 +94,17 @@ class DeviceReport(Report):
 
 
 @dataclasses.dataclass(frozen=True)
-class DevicePart:
-    """How a product passes through a device.
+class Limits:
+    """Bytes of device memory, of pinned memory for staging, and of host memory in all; None where nobody says."""
+
+    device: int | None = None
+    pinned: int | None = None
+    host: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceEngine:
+    """Computes a product through a device.
 
     Attributes
     ----------
@@ -112,6 +118,8 @@ class DevicePart:
         What float32 factors may be rounded to.
     ordinals : tuple of int
         The GPUs, which are of one kind.
+    activity : list of Transfer
+        What ran when, once it ran.
     """
 
     name: str
@@ -120,31 +128,44 @@ class DevicePart:
     settings: Settings
     precision: Precision
     ordinals: tuple[int, ...] = (0,)
+    activity: list[Transfer] = dataclasses.field(default_factory=list)
+
+    @property
+    def plan(self) -> DevicePlan:
+        """The plan."""
+        return self.chosen.plan
+
+    @property
+    def memory(self) -> int:
+        """Bytes of device memory that a plan may take."""
+        return self.chosen.memory
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What decides the bits of a tile, for the journal."""
+        return {"executor": self.device, "device": self.name}
 
     def run(
         self,
-        plan: DevicePlan,
-        a: MatrixSource,
-        b: MatrixSource,
-        c: MatrixSource | None,
+        problem: StreamProblem,
         sink: MatrixSink,
-        alpha: Any,
-        beta: Any,
-        finished: Finished | None,
-        progress: Callable[[Progress], None] | None,
-    ) -> tuple[DeviceReport, tuple[Transfer, ...]]:
-        """Compute the tiles that are not there; return what it took, and what ran when."""
+        plan: DevicePlan,
+        finished: Finished | None = None,
+        progress: Callable[..., None] | None = None,
+    ) -> DeviceReport:
+        """Compute the tiles that are not there."""
         there = finished_tiles(plan, finished)
-        sources = {"a": a, "b": b} | ({"c": c} if c is not None and plan.product.c is not None else {})
+        sources = {name: one for name, one in problem.inputs.items() if name != "c" or plan.product.c is not None}
         with contextlib.ExitStack() as stack:
             devices = [
                 stack.enter_context(open_streams(self.name, self.precision, ordinal)) for ordinal in self.ordinals
             ]
             streamed = stream_on_devices(
-                plan, sources, sink, devices, alpha=alpha, beta=beta, settings=self.settings, done=there,
-                progress=progress,
+                plan, sources, sink, devices, alpha=problem.alpha, beta=problem.beta, settings=self.settings,
+                done=there, progress=None if progress is None else _multiplications(progress),
             )  # fmt: skip
-        return self._report(plan, streamed, a.shape[1]), streamed.activity
+        self.activity.extend(streamed.activity)
+        return self._report(plan, streamed, problem.a.shape[1])
 
     def _report(self, plan: DevicePlan, streamed: Streamed, k: int) -> DeviceReport:
         prediction = self.chosen.prediction
@@ -181,50 +202,30 @@ class DevicePart:
         )
 
 
-def finished_tiles(plan: DevicePlan, finished: Finished | None) -> set[tuple[int, int]]:
-    """Return the tiles that are there already, with their mirror images where there are some."""
-    if finished is None:
-        return set()
-    return {
-        (i, j)
-        for i, j in plan.order()
-        if finished(plan.rows(i), plan.cols(j)) and (not plan.symmetric or finished(plan.cols(j), plan.rows(i)))
-    }
-
-
-def plan_device_product(
+def plan_device_engine(
     name: str,
-    a: MatrixSource,
-    b: MatrixSource,
-    c: MatrixSource | None,
-    shape: tuple[int, int],
-    out: AnyDType,
+    problem: StreamProblem,
     place: MatrixSink | Target,
-    rates: Callable[[AnyDType, Budgets], Rates],
+    limits: Limits,
     *,
-    alpha: Any = 1,
-    beta: Any = 0,
     precision: Precision = Precision.IEEE,
-    memory: int | None = None,
-    pinned: int | None = None,
-    host_memory: int | None = None,
     strategy: str | None = None,
     devices: Sequence[int] = (0,),
-) -> DevicePart:
-    """Check a product and plan it through a device.
+) -> DeviceEngine:
+    """Check a product, measure how fast its device is, and plan it.
 
     Parameters
     ----------
     name : str
         ``gpu`` or ``host``.
-    a, b, c : MatrixSource
-        The factors, and the matrix to add.
-    shape, out, place
-        Shape and type of the result, and where it goes.
-    rates : callable
-        Gives the rates, for the type that slices are summed in, and what may be taken to measure them.
-    memory, pinned, host_memory : int, optional
-        Bytes of device memory, of pinned memory for staging, and of host memory in all.
+    problem : StreamProblem
+        The product.
+    place : MatrixSink or Target
+        Where the result goes.
+    limits : Limits
+        Memory that may be taken.
+    precision : Precision
+        What float32 factors may be rounded to.
     strategy : str, optional
         What stays on the device.
     devices : sequence of int
@@ -235,47 +236,41 @@ def plan_device_product(
     ShapeError, DTypeError, ArgumentError, MemoryLimitError
         As of `plan_multiply` and `choose_plan`; also if the GPUs are not of one kind.
     """
-    check_product(a, b, c, shape, out, alpha, beta)
-    product = Product(
-        m=a.shape[0],
-        n=b.shape[1],
-        k=a.shape[1] if alpha != 0 else 0,
-        a=Operand(a.dtype, a.order, a.stored_itemsize, a.grain),
-        b=Operand(b.dtype, b.order, b.stored_itemsize, b.grain),
-        out=Operand(out, grain=place.grain),
-        c=Operand(c.dtype, c.order, c.stored_itemsize, c.grain) if c is not None and beta != 0 else None,
-    )
-    sums = sums_of(name, a.dtype, b.dtype, out)
-    symmetric = product.c is None and product.k > 0 and is_transpose(a, b)
+    product = problem.product(place.grain)
+    sums = sums_of(name, problem.a.dtype, problem.b.dtype, problem.dtype)
     described = _one_kind(name, precision, devices)
-    taken = device_memory(name, devices) if memory is None else memory
+    taken = device_memory(name, devices) if limits.device is None else limits.device
     budgets = Budgets(
         beside_parts(taken, precision) if name == "gpu" else taken,
-        Settings().pinned if pinned is None else pinned,
-        memory_limit(host_memory),
+        Settings().pinned if limits.pinned is None else limits.pinned,
+        memory_limit(limits.host),
     )
     with open_streams(name, precision, devices[0]) as device:
-        staging = _staging(device, product, a, b, c, place, on_host=name != "gpu")
+        staging = _staging(device, product, problem, place, on_host=name != "gpu")
+    rates = measured_rates(name, problem, place, sums, precision, budgets, devices[0])
     found = choose_within(
-        len(devices), product, sums, budgets, staging, rates(sums, budgets), symmetric=symmetric, strategy=strategy
-    )
+        len(devices), product, sums, budgets, staging, rates, symmetric=problem.is_symmetric(product),
+        strategy=strategy,
+    )  # fmt: skip
     settings = Settings(found.pinned, found.threads, found.result)
-    return DevicePart(name, described, found, settings, precision, tuple(devices))
+    return DeviceEngine(name, described, found, settings, precision, tuple(devices))
+
+
+def _multiplications(progress: Callable[..., None]) -> Callable[[Progress], None]:
+    """Return what tells multiplications done and in all, and the rest in words, from what a device tells."""
+    return lambda now: progress(now.flop_done // 2, now.flop // 2, str(now))
 
 
 def _staging(
-    device: DeviceStreams,
-    product: Product,
-    a: MatrixSource,
-    b: MatrixSource,
-    c: MatrixSource | None,
-    place: MatrixSink | Target,
-    *,
-    on_host: bool,
+    device: DeviceStreams, product: Product, problem: StreamProblem, place: MatrixSink | Target, *, on_host: bool
 ) -> Staging:
     """Return which matrices copies cannot run from and to, and what staging them takes."""
-    sources = ({"a": a, "b": b} if product.k else {}) | ({"c": c} if c is not None and product.c is not None else {})
-    staged = {name: one for name, one in sources.items() if direct_memory(one, one.order, device) is None}
+    needed = {"a": product.k > 0, "b": product.k > 0, "c": product.c is not None}
+    staged = {
+        name: one
+        for name, one in problem.inputs.items()
+        if needed[name] and direct_memory(one, one.order, device) is None
+    }
     reading = [
         max((one.scratch_bytes for name, one in staged.items() if name in group), default=0) for group in ("ab", "c")
     ]
@@ -298,75 +293,3 @@ def _one_kind(name: str, precision: Precision, devices: Sequence[int]) -> str:
                 "from tile to tile; name GPUs of one kind"
             )
     return names[0]
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceProduct:
-    """A product through a device whose matrices are open; what `StreamedProduct` is to one on the host.
-
-    Attributes
-    ----------
-    request : Request
-        What was asked for.
-    a, b, c : MatrixSource
-        The factors, and the matrix to add.
-    sink : MatrixSink
-        Where tiles go.
-    part : DevicePart
-        How.
-    plan : DevicePlan
-        The plan: that of a run before, where there was one.
-    finished : callable or None
-        Which tiles were there already.
-    limit : int
-        Bytes of host memory that the caller allows.
-    work : Work or None
-        The result as it was opened, where it is a file.
-    activity : list of Transfer
-        What ran when, once it ran.
-    """
-
-    request: Any
-    a: MatrixSource
-    b: MatrixSource
-    c: MatrixSource | None
-    sink: MatrixSink
-    part: DevicePart
-    plan: DevicePlan
-    finished: Finished | None
-    limit: int
-    work: Work[DevicePlan] | None = None
-    activity: list[Transfer] = dataclasses.field(default_factory=list)
-
-    @property
-    def tiles_reused(self) -> int:
-        """Tiles that were there already."""
-        return len(finished_tiles(self.plan, self.finished))
-
-    def run(self, progress: Callable[[Progress], None] | None = None) -> DeviceReport:
-        """Compute the tiles that are not there."""
-        report, activity = self.part.run(
-            self.plan, self.a, self.b, self.c, self.sink, self.request.alpha, self.request.beta, self.finished, progress
-        )
-        self.activity.extend(activity)
-        return report
-
-    def commit(self) -> None:
-        """Let the result appear, unless an input was changed meanwhile."""
-        if self.work is not None:
-            self.work.check_inputs()
-        self.sink.commit()
-
-    def reject(self) -> None:
-        """Delete a result that is wrong, unless an input was changed meanwhile: that says why it is."""
-        if self.work is not None:
-            self.work.check_inputs()
-        self.sink.abort()
-
-    def verify(self, seed: int | None = None) -> Verdict:
-        """Check what was written, before it appears."""
-        with contextlib.closing(self.sink.written()) as written:
-            return verify(
-                self.a, self.b, written, memory=self.limit, alpha=self.request.alpha, beta=self.request.beta,
-                c=self.c, precision=self.part.precision, seed=seed,
-            )  # fmt: skip

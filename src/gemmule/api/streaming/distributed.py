@@ -9,17 +9,23 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
 from gemmule.outofcore.bands import Band, Tile, collect, cut_into_bands
 from gemmule.outofcore.extras import optional_package
-from gemmule.outofcore.multiply import Progress, Report, multiply
+from gemmule.outofcore.multiply import Progress, Report
 from gemmule.outofcore.opening import result_target
 from gemmule.outofcore.plan import StreamPlan
+from gemmule.outofcore.problem import StreamProblem
 from gemmule.outofcore.uri import MatrixUri
 
-from .streamed import Request, StreamedProduct, open_computer, open_inputs
+from .host_engine import HostEngine, chosen_executor
+from .request import Request, open_inputs
+
+if TYPE_CHECKING:
+    from .session import StreamSession
 
 #: How often a band is tried again after an error on a worker, for instance a file system that is away for a moment.
 RETRIES = 2
@@ -67,7 +73,9 @@ def compute_band(job: Job, tiles: tuple[Tile, ...]) -> tuple[int, int]:
     shape = job.plan.product.m, job.plan.product.n
     with open_inputs(request) as (a, b, c):
         target = result_target(request.out, shape, job.dtype, request.chunks, request.shards)
-        with open_computer(request, a, b, c, job.dtype, job.memory) as (computer, _):
+        problem = StreamProblem(a, b, c, shape, job.dtype, request.alpha, request.beta)
+        precision = Precision.parse(request.precision)
+        with chosen_executor(request.executor, precision, *problem.dtype_names, job.memory) as (computer, memory):
             if computer.describe() != job.device:
                 raise UnsupportedError(
                     f"this worker computes with {computer.describe()}, the product with {job.device}; the bits would "
@@ -75,10 +83,7 @@ def compute_band(job: Job, tiles: tuple[Tile, ...]) -> tuple[int, int]:
                 )
             band = Band(target, job.plan, job.dtype, tiles)
             with band.sink as sink:
-                report = multiply(
-                    a, b, sink, computer, memory=job.memory, alpha=request.alpha, beta=request.beta, c=c,
-                    plan=job.plan, finished=band.finished,
-                )  # fmt: skip
+                report = HostEngine(computer, memory, job.plan, target).run(problem, sink, job.plan, band.finished)
                 band.leave()
     return report.bytes_read, report.bytes_written
 
@@ -195,7 +200,7 @@ def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> It
         raise error
 
 
-def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress | None = None) -> Report:
+def run_distributed(session: StreamSession, scheduler: str, progress: Progress | None = None) -> Report:
     """Compute the tiles that are not there on the workers of a scheduler.
 
     Each worker opens the files by their names, which must hold on all of them, and notes its finished tiles in a
@@ -203,7 +208,7 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
 
     Parameters
     ----------
-    product : StreamedProduct
+    session : StreamSession
         The product, opened here; its limit of memory holds for each worker.
     scheduler : str
         Address, e.g. ``tcp://node:8786``.
@@ -224,20 +229,21 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
         If a matrix is no file, or the address is none.
     """
     dask = optional_package("distributed", f"scheduler {scheduler}", "distributed")
-    plan, work = product.plan, product.work
+    plan, work, engine = session.plan, session.work, session.engine
+    assert isinstance(engine, HostEngine)
     if work is None:
         raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
     check_address(scheduler)
     start = time.perf_counter()
-    job = Job(worker_request(product.request), plan, product.sink.dtype, product.computer.describe(), product.room)
-    total = sum(plan.area(*tile) for tile in plan.order(product.finished)) * plan.product.k
+    job = Job(worker_request(session.request), plan, session.problem.dtype, engine.device, engine.memory)
+    total = sum(plan.area(*tile) for tile in plan.order(session.finished)) * plan.product.k
     done = 0
     figures = [0, 0]
     with _no_tracebacks(), _client(dask, scheduler) as client:
-        resources = {"GPU": 1} if product.computer.name == "gpu" else None
+        resources = {"GPU": 1} if engine.name == "gpu" else None
         with _connection(dask, scheduler):
             workers = _count_workers(client, scheduler, resources)
-            bands = cut_into_bands(plan, product.finished, workers)
+            bands = cut_into_bands(plan, session.finished, workers)
             waiting = {
                 client.submit(compute_band, job, band, pure=False, retries=RETRIES, resources=resources): band
                 for band in bands
@@ -262,11 +268,11 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
                     work.sink.hold()
     seconds = time.perf_counter() - start
     return Report(
-        executor=product.computer.name,
-        device=f"{workers} Dask workers: {product.computer.describe()}",
+        executor=engine.name,
+        device=f"{workers} Dask workers: {engine.device}",
         m=plan.product.m,
         n=plan.product.n,
-        k=product.a.shape[1],
+        k=session.problem.a.shape[1],
         tiles=plan.tiles,
         tiles_computed=sum(len(band) for band in bands),
         tile_m=plan.tile_m,
