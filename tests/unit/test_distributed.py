@@ -18,9 +18,9 @@ from noting_workers import noted, preload
 import gemmule as gm
 from gemmule.api.streaming.distributed import _count_workers, check_address
 from gemmule.host.tiles import HostTileExecutor, HostTileSum
-from gemmule.outofcore.arrays import ArraySource
-from gemmule.outofcore.bands import cut_into_bands
-from gemmule.outofcore.multiply import plan_multiply
+from gemmule.outofcore.stores.arrays import ArraySource
+from gemmule.outofcore.tiles.bands import cut_into_bands
+from gemmule.outofcore.tiles.engine import plan_multiply
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.errors import FileFormatError, UnsupportedError
-from gemmule.outofcore.npy_header import read_header
+from gemmule.outofcore.stores.formats.npy_header import read_header
 
 SOURCES = Path(gm.__file__).parents[1]
 

@@ -12,8 +12,8 @@ import pytest
 
 import gemmule as gm
 from gemmule.host.tiles import HostTileExecutor
-from gemmule.outofcore.plan import Operand, Product, memory_needed
-from gemmule.outofcore.search import plan_product
+from gemmule.outofcore.tiles.plan import Operand, Product, memory_needed
+from gemmule.outofcore.tiles.search import plan_product
 from gemmule.vgpu.tiles import VirtualTileExecutor
 
 #: Python calls of a product of two 64x64 .npy files, in all threads.

@@ -16,12 +16,12 @@ import pytest
 import gemmule as gm
 from gemmule.api.streaming import device_engine
 from gemmule.core.errors import FileFormatError, ForbiddenFileError, GemmuleError, WrongResultError
-from gemmule.outofcore.coverage import coverage_flaw
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.hidden import hidden_path
-from gemmule.outofcore.journaled import JournaledSink
-from gemmule.outofcore.npy_sink import NpySink
-from gemmule.outofcore.plan import StreamPlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.journal.coverage import coverage_flaw
+from gemmule.outofcore.journal.journaled_sink import JournaledSink
+from gemmule.outofcore.journal.temporary_files import hidden_path
+from gemmule.outofcore.stores.formats.npy_sink import NpySink
+from gemmule.outofcore.tiles.plan import StreamPlan
 
 M, N, K = 48, 40, 24
 WRONG = [

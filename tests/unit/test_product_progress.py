@@ -12,7 +12,7 @@ import rich.progress
 
 from gemmule.api.streaming.device_engine import _multiplications
 from gemmule.commands import progress
-from gemmule.outofcore.device.watch import Progress
+from gemmule.outofcore.device.engine.progress import Progress
 
 
 class Terminal(io.StringIO):

@@ -11,12 +11,12 @@ import pytest
 import gemmule as gm
 from gemmule.core.errors import MemoryLimitError
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.budgets import Budgets, Staging, binding_line, choose_within
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.rings import cut_rings, pinned_bytes
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.budgets import Budgets, Staging, binding_line, choose_within
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.rings import cut_rings, pinned_bytes
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 RATES = Rates(1e12, 1e12, 20e9, 20e9, source=10e9, sink=10e9)

@@ -15,13 +15,13 @@ import gemmule as gm
 from gemmule.api.streaming import device_engine, session
 from gemmule.core.errors import ArgumentError
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.engine import stream_product
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.several import choose_plan_for, shares, stream_on_devices
-from gemmule.outofcore.device.shares import largest_share
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.multi_gpu import choose_plan_for, shares, stream_on_devices
+from gemmule.outofcore.device.engine.streaming import stream_product
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.shares import largest_share
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

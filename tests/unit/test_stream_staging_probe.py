@@ -12,16 +12,16 @@ import pytest
 
 from gemmule.api.streaming import devices
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.device import staging_probe
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.rings import cut_rings, pinned_bytes, staged_rates, without_handing
-from gemmule.outofcore.device.shares import predicted
-from gemmule.outofcore.device.simulate import simulate
-from gemmule.outofcore.device.staging_probe import Staged, staged_by
-from gemmule.outofcore.disk_probe import DiskRate
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine import staging_probe
+from gemmule.outofcore.device.engine.staging_probe import Staged, staged_by
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.disk_probe import DiskRate
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.rings import cut_rings, pinned_bytes, staged_rates, without_handing
+from gemmule.outofcore.device.planner.shares import predicted
+from gemmule.outofcore.device.planner.simulation import simulate
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 RATES = Rates(1e12, 1e12, 50e9, 50e9, source=20e9, sink=10e9)

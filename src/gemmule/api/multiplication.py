@@ -13,7 +13,7 @@ from .promotion import dtype_name
 from .scalars import said_beta
 
 if TYPE_CHECKING:
-    from gemmule.outofcore.multiply import Progress, Report
+    from gemmule.outofcore.tiles.engine import Progress, Report
 
 
 def multiply(

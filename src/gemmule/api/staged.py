@@ -10,14 +10,14 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.outofcore.budget import memory_limit
-from gemmule.outofcore.device.budgets import Budgeted, Budgets, Staging, choose_within
-from gemmule.outofcore.device.engine import Settings
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.mapped_sink import array_sink
-from gemmule.outofcore.mapped_source import array_source
-from gemmule.outofcore.plan import Operand, Product
-from gemmule.outofcore.problem import StreamProblem
+from gemmule.outofcore.device.engine.streaming import Settings
+from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.stores.mapped_sink import array_sink
+from gemmule.outofcore.stores.mapped_source import array_source
+from gemmule.outofcore.tiles.memory_budget import memory_limit
+from gemmule.outofcore.tiles.plan import Operand, Product
+from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 

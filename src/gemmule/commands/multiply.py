@@ -16,8 +16,8 @@ from .progress import product_progress
 if TYPE_CHECKING:
     from ..api.streaming.request import Request
     from ..api.streaming.session import StreamSession
-    from ..outofcore.multiply import Report
-    from ..outofcore.verify import Verdict
+    from ..outofcore.tiles.engine import Report
+    from ..outofcore.verify.freivalds import Verdict
 
 #: Whether a file may be read is said by what opens it, in one line, as all else that is wrong with it.
 _FILE = click.Path(readable=False)
@@ -147,7 +147,7 @@ def _run(options: dict[str, Any]) -> None:
     from ..api.streaming.device_engine import DeviceReport
     from ..api.streaming.session import StreamSession
     from ..core.errors import WrongResultError
-    from ..outofcore.result import plain_kind
+    from ..outofcore.tiles.result_rules import plain_kind
     from .streaming import check_drawings, echo_dry_run, plan_line, write_drawings
 
     request, force, output = _request(options), options["force"], options["output"]

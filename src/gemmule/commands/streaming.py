@@ -13,10 +13,10 @@ from .json_output import echo_json
 
 if TYPE_CHECKING:
     from ..api.streaming.session import StreamSession
-    from ..outofcore.device.budgets import Budgeted
-    from ..outofcore.device.plan import DevicePlan
-    from ..outofcore.plan import StreamPlan
-    from ..outofcore.resume import Plan
+    from ..outofcore.device.planner.budgets import Budgeted
+    from ..outofcore.device.planner.plan import DevicePlan
+    from ..outofcore.journal.resumption import Plan
+    from ..outofcore.tiles.plan import StreamPlan
 
 #: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
 LIBRARY_BYTES = 32 << 20
@@ -32,7 +32,7 @@ def _types(session: StreamSession) -> str:
 def plan_line(session: StreamSession) -> str:
     """Say in a line how a product will be computed."""
     from ..api.streaming.device_engine import DeviceEngine
-    from ..outofcore.budget import format_bytes, resident_memory
+    from ..outofcore.tiles.memory_budget import format_bytes, resident_memory
 
     engine, plan = session.engine, session.plan
     reused = f", {session.tiles_reused} of them finished before" if session.tiles_reused else ""
@@ -87,7 +87,7 @@ def _host_record(plan: StreamPlan, roomier: StreamPlan) -> dict[str, Any]:
 
 
 def _host_lines(plan: StreamPlan, roomier: StreamPlan) -> list[str]:
-    from ..outofcore.budget import format_bytes
+    from ..outofcore.tiles.memory_budget import format_bytes
 
     less = _less_read(plan, roomier)
     bound = (
@@ -119,8 +119,8 @@ def _predicted(chosen: Budgeted) -> dict[str, Any]:
 
 
 def _lines(chosen: Budgeted) -> list[str]:
-    from ..outofcore.budget import format_bytes
-    from ..outofcore.device.budgets import binding_line
+    from ..outofcore.device.planner.budgets import binding_line
+    from ..outofcore.tiles.memory_budget import format_bytes
 
     plan, predicted, budgets = chosen.plan, chosen.prediction, chosen.budgets
     works = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in predicted.works.items() if seconds)

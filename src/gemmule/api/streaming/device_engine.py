@@ -11,20 +11,20 @@ from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
 from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
-from gemmule.outofcore.arrays import ArraySink
-from gemmule.outofcore.budget import memory_limit
-from gemmule.outofcore.device.budgets import Budgeted, Budgets, Staging, choose_within
-from gemmule.outofcore.device.engine import Settings, Streamed
-from gemmule.outofcore.device.host_memory import direct_memory
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.several import stream_on_devices
-from gemmule.outofcore.device.watch import Progress
-from gemmule.outofcore.matrix import Finished, MatrixSink
-from gemmule.outofcore.multiply import Report
-from gemmule.outofcore.plan import Product
-from gemmule.outofcore.problem import StreamProblem
-from gemmule.outofcore.resume import finished_tiles
-from gemmule.outofcore.target import Target
+from gemmule.outofcore.device.engine.host_memory import direct_memory
+from gemmule.outofcore.device.engine.multi_gpu import stream_on_devices
+from gemmule.outofcore.device.engine.progress import Progress
+from gemmule.outofcore.device.engine.streaming import Settings, Streamed
+from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.journal.resumption import finished_tiles
+from gemmule.outofcore.stores.arrays import ArraySink
+from gemmule.outofcore.stores.matrix import Finished, MatrixSink
+from gemmule.outofcore.stores.target import Target
+from gemmule.outofcore.tiles.engine import Report
+from gemmule.outofcore.tiles.memory_budget import memory_limit
+from gemmule.outofcore.tiles.plan import Product
+from gemmule.outofcore.tiles.problem import StreamProblem
 
 from .devices import device_memory, measured_rates, open_streams, sums_of, threads_for_copies
 

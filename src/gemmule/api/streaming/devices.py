@@ -16,16 +16,16 @@ from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import HALF_SIDE
-from gemmule.outofcore.arrays import ArraySink
-from gemmule.outofcore.device.budgets import Budgets
-from gemmule.outofcore.device.host_memory import memory_of
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.staging_probe import pinned_within, staged_by
-from gemmule.outofcore.disk_probe import DiskRate, read_rate, write_rate
-from gemmule.outofcore.matrix import AnyDType, Array, MatrixSink, MatrixSource
-from gemmule.outofcore.problem import StreamProblem
-from gemmule.outofcore.result import sum_dtype as host_sum_dtype
-from gemmule.outofcore.target import Target
+from gemmule.outofcore.device.engine.host_memory import memory_of
+from gemmule.outofcore.device.engine.staging_probe import pinned_within, staged_by
+from gemmule.outofcore.device.planner.budgets import Budgets
+from gemmule.outofcore.device.planner.disk_probe import DiskRate, read_rate, write_rate
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.stores.arrays import ArraySink
+from gemmule.outofcore.stores.matrix import AnyDType, Array, MatrixSink, MatrixSource
+from gemmule.outofcore.stores.target import Target
+from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.result_rules import sum_dtype as host_sum_dtype
 
 #: Bytes of a line at which a file is read and written at half the disk's rate.
 _FILE_LINE = 64 << 10
@@ -86,7 +86,7 @@ def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
         from gemmule.runtime.memory import usable_memory
 
         return min(usable_memory(ordinal) for ordinal in ordinals)
-    from gemmule.outofcore.budget import available_memory
+    from gemmule.outofcore.tiles.memory_budget import available_memory
 
     return available_memory() // 4
 

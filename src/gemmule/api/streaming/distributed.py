@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
-from gemmule.outofcore.bands import Band, Tile, collect, cut_into_bands
-from gemmule.outofcore.extras import optional_package
-from gemmule.outofcore.multiply import Progress, Report
-from gemmule.outofcore.opening import result_target
-from gemmule.outofcore.plan import StreamPlan
-from gemmule.outofcore.problem import StreamProblem
-from gemmule.outofcore.uri import MatrixUri
+from gemmule.outofcore.stores.opening import result_target
+from gemmule.outofcore.stores.optional_packages import optional_package
+from gemmule.outofcore.stores.uri import MatrixUri
+from gemmule.outofcore.tiles.bands import Band, Tile, collect, cut_into_bands
+from gemmule.outofcore.tiles.engine import Progress, Report
+from gemmule.outofcore.tiles.plan import StreamPlan
+from gemmule.outofcore.tiles.problem import StreamProblem
 
 from .host_engine import HostEngine, chosen_executor
 from .request import Request, open_inputs

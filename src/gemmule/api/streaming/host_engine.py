@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from gemmule.core.dtype import Precision
 from gemmule.executor.activity import Transfer
 from gemmule.executor.tiles import TileExecutor
-from gemmule.outofcore.matrix import Finished, MatrixSink
-from gemmule.outofcore.multiply import Progress, Report, multiply, plan_multiply
-from gemmule.outofcore.plan import StreamPlan
-from gemmule.outofcore.problem import StreamProblem
-from gemmule.outofcore.search import TINY_BUDGET
-from gemmule.outofcore.target import Target
+from gemmule.outofcore.stores.matrix import Finished, MatrixSink
+from gemmule.outofcore.stores.target import Target
+from gemmule.outofcore.tiles.engine import Progress, Report, multiply, plan_multiply
+from gemmule.outofcore.tiles.plan import StreamPlan
+from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.search import TINY_BUDGET
 
 from ..executors import host_arrays_executor, wanted_executor
 

@@ -11,15 +11,15 @@ from typing import Any, Self
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
-from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
-from gemmule.outofcore.matrix import Finished, MatrixSink
-from gemmule.outofcore.multiply import Report
-from gemmule.outofcore.opening import result_target
-from gemmule.outofcore.problem import StreamProblem
-from gemmule.outofcore.result import output_dtype, result_dtype
-from gemmule.outofcore.resume import Work, finished_tiles, open_work
-from gemmule.outofcore.target import Target
-from gemmule.outofcore.verify import Verdict, vectors_at_a_time, verify
+from gemmule.outofcore.journal.resumption import Work, finished_tiles, open_work
+from gemmule.outofcore.stores.matrix import Finished, MatrixSink
+from gemmule.outofcore.stores.opening import result_target
+from gemmule.outofcore.stores.target import Target
+from gemmule.outofcore.tiles.engine import Report
+from gemmule.outofcore.tiles.memory_budget import given_bytes, memory_limit, parse_bytes
+from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
+from gemmule.outofcore.verify.freivalds import Verdict, vectors_at_a_time, verify
 
 from ..executors import host_arrays_executor, wanted_executor
 from .device_engine import DeviceEngine, Limits, plan_device_engine
