@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
 from gemmule.executor.streams import DeviceStreams
+from gemmule.host import blas
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.outofcore.device.engine.host_memory import direct_memory
 from gemmule.outofcore.device.engine.multi_gpu import stream_on_devices
@@ -140,10 +142,11 @@ class DeviceEngine:
         """Bytes of device memory that a plan may take."""
         return self.chosen.memory
 
-    @property
-    def identity(self) -> dict[str, str]:
-        """What decides the bits of a tile, for the journal."""
-        return {"executor": self.device, "device": self.name}
+    def identity(self, scheduler: str | None = None) -> dict[str, Any]:
+        """Return what decides the bits of a tile, for the journal."""
+        del scheduler
+        threads = {"blas_threads": blas.thread_count()} if self.name != "gpu" else {}
+        return {"executor": self.device, "device": self.name, **threads}
 
     def run(
         self,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
+from gemmule.host import blas
 from gemmule.outofcore.stores.opening import result_target
 from gemmule.outofcore.stores.optional_packages import optional_package
 from gemmule.outofcore.stores.uri import MatrixUri
@@ -43,6 +44,7 @@ class Job:
     dtype: Any
     device: str
     memory: int
+    blas_threads: int | None = None
 
 
 def worker_request(request: Request) -> Request:
@@ -83,7 +85,9 @@ def compute_band(job: Job, tiles: tuple[Tile, ...]) -> tuple[int, int]:
                 )
             band = Band(target, job.plan, job.dtype, tiles)
             with band.sink as sink:
-                report = HostEngine(computer, memory, job.plan, target).run(problem, sink, job.plan, band.finished)
+                engine = HostEngine(computer, memory, job.plan, target)
+                with blas.threads_set(job.blas_threads):
+                    report = engine.run(problem, sink, job.plan, band.finished)
                 band.leave()
     return report.bytes_read, report.bytes_written
 
@@ -177,6 +181,24 @@ def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None
     return able
 
 
+def worker_blas_threads(scheduler: str) -> int:
+    """Return the fewest threads that the BLAS of a worker uses; with so many all of them compute the same bits.
+
+    Raises
+    ------
+    UnsupportedError
+        If Dask is not installed, or the scheduler does not answer or has no workers.
+    ArgumentError
+        If the address is none.
+    """
+    dask = optional_package("distributed", f"scheduler {scheduler}", "distributed")
+    check_address(scheduler)
+    with _no_tracebacks(), _client(dask, scheduler) as client, _connection(dask, scheduler):
+        _count_workers(client, scheduler, None)
+        counts: dict[str, int] = client.run(blas.thread_count)
+    return min(counts.values())
+
+
 def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> Iterator[tuple[Any, Any]]:
     """Yield futures and their results as they complete.
 
@@ -235,7 +257,9 @@ def run_distributed(session: StreamSession, scheduler: str, progress: Progress |
         raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
     check_address(scheduler)
     start = time.perf_counter()
-    job = Job(worker_request(session.request), plan, session.problem.dtype, engine.device, engine.memory)
+    job = Job(
+        worker_request(session.request), plan, session.problem.dtype, engine.device, engine.memory, work.blas_threads
+    )
     total = sum(plan.area(*tile) for tile in plan.order(session.finished)) * plan.product.k
     done = 0
     figures = [0, 0]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from gemmule.core.dtype import Precision
 from gemmule.executor.activity import Transfer
 from gemmule.executor.tiles import TileExecutor
+from gemmule.host import blas
+from gemmule.host.block_product import SMALL_PRODUCT
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
 from gemmule.outofcore.stores.target import Target
 from gemmule.outofcore.tiles.engine import Progress, Report, multiply, plan_multiply
@@ -53,10 +56,20 @@ class HostEngine:
         """What computes, in words."""
         return self.computer.describe()
 
-    @property
-    def identity(self) -> dict[str, str]:
-        """What decides the bits of a tile, for the journal."""
-        return {"executor": self.device}
+    def identity(self, scheduler: str | None = None) -> dict[str, Any]:
+        """Return what decides the bits of a tile, for the journal; `scheduler` is that of the workers, if any."""
+        return {"executor": self.device, "blas_threads": self._blas_threads(scheduler)}
+
+    def _blas_threads(self, scheduler: str | None) -> int | None:
+        """Return the threads of the host's BLAS that the product begins with; None where they decide no bits."""
+        plan = self.plan
+        if self.computer.name in ("gpu", "vgpu") or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT:
+            return None
+        if scheduler is None:
+            return blas.thread_count()
+        from .distributed import worker_blas_threads
+
+        return worker_blas_threads(scheduler)
 
     def run(
         self,

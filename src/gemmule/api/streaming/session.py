@@ -11,6 +11,7 @@ from typing import Any, Self
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
+from gemmule.host import blas
 from gemmule.outofcore.journal.resumption import Work, finished_tiles, open_work
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
 from gemmule.outofcore.stores.opening import result_target
@@ -159,7 +160,7 @@ class StreamSession:
             "alpha": repr(request.alpha),
             "beta": repr(request.beta),
             "precision": Precision.parse(request.precision).value,
-            **self.engine.identity,
+            **self.engine.identity(request.scheduler),
         }
         self.work = open_work(
             self._target, self.problem.dtype, self.engine.plan, decided, self.problem.inputs,
@@ -178,7 +179,8 @@ class StreamSession:
             from .distributed import run_distributed
 
             return run_distributed(self, self.request.scheduler, progress)
-        return self.engine.run(self.problem, self.sink, self.plan, self.finished, progress)
+        with blas.threads_set(None if self.work is None else self.work.blas_threads):
+            return self.engine.run(self.problem, self.sink, self.plan, self.finished, progress)
 
     def conclude(self, seed: int | None = None) -> Verdict | None:
         """Verify the result where that was requested; let it appear, or delete it if an element is proved wrong."""
