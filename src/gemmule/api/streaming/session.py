@@ -232,7 +232,7 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
         raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; take 'gpu' or 'host'")
     if request.devices is not None:
         check_devices(request.devices, name)
-    return name if name == "gpu" or (asked and name == "host") else None
+    return name if asked or name == "gpu" else None
 
 
 def _bytes(amount: int | str | None) -> int | None:
