@@ -14,10 +14,10 @@ import gemmule as gm
 from gemmule.core.errors import ArgumentError
 from gemmule.host import blas, block_product
 from gemmule.host.block_product import add_in_blocks
-from gemmule.outofcore.device.operation import Multiply
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.planner.operation import Multiply
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 settable = pytest.mark.skipif(blas._function("set_num_threads") is None, reason="NumPy has no OpenBLAS")
@@ -66,7 +66,7 @@ def stopped(a, b, options):
 def test_it_goes_on_with_the_threads_that_it_began_with(folder, threads, name, monkeypatch):
     # Tiles of a test are small.
     monkeypatch.setattr(block_product, "SMALL_PRODUCT", 2**20)
-    monkeypatch.setattr("gemmule.api.streamed.SMALL_PRODUCT", 2**20)
+    monkeypatch.setattr("gemmule.api.streaming.host_engine.SMALL_PRODUCT", 2**20)
     a, b, options = PRODUCTS[name]
     threads(3)
     gm.multiply(a, b, "whole.npy", executor="host", **options)
