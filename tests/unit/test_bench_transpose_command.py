@@ -47,7 +47,7 @@ def device(monkeypatch):
     fake = Device(SECONDS)
 
     @contextlib.contextmanager
-    def opened(*, yardstick, required=True):
+    def opened(*, yardstick, required=True, without=""):
         assert not yardstick
         yield fake, None
 

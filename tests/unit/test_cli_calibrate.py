@@ -79,7 +79,7 @@ def device(monkeypatch):
     fake = CalibratedDevice()
 
     @contextlib.contextmanager
-    def opened(*, yardstick, required=True):
+    def opened(*, yardstick, required=True, without=""):
         assert not yardstick
         yield fake, None
 

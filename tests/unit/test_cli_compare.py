@@ -40,7 +40,7 @@ def device(monkeypatch):
     fake = FakeDevice({"g01_naive": 2e-3, "gemm_reference": 1e-3, "y0": 1e-3, "y1": 0.9e-3})
 
     @contextlib.contextmanager
-    def opened(*, yardstick, required=True):
+    def opened(*, yardstick, required=True, without=""):
         yield fake, FakeYardstick(fake) if yardstick else None
 
     monkeypatch.setattr(gpu, "open_gpu", opened)
@@ -98,7 +98,7 @@ def test_the_theory_of_another_chip(no_gpu):
     assert "PCIe 4.0" in run(64, 48, 32, "--chip", "a100").stdout
     result = run(64, 48, 32, "--chip", "h10")
     assert result.exit_code == 1
-    assert result.stderr.startswith("gemmule: chip 'h10' is not in the table; near are H100")
+    assert result.stderr.startswith("gemmule: chip 'h10' is not in the table; did you mean H100")
     assert result.stderr.count("\n") == 1
 
 
@@ -176,5 +176,5 @@ def test_bad_arguments(no_gpu):
     assert "GB of the host's memory" in huge.stderr
     assert run(0, 1, 1).exit_code == 2
     assert run(1, 1).exit_code == 2
-    assert "near are gemm_reference" in run(8, 8, 8, "--kernels", "gemm_refrence").stderr
-    assert "near are float32" in run(8, 8, 8, "--dtype", "flot32").stderr
+    assert "did you mean gemm_reference" in run(8, 8, 8, "--kernels", "gemm_refrence").stderr
+    assert "did you mean float32" in run(8, 8, 8, "--dtype", "flot32").stderr

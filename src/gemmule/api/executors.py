@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from gemmule.core.errors import ArgumentError, UnsupportedError, shown
+from gemmule.core.name_suggestions import remedy_for
 from gemmule.dispatch.select import why_no_gemm
 from gemmule.runtime.device import device_count, get_device
 
@@ -27,9 +28,7 @@ def wanted_executor(executor: Any) -> str | None:
     if executor is None:
         executor, origin = os.environ.get("GEMMULE_EXECUTOR") or None, "GEMMULE_EXECUTOR"
     if executor is not None and not (isinstance(executor, str) and executor in _KNOWN):
-        raise ArgumentError(
-            f"{origin}={shown(executor)} is not known; choose one of {', '.join(map(repr, _KNOWN))}, or leave it out"
-        )
+        raise ArgumentError(f"{origin}={shown(executor)} is not known; {remedy_for(executor, _KNOWN, ', or omit it')}")
     return None if executor is None else str(executor)
 
 
@@ -88,7 +87,7 @@ def host_arrays_executor(
 
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
     if device_count() == 0:
-        return "no NVIDIA GPU is to be had here"
+        return "no NVIDIA GPU found"
     try:
         arch = get_device(0).arch
     except UnsupportedError as error:

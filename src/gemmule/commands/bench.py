@@ -17,6 +17,7 @@ from ..lab.sizes import SIZE_SETS
 from . import gpu
 from .bench_end import end
 from .bench_transpose import show_transposes, transpose_command
+from .choice import NameChoice
 from .failures import LEFT
 from .json_output import json_option
 from .progress import steps_progress
@@ -77,11 +78,11 @@ bench_command.add_command(transpose_command)
 )  # fmt: skip
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
-    "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
+    "--precision", type=NameChoice([one.value for one in Precision]), default="ieee", show_default=True,
     help="How floats may be multiplied. The yardstick does TF32 too; beside bf16x6 float32, beside int8x15 float64.",
 )  # fmt: skip
 @click.option(
-    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),
+    "--layout", type=NameChoice(["nn", "nt", "tn", "tt"]),
     help="How A and B lie in memory: n in rows, t in columns. Default: nn; for random sizes drawn too.",
 )  # fmt: skip
 @click.option("--batch", type=click.IntRange(1), help="Multiply so many pairs of matrices in one call.")

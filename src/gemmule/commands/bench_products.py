@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from gemmule.lab.name_suggestions import unknown_name
+from gemmule.core.name_suggestions import unknown_name
 
 from ..core.dtype import Precision
 from ..core.errors import ArgumentError

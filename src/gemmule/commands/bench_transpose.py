@@ -36,6 +36,11 @@ Examples: gemmule bench transpose --kernels ladder --sizes source --record bench
           gemmule bench transpose --kernels 't04_naive_col[*]' --sizes source --plot plots
           gemmule bench transpose --counts-only"""
 
+_WITHOUT = (
+    "`gemmule bench transpose --counts-only` counts memory accesses, and `gemmule bench show FILE` prints recorded "
+    "figures"
+)
+
 
 @click.command("transpose", cls=ToldCommand, short_help="Measure transposes beside a copy.", epilog=_EPILOG)
 @click.option(
@@ -94,7 +99,7 @@ def _transpose(
     if counts_only:
         _count_only(choices, itemsizes, record, as_json=as_json)
         return
-    with gpu.open_gpu(yardstick=False) as (device, _):
+    with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
         multiprocessors = device.multiprocessors
         plan = TransposePlan(
             wanted, itemsizes, choices, peers=peers, seconds=seconds, seed=seed, in_order=in_order,

@@ -36,6 +36,8 @@ is left out of the fit, and the error of its predicted times is printed.
 \b
 Example: gemmule calibrate"""
 
+_WITHOUT = "`gemmule calibrate --dry-run --chip NAME` prints what would be measured"
+
 
 @click.command("calibrate", cls=ToldCommand, short_help="Measure the rates that choices are made by.", epilog=_EPILOG)
 @click.option(
@@ -85,7 +87,7 @@ def _calibrate(
     if not dry_run:
         # A file that could not be written in the end is an error now, not after minutes.
         read_or_set_aside(file)
-    with gpu.open_gpu(yardstick=False) as (device, _):
+    with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
         before = rates_for(device.name, device.multiprocessors)
         found = _products(device.arch, before, device.memory_free())
         if dry_run:

@@ -82,7 +82,7 @@ def _compare(
     else:
         _print_times(problem, host, records)
         if not here:
-            click.echo("No kernel was run: no NVIDIA GPU is to be had here.\n")
+            click.echo("No kernel was run: no NVIDIA GPU found.\n")
         if limits is not None:
             _print_theory(limits, link)
         else:

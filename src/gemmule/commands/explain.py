@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .choice import NameChoice
 from .json_output import echo_json, json_option
 from .streaming import check_drawings
 
@@ -60,7 +61,7 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 )  # fmt: skip
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
-    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),
+    "--layout", type=NameChoice(["nn", "nt", "tn", "tt"]),
     help="How A and B lie in memory: n in rows, t in columns. Default: the first that the kernel takes.",
 )  # fmt: skip
 @click.option(

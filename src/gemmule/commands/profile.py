@@ -75,7 +75,7 @@ def _profile(
     # What is wrong with the words is told of before a GPU is asked for.
     parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
     _check_outputs(trace, record, force=force, ranges_only=ranges_only, as_json=as_json)
-    _check_gpu()
+    gpu.check_gpu("`gemmule compare M N K` times the CPU")
     if not ranges_only:
         profiling.check_cupti()
     with gpu.open_gpu(yardstick=False) as (device, _):
@@ -107,24 +107,13 @@ def _check_outputs(
 
     if ranges_only and (trace is not None or record is not None or as_json):
         raise ArgumentError(
-            "--ranges-only measures nothing, so that there is nothing for --trace, --record and --json; leave one away"
+            "--ranges-only measures nothing, so there are no figures for --trace, --record or --json; omit these"
         )
     if trace is not None:
         if not Path(trace).absolute().parent.is_dir():
             raise ArgumentError(f"--trace {trace}: there is no folder {Path(trace).parent}; make it first")
         # Before anything runs: the kernels may take minutes.
         check_target(Path(trace), force=force)
-
-
-def _check_gpu() -> None:
-    from ..runtime.device import device_count
-
-    if device_count() == 0:
-        raise UnsupportedError(
-            "no NVIDIA GPU is to be had here, and its kernels and copies are all that is profiled; what works here: "
-            "`gemmule compare M N K` for the CPU's time and a chip's limits, `gemmule bench show FILE` for figures "
-            "recorded elsewhere, `gemmule info`, and products of host arrays and files"
-        )
 
 
 def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tuple[Choice, ...]:

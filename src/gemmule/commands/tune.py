@@ -13,6 +13,7 @@ from .. import __version__
 from ..core.errors import ArgumentError
 from ..files.regular_file import check_replaceable
 from . import gpu
+from .choice import NameChoice
 from .json_output import json_option
 from .told import ToldCommand
 from .tune_compile import compiled
@@ -30,6 +31,8 @@ GEMMULE_RECORD=shapes.jsonl writes such a file: every product that it computes o
 \b
 Example: gemmule tune --shapes shapes.jsonl"""
 
+_WITHOUT = "`gemmule tune --dry-run --chip NAME` prints what would be measured"
+
 
 @click.command("tune", cls=ToldCommand, short_help="Find the fastest kernel and config of products.", epilog=_EPILOG)
 @click.option("--shapes", metavar="FILE", type=click.Path(path_type=Path), help="Products, as JSON lines or CSV.")
@@ -38,7 +41,7 @@ Example: gemmule tune --shapes shapes.jsonl"""
 @click.option("--dtype", metavar="DTYPE", default="bfloat16", show_default=True, help="Type of A and B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
-    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
+    "--layout", type=NameChoice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
     help="How A and B lie in memory: n in rows, t in columns.",
 )  # fmt: skip
 @click.option("--kernels", metavar="NAMES", help="Only these kernels, with commas. Default: those that calls take.")
@@ -115,7 +118,7 @@ def _tune(
     if not dry_run:
         # A table that could not be written in the end is told now, not after hours.
         read_or_set_aside(table)
-    with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False) as (device, library):
+    with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False, without=_WITHOUT) as (device, library):
         known = TunedTable(chip_name(device.name), table)
         wanted = searches(problems, device.arch, device.multiprocessors, device.name, known, **pruned)
         if dry_run:

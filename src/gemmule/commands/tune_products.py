@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 def kernel_names(text: str | None) -> tuple[str, ...]:
     """Return the kernels that are asked for by name."""
-    from gemmule.lab.name_suggestions import unknown_name
+    from gemmule.core.name_suggestions import unknown_name
 
     from ..dispatch import registry
+    from ..lab.candidates import KERNELS_LISTED
 
     known = [spec.name for spec in registry.REGISTRY if spec.operation == "gemm"]
     names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
     for name in names:
         if name not in known:
-            raise ArgumentError(unknown_name("kernel", name, known))
+            raise ArgumentError(unknown_name("kernel", name, known, KERNELS_LISTED))
     return names
 
 
