@@ -10,8 +10,9 @@ not fit into memory; `plan` says what a call would run, and why. Errors are `Gem
 import gemmule_command  # noqa: F401
 
 # isort: split
-from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
-from gemmule.core.activations import erf, exp, gelu, log, maximum, minimum, relu, sigmoid, silu, sqrt, tanh, where
+import importlib
+from typing import TYPE_CHECKING
+
 from gemmule.core.errors import (
     ArgumentError,
     CompileError,
@@ -28,6 +29,11 @@ from gemmule.core.errors import (
     UnsupportedError,
     WrongResultError,
 )
+
+if TYPE_CHECKING:
+    from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
+    from gemmule.core.activations import erf, exp, gelu, log, maximum, minimum, relu, sigmoid, silu, sqrt, tanh, where
+    from gemmule.outofcore.multiply import Report
 
 __version__ = "0.1.0.dev0"
 
@@ -71,10 +77,26 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import `Report` where it is asked for: what streams files is not loaded with the package."""
-    if name == "Report":
-        from gemmule.outofcore.multiply import Report
+#: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
+_LAZY = {
+    "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "plan", "transpose"),
+    "gemmule.core.activations": (
+        *("erf", "exp", "gelu", "log", "maximum", "minimum"),
+        *("relu", "sigmoid", "silu", "sqrt", "tanh", "where"),
+    ),
+    "gemmule.outofcore.multiply": ("Report",),
+}
+_MODULES = {name: module for module, names in _LAZY.items() for name in names}
 
-        return Report
-    raise AttributeError(f"module 'gemmule' has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    """Import a public name's module, and bind the name."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'gemmule' has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -45,7 +45,7 @@ def test_each_type_has_its_products(fields, instruction):
 
 
 def test_sums_go_from_cta_to_cta():
-    text = ptx(config(tile_m=64, tile_n=64, cluster_k=4, swap_ab=0), a="bfloat16", d="bfloat16", adds="no")
+    text = ptx(config(tile_m=64, tile_n=64, cluster_k=8, swap_ab=0), a="bfloat16", d="bfloat16", adds="no")
     # Each CTA sends all its 32 sums of a thread, four at a time, to the CTAs whose columns they are.
     assert len(re.findall(r"st\.async\S*\.v4\.b32", text)) == 8
     assert not re.search(r"\b(red|atom)\.", text)

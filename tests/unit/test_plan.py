@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.plan import Plan
+from gemmule.api.call_plan import Plan
 from gemmule.core.dtype import Precision
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.planned import _told_of_precision
+from gemmule.api.product_plan import _told_of_precision
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.dispatch.select import choose

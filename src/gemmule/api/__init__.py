@@ -10,9 +10,9 @@ from gemmule.core.errors import ArgumentError, CallError, shown
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.runtime.stream import stream_handle
 
+from .call_plan import Plan
 from .multiplication import multiply
 from .packs import load_pack
-from .plan import Plan
 from .prepared import product
 from .prepared_transposes import LAST_TWO, transposed
 from .products import plan_product

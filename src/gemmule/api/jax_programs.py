@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import GemmProblem, TransposeProblem
 
+from .call_plan import Plan
 from .gated import WHOLE
-from .plan import Plan
 
 if TYPE_CHECKING:
     from gemmule.jax.launches import Recipe

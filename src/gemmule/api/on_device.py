@@ -14,12 +14,12 @@ from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 
 from .absolute_maximum import ROLE as ABSMAX
+from .call_plan import Plan
 from .candidates import choose_compiling, run_first_that_compiles
 from .checked import Product
 from .epilogues import with_ending
 from .executors import check_device_arrays
-from .plan import Plan
-from .planned import planned
+from .product_plan import planned
 from .shapes import batch_strides
 
 _OPERANDS = ("a", "b", "c")

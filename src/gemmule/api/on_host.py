@@ -13,13 +13,13 @@ from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.device import get_device
 
 from .absolute_maximum import ROLE as ABSMAX
+from .call_plan import Plan
 from .checked import Product, host_array
 from .executors import host_arrays_executor
 from .gated import SECOND
 from .on_virtual_gpu import plan_on_virtual_gpu
 from .operands import enough_memory, least_seconds
-from .plan import Plan
-from .planned import planned
+from .product_plan import planned
 
 
 def plan_on_host(product: Product, executor: str | None, registry: Sequence[KernelSpec] | None = None) -> Plan:

@@ -10,10 +10,10 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 
 from .absolute_maximum import ROLE as ABSMAX
+from .call_plan import Plan
 from .checked import Product, host_array
 from .on_device import problem_in_place
-from .plan import Plan
-from .planned import planned
+from .product_plan import planned
 from .virtual import as_device_view, copy_again, copy_back
 
 

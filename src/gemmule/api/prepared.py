@@ -16,11 +16,11 @@ from gemmule.runtime.stream import stream_handle
 
 from . import kept
 from .absolute_maximum import ROLE as ABSMAX
+from .call_plan import Plan
 from .finished import traced_epilogue
 from .gated import WHOLE
 from .jax_programs import programs_for
 from .known_arrays import KnownArrays, usual_scalars
-from .plan import Plan
 from .products import plan_product
 from .recent import Queue
 

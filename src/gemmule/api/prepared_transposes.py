@@ -12,9 +12,9 @@ from gemmule.dispatch.select import generation
 from gemmule.runtime.stream import stream_handle
 
 from . import kept, recent
+from .call_plan import Plan
 from .jax_programs import programs_for
 from .known_arrays import KnownArrays
-from .plan import Plan
 from .transposes import Order, plan_transpose
 
 #: Stands for the axes of `matrix_transpose`.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .absolute_maximum import ROLE as ABSMAX
+from .call_plan import Plan
 from .checked import checked
 from .epilogues import Ending, ending_of
 from .executors import wanted_executor
@@ -15,7 +16,6 @@ from .named_kernel import only_kernel
 from .on_device import plan_on_device
 from .on_host import plan_on_host
 from .operands import gather
-from .plan import Plan
 
 
 def plan_product(

@@ -18,11 +18,11 @@ from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.arrays.overlap import same_memory
 from gemmule.runtime.device import get_device
 
+from .call_plan import Plan
 from .candidates import choose_compiling, run_first_that_compiles
 from .executors import check_device_arrays, wanted_executor
 from .named_kernel import only_kernel
 from .operands import Operands, gather, least_seconds
-from .plan import Plan
 from .virtual import as_device_view, copy_again, copy_back
 
 # Alignment of new arrays, of any library, and the largest that makes a difference to a kernel.

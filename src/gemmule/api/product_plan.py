@@ -11,9 +11,9 @@ from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 
+from .call_plan import Plan
 from .checked import Product
 from .operands import least_seconds
-from .plan import Plan
 
 
 def planned(
