@@ -255,8 +255,8 @@ def test_a_plan_shows_how_arrays_are_streamed():
     lines = str(dataclasses.replace(planned, streaming=planned_in_8_gib())).splitlines()
     assert "bound by compute" in next(line for line in lines if line.startswith("streamed"))
     budgets = next(line for line in lines if line.startswith("budgets"))
-    assert budgets.startswith("budgets: 8.590e+09 bytes of device memory, ")
-    assert " of 2.684e+08 pinned; binds: " in budgets
+    assert " of 8.59 GB device memory, " in budgets
+    assert " of 268.4 MB pinned; binds: " in budgets
 
 
 def test_the_table_of_streamed_products():

@@ -70,19 +70,22 @@ def host_arrays_executor(
     """
     if executor in ("host", "vgpu"):
         # The driver is not even asked: this is the way around one that does not work.
-        return executor, "asked for"
+        return executor, f"executor={executor!r} is set"
     if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
         # The driver is not started for small things.
-        return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
+        return (
+            "host",
+            f"host arrays; fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} FLOP a matrix do not repay copies",
+        )
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
             remedy = "executor='host'" if device_count() else "executor='host', or executor='vgpu', a virtual GPU"
             raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
-        return "gpu", "asked for"
+        return "gpu", "executor='gpu' is set"
     if why_not is not None:
         return "host", why_not
-    return "gpu", "host arrays with enough operations to pay for the copies"
+    return "gpu", "host arrays with enough FLOP to repay copies"
 
 
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
