@@ -259,7 +259,7 @@ def test_the_command(tmp_path):
 
     empty = run()
     assert empty.exit_code == 1
-    assert "holds no compiled kernel" in empty.output
+    assert "has no such compiled kernel" in empty.output
     for x in (what(), what("g04_register_tile")):
         made(*x).save(cache.cache_folder() / (artifact_key(*x) + ".kernel"))
     done = run("--json")

@@ -32,21 +32,23 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..compiler.pack import cached_kernels, write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
+    from ..core.name_suggestions import unknown_name
     from ..dispatch.registry import REGISTRY
     from ..files.regular_file import check_replaceable
+    from ..lab.candidates import KERNELS_LISTED
 
     known = {spec.name: spec for spec in REGISTRY}
     names = list(known) if kernels is None else [name.strip() for name in kernels.split(",")]
     for name in names:
         if name not in known:
-            raise ArgumentError(f"--kernels: kernel {name!r} does not exist; gemmule info lists them")
+            raise ArgumentError(unknown_name("kernel", name, known, KERNELS_LISTED))
     check_replaceable(out)
     folder = cache_folder()
     wanted = Arch.parse(arch) if arch is not None else None
     found = list(cached_kernels(folder, {name: known[name] for name in names}, wanted))
     if not found:
         raise ArgumentError(
-            f"the cache {folder} holds no compiled kernel{f' for {arch}' if arch else ''} of those asked for; run them "
+            f"the cache {folder} has no such compiled kernel{f' for {arch}' if arch else ''}; run them "
             "once, or set GEMMULE_CACHE to another folder"
         )
     pack = write_pack(out, found, tables(table))
