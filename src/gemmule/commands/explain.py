@@ -11,6 +11,7 @@ import click
 from .choice import NameChoice
 from .json_output import echo_json, json_option
 from .streaming import check_drawings
+from .tables import prose_width
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
@@ -122,7 +123,7 @@ def _explain(
     if as_json:
         echo_json(explained.as_json())
     else:
-        click.echo(page(explained))
+        click.echo(page(explained, prose_width()))
 
 
 def _draw(explained: Explanation, path: str, *, force: bool) -> None:

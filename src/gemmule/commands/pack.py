@@ -48,8 +48,8 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     found = list(cached_kernels(folder, {name: known[name] for name in names}, wanted))
     if not found:
         raise ArgumentError(
-            f"the cache {folder} has no such compiled kernel{f' for {arch}' if arch else ''}; run them "
-            "once, or set GEMMULE_CACHE to another folder"
+            f"the cache {folder} has no compiled kernel{f' for {arch}' if arch else ''}"
+            f"{f' of {kernels}' if kernels else ''}; run the kernels once, or set GEMMULE_CACHE to another folder"
         )
     pack = write_pack(out, found, tables(table))
     size = out.stat().st_size

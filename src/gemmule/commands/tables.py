@@ -1,16 +1,23 @@
-"""Tables on stdout."""
+"""Tables and paragraphs on stdout, as wide as the terminal."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
+
+import click
+
+from ..lab.column_widths import column_widths
 
 # A space at each side of a column, and one between columns.
 _GAP = 3
 # Column widths are fixed before rich lays out the table, so it must not reduce them.
 _UNLIMITED = 10_000
+# Longer lines of prose are hard to read, and tables of figures do not fit into shorter ones.
+_NARROWEST, _WIDEST = 80, 140
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> None:
@@ -34,9 +41,10 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     from rich.text import Text
 
     is_text = [number < texts or name == "note" for number, name in enumerate(header)]
-    terminal = _terminal_width()
+    terminal = terminal_width()
+    widths = column_widths(header, rows, is_text, terminal - _GAP * len(header) + 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, text, width in zip(header, is_text, _widths(header, rows, is_text, terminal), strict=True):
+    for name, text, width in zip(header, is_text, widths, strict=True):
         table.add_column(Text(name), justify="left" if text else "right", width=width)
     for row in rows:
         # Brackets in a cell are brackets, not rich's markup.
@@ -45,24 +53,19 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     Console(width=_UNLIMITED, highlight=False).print(table)
 
 
-def _terminal_width() -> int:
-    """Return the width to fit tables into; a file or pipe has no limit."""
+def echo_text(text: str) -> None:
+    """Print a paragraph, wrapped at the terminal's width; a file or pipe gets one line."""
+    click.echo(textwrap.fill(text, terminal_width(), break_long_words=False, break_on_hyphens=False))
+
+
+def prose_width() -> int:
+    """Return the width for pages of prose and tables: the terminal's within limits, and 100 in a file or pipe."""
+    width = terminal_width()
+    return 100 if width == _UNLIMITED else min(max(width, _NARROWEST), _WIDEST)
+
+
+def terminal_width() -> int:
+    """Return the width for tables and paragraphs; a file or pipe has no limit."""
     if os.environ.get("COLUMNS") or (sys.stdout is not None and sys.stdout.isatty()):
         return shutil.get_terminal_size().columns
     return _UNLIMITED
-
-
-def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], is_text: Sequence[bool], terminal: int) -> list[int]:
-    """Return the widths of a table's columns: the widest are reduced to fit, down to the longest word or number."""
-    least, widths = [], []
-    for name, text, *cells in zip(header, is_text, *rows, strict=True):
-        words = [word for cell in cells for word in cell.split()] if text else cells
-        least.append(max(map(len, (*name.split(), *words)), default=0))
-        widths.append(max(map(len, (name, *cells))))
-    room = terminal - _GAP * len(widths) + 1
-    while sum(widths) > room:
-        widest = max(range(len(widths)), key=lambda number: (widths[number] > least[number], widths[number]))
-        if widths[widest] == least[widest]:
-            break
-        widths[widest] -= 1
-    return widths
