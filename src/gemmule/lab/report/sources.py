@@ -11,7 +11,6 @@ from typing import Any
 from gemmule.core.chip import Chip
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.core.name_suggestions import unknown_name
 from gemmule.files.file_errors import errors_name
 
 from ..gemm_tables import key_of
