@@ -68,7 +68,11 @@ def test_the_table_of_each_size_and_the_ratios_of_all(device):
     result = run("gemm", *QUICK)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    for word in ("32 x 24 x 16, float32, nn", "64 x 64 x 16, float32, nn", "time of cuBLASLt / time of the kernel"):
+    for word in (
+        "32 x 24 x 16, float32, nn",
+        "64 x 64 x 16, float32, nn",
+        "speed-up over cuBLASLt (more than 1 is faster)",
+    ):
         assert word in [line.rstrip() for line in lines]
     (header, *_) = [line for line in lines if "GFLOP/s" in line]
     for name in ("min us", "mean us", "median us", "max us", "of peak", "/ cuBLAS"):
@@ -76,6 +80,7 @@ def test_the_table_of_each_size_and_the_ratios_of_all(device):
     rows = [line.split() for line in lines if line.startswith((" g01_naive", "g01_naive"))]
     assert rows[0][1:5] == ["2000.0"] * 4
     assert "0.450" in rows[0]
+    assert "fastest kernels over cuBLASLt: 0.450 (geometric mean of 2 products), at least 0.450" in lines
     assert not any("d02" in line for line in lines)  # a rung for another type
     assert result.stderr == ""  # no progress where there is no terminal
 
@@ -254,7 +259,7 @@ def test_variables_that_change_the_yardstick_are_refused(name, monkeypatch):
 
 
 def test_no_yardstick_no_ratio(device):
-    result = run("gemm", *QUICK, "--no-yardstick")
+    result = run("gemm", *QUICK, "--no-baseline")
     assert result.exit_code == 0
     assert "cuBLASLt" not in result.stdout
     assert "0.450" not in result.stdout

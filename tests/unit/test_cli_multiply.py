@@ -58,12 +58,12 @@ def test_the_product_and_what_is_printed(folder):
     plan, done, verified, vectors, rows = result.stdout.splitlines()
     assert plan.startswith("300 x 400 x 200, float32: ")
     assert "memory limit 12 MiB, plus about " in plan
-    assert "GFLOP/s: C.npy" in done
-    assert re.fullmatch(r"verified: error 0\.\d+ of what rounding allows \(--seed 7 repeats the check\)", verified)
+    assert "FLOP/s: C.npy" in done
+    assert re.fullmatch(r"verified: error 0\.\d+ of the rounding bound \(--seed 7 repeats the check\)", verified)
     assert re.fullmatch(
         r"  16 random vectors: an element wrong by more than \S+ passes with .* 1\.5e-05 at most", vectors
     )
-    assert re.fullmatch(r"  the 16 rows that deviate most, computed once more: each element is right to \S+", rows)
+    assert re.fullmatch(r"  the 16 rows that deviate most, computed again: each element is right to \S+", rows)
     assert result.stderr == ""  # no progress where there is no terminal
     assert names(folder) == ["A.npy", "B.npy", "C.npy"]
 

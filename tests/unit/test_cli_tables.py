@@ -37,3 +37,16 @@ def test_a_pipe_gets_whole_rows(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     rows = [[*ROWS[1][:3], f"{NOTE} {NOTE} {NOTE}"]]
     assert any(line.rstrip().endswith(f"{NOTE} {NOTE} {NOTE}") for line in lines(capsys, rows))
+
+
+def test_a_narrow_terminal_omits_optional_columns(capsys, monkeypatch):
+    def shown(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_table("sizes", HEADER, ROWS, optional=("/ cuBLAS", "median us"))
+        return capsys.readouterr().out
+
+    assert "/ cuBLAS" in shown(71)
+    assert "/ cuBLAS" not in shown(70)
+    assert "1234567.8" in shown(70)
+    assert "1234567.8" not in shown(40)
+    assert "hopper_gemm[tile_m=128]" in shown(40)

@@ -1,4 +1,4 @@
-"""The GPU that a command measures on, and the yardstick beside it."""
+"""The GPU that a command measures on, and cuBLASLt as its baseline."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def refuse_overrides(environment: Mapping[str, str]) -> None:
     """Raise UnsupportedError if a variable changes how cuBLAS computes: figures beside it would mean nothing."""
     if found := sorted(name for name in environment if name.startswith(_OVERRIDES)):
         raise UnsupportedError(
-            f"{', '.join(found)} may change how cuBLAS computes, and it would be no yardstick; unset what is set, or "
-            "measure without it: --no-yardstick"
+            f"{', '.join(found)} may change how cuBLAS computes, so it is no baseline; unset the variable, or "
+            "measure without cuBLAS: --no-baseline"
         )
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.quantities import flop_rate
 from .choice import NameChoice
 from .json_output import echo_json, json_option
+from .tables import echo_text
 
 if TYPE_CHECKING:
     from ..api.device_product import DeviceProduct
@@ -23,7 +25,7 @@ LIBRARY_BYTES = 32 << 20
 
 #: Whether a file may be read is said by what opens it, in one line, as all else that is wrong with it.
 _FILE = click.Path(readable=False)
-_RAW = "Type of raw items in {}, which NumPy cannot name: bfloat16, float8_e4m3fn or float8_e5m2."
+_RAW = "Type of raw items in {}: bfloat16, float8_e4m3fn or float8_e5m2."
 
 
 class _Pair(click.ParamType[Any]):
@@ -36,12 +38,12 @@ class _Pair(click.ParamType[Any]):
             return value
         parts = str(value).split(",")
         if len(parts) > 2 or not all(part.strip().isdecimal() and int(part) for part in parts):
-            self.fail(f"{value!r} is not a number of rows and one of columns, as in 1024,512.", param, ctx)
+            self.fail(f"{value!r} is not ROWS,COLS; write it like 1024,512.", param, ctx)
         return int(parts[0]), int(parts[-1])
 
 
 class _Numbers(click.ParamType[Any]):
-    """Numbers with commas between them."""
+    """Whole numbers separated by commas."""
 
     name = "numbers"
 
@@ -50,7 +52,7 @@ class _Numbers(click.ParamType[Any]):
             return value
         parts = str(value).split(",")
         if not all(part.strip().isdecimal() for part in parts):
-            self.fail(f"{value!r} is not a list of numbers, as in 0,1.", param, ctx)
+            self.fail(f"{value!r} is not a list of whole numbers; write it like 0,1.", param, ctx)
         return tuple(map(int, parts))
 
 
@@ -64,33 +66,30 @@ class _Number(click.ParamType[Any]):
             with contextlib.suppress(ValueError):
                 number = kind(value)
                 if not math.isfinite(number):
-                    self.fail(
-                        f"{value!r} is not finite, and neither would be the result; give a finite number.", param, ctx
-                    )
+                    self.fail(f"{value!r} is not finite; give a finite number.", param, ctx)
                 return number
         return self.fail(f"{value!r} is not a number.", param, ctx)
 
 
 @click.command(
     "multiply",
-    short_help="Multiply two matrices in files, at any size.",
+    short_help="Multiply two matrices in files, of any size.",
     epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify",
 )
 @click.argument("a", metavar="A", type=_FILE)
 @click.argument("b", metavar="B", type=_FILE)
-@click.option("-o", "--output", metavar="C", type=_FILE, required=True, help="Place for the result.")
+@click.option("-o", "--output", metavar="C", type=_FILE, required=True, help="File for the result.")
 @click.option(
     "--memory", metavar="SIZE",
-    help="Limit for all buffers on the host, e.g. 256MiB or 2GB, pinned ones among them. "
-    "Default: half of what is free.",
+    help="Limit for all host buffers, pinned ones included, e.g. 256MiB or 2GB. Default: half of the free memory.",
 )  # fmt: skip
 @click.option("--alpha", type=_Number(), default=1, show_default=True, help="Factor of the product.")
-@click.option("--beta", type=_Number(), help="Factor of the matrix that is added. Default: 0, which reads none.")
-@click.option("--c", "c0", metavar="C0", type=_FILE, help="Matrix to add, for --beta.")
+@click.option("--beta", type=_Number(), help="Factor of C0. Default: 0, without C0.")
+@click.option("--c", "c0", metavar="C0", type=_FILE, help="Matrix to add; needs --beta.")
 @click.option("--transpose-a", is_flag=True, help="Multiply the transpose of A.")
 @click.option("--transpose-b", is_flag=True, help="Multiply by the transpose of B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: the common type; int32 for int8.")
-@click.option("--compute-dtype", metavar="DTYPE", help="Type that A and B are multiplied in. Default: as stored.")
+@click.option("--compute-dtype", metavar="DTYPE", help="Convert A and B to this type first. Default: as stored.")
 @click.option("--dtype", metavar="DTYPE", help=_RAW.format("all files"))
 @click.option("--a-dtype", metavar="DTYPE", help=_RAW.format("A"))
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
@@ -98,49 +97,52 @@ class _Number(click.ParamType[Any]):
 @click.option(
     "--precision", type=NameChoice(["ieee", "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8"]),
     default="ieee", show_default=True,
-    help="How float32 may be multiplied: rounded to TF32, or as six products of bfloat16, as accurate and faster; "
-    "float64: as 14 to 16 products of int8, where the numbers of a row are of about one size; and 8-bit floats: "
-    "float8 with coarser sums. See docs/precision.md.",
+    help="Arithmetic of float32: tf32 rounds, bf16x6 is as accurate and faster; of float64: int8x14 to int8x16 (Ozaki "
+    "scheme II), for rows with elements of similar magnitude; of 8-bit floats: float8 has less exact accumulators. "
+    "See docs/precision.md.",
 )  # fmt: skip
-@click.option("--verify", "check", is_flag=True, help="Check the result before it appears, with random vectors.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of the random vectors, to repeat a check.")
+@click.option("--verify", "check", is_flag=True, help="Verify the result by Freivalds' check before it is published.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of --verify, to repeat a check.")
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option(
     "--resume/--no-resume", default=True, show_default=True,
-    help="Go on with the unfinished work of a run that was stopped, or delete it.",
+    help="Resume an interrupted run, or delete its partial results.",
 )  # fmt: skip
 @click.option(
     "--scheduler", metavar="ADDRESS",
-    help="Dask scheduler whose workers compute, e.g. tcp://node:8786. All see the files; --memory holds for each.",
+    help="Compute on the workers of a Dask scheduler, e.g. tcp://node:8786, which see the same files; --memory is for "
+    "each worker.",
 )  # fmt: skip
 @click.option("--chunks", type=_Pair(), help="Chunks of a Zarr output. Default: up to 1024,1024.")
 @click.option("--shards", type=_Pair(), help="Shards of a Zarr output: multiples of the chunks. Default: none.")
 @click.option(
-    "--device-memory", metavar="SIZE", help="Limit for the buffers on the GPU. Default: most of what is free."
+    "--device-memory", metavar="SIZE", help="Limit for the buffers on the GPU. Default: most of its free memory."
 )
 @click.option(
     "--pinned-memory", metavar="SIZE",
-    help="Limit for pinned memory that files and pageable arrays pass through. Default: 256MiB.",
+    help="Limit for pinned staging buffers of files and pageable arrays. Default: 256MiB.",
 )  # fmt: skip
 @click.option(
     "--strategy", type=NameChoice(["c-stationary", "panels", "resident-c", "paper"]),
-    help="What stays on the GPU while the rest passes by. Default: what is expected to be fastest.",
+    help="Operand that stays on the GPU while the others are streamed. Default: least predicted time.",
 )  # fmt: skip
-@click.option("--devices", type=_Numbers(), help="GPUs of one kind that share the tiles, e.g. 0,1. Default: the first.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and what it is expected to take, and stop.")
-@click.option("--trace", metavar="T.json", type=_FILE, help="Write what ran when, for ui.perfetto.dev.")
-@click.option("--timeline", metavar="T.png", type=_FILE, help="Draw what ran when, by stream (.png or .svg).")
+@click.option("--devices", type=_Numbers(), help="GPUs of one model that share the tiles, e.g. 0,1. Default: 0.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and its predicted time, and stop.")
+@click.option("--trace", metavar="T.json", type=_FILE, help="Write a trace for ui.perfetto.dev.")
+@click.option("--timeline", metavar="T.png", type=_FILE, help="Draw a timeline by stream (.png or .svg).")
 @json_option
 @click.option(
-    "--executor", type=NameChoice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
+    "--executor",
+    type=NameChoice(["gpu", "host", "vgpu"]),
+    help="Device of the product. Default: the GPU, if there is one.",
 )
 def multiply_command(**options: Any) -> None:
     """Multiply two matrices in files: C = alpha * A @ B + beta * C0.
 
     A, B and C0 are .npy files, Zarr arrays (store.zarr, or store.zarr::x for array x of a group) or HDF5 datasets
-    (data.h5::/group/x); C is a .npy file or a Zarr array. The matrices may be larger than memory: the result is
-    computed in tiles, within the memory limit. The output appears under its name only when it is complete; when the
-    command is stopped, the same command goes on with the tiles that are finished.
+    (data.h5::/group/x); C is a .npy file or a Zarr array. Matrices may be larger than memory: the result is computed in
+    tiles, within the memory limit. The output appears under its name only when complete. The same command resumes an
+    interrupted run.
     """
     _run(**options)
 
@@ -165,7 +167,7 @@ def _run(
         (seed is not None and not check, "--seed", "--verify"),
     ):
         if given:
-            raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
+            raise ArgumentError(f"{name} needs {needed}; give both, or neither")
     request = Request(
         a, b, output, c0, alpha, beta or 0, transpose_a, transpose_b, memory, out_dtype, compute_dtype,
         a_dtype or dtype, b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
@@ -181,7 +183,7 @@ def _run(
         product = stack.enter_context(open_product(request))
         kept.append(product)
         if not as_json:
-            click.echo(_plan_line(product))
+            echo_text(_plan_line(product))
         report = _run_product(product)
         if isinstance(product, DeviceProduct):
             write_drawings(product, trace, timeline, force=force)
@@ -193,9 +195,9 @@ def _run(
     if as_json:
         echo_json(_record(report, product, verdict))
     else:
-        click.echo(f"{report.seconds:.2f} s, {report.gflops:.{1 if report.gflops >= 1 else 4}f} GFLOP/s: {output}")
+        click.echo(f"{report.seconds:.2f} s, {flop_rate(report.gflops * 1e9)}: {output}")
         if isinstance(report, DeviceReport):
-            click.echo(report.summary)
+            echo_text(report.summary)
         if verdict:
             click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(product.sink.dtype) in "iu")))
     if verdict and not verdict.passed:
@@ -249,30 +251,30 @@ def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     if plan.symmetric:
         tiles += ", the others mirrored"
     if streamed.tiles_reused:
-        tiles += f", {streamed.tiles_reused} of them finished before"
+        tiles += f", {streamed.tiles_reused} of them done before"
     return (
-        f"{product.m} x {product.n} x {product.k}, {types(streamed)}: {tiles}, slices {plan.tile_k} deep; {device}; "
-        f"memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and its libraries"
+        f"{product.m} x {product.n} x {product.k}, {types(streamed)}: {tiles}, k-tiles of {plan.tile_k}; {device}; "
+        f"memory limit {format_bytes(limit)}, plus about {constant} MiB of Python and its libraries"
     )
 
 
 def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
-    """Say what the check found, the important first; `exact` is whether the sums are integers."""
-    said = f"error {verdict.max_error_over_bound:.2g} of what rounding allows"
+    """Return the outcome of the check, the verdict first; `exact` is whether the sums are integers."""
+    said = f"error {verdict.max_error_over_bound:.2g} of the rounding bound"
     if exact:
-        said = "all sums are exact" if verdict.passed else "sums differ, which are exact"
+        said = "all sums are exact" if verdict.passed else "integer sums differ"
     word = "wrong" if verdict.proved_wrong else "not verified" if not verdict.passed else "verified"
     if verdict.passed and verdict.unproved:
         word += f" but for {verdict.unproved} elements"
     lines = [f"{word}: {said} (--seed {verdict.seed} repeats the check)"]
-    # Random vectors say nothing of rows that hold no finite numbers: these are computed once more.
+    # Random vectors prove nothing about rows with non-finite numbers: these are computed again.
     if exact or verdict.finds_errors_above:
         wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
         missed = f"with a probability of {verdict.missed_probability:.1e} at most"
         lines.append(f"  {verdict.vectors} random vectors: {wrong} passes {missed}")
     if verdict.rows_compared:
         rows = f"{verdict.rows_compared} rows that deviate" if verdict.rows_compared > 1 else "row that deviates"
-        lines.append(f"  the {rows} most, computed once more: each element is right to {verdict.element_bound:.2g}")
+        lines.append(f"  the {rows} most, computed again: each element is right to {verdict.element_bound:.2g}")
     if verdict.caveat:
         lines.append(f"  {verdict.caveat}")
     return lines

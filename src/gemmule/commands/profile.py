@@ -1,4 +1,4 @@
-"""``gemmule profile``: where the time of a product goes, by kernel, by call into CUDA and by copy."""
+"""``gemmule profile``: the time of a product by kernel, CUDA API call and copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from ..core.errors import ArgumentError, UnsupportedError
 from . import gpu
 from .json_output import echo_json, json_option
-from .tables import print_table
+from .tables import echo_text, print_table
 from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
@@ -23,36 +23,38 @@ if TYPE_CHECKING:
     from ..runtime.bench import BenchGpu
 
 _EPILOG = """\b
-Examples: gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
-          nsys profile -c cudaProfilerApi gemmule profile 4096 4096 4096 --ranges-only
-          ncu --nvtx --nvtx-include "gemmule@g07_cp_async/" gemmule profile 4096 4096 4096 --ranges-only"""
+Examples:
+  gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
+  nsys profile -c cudaProfilerApi gemmule profile 4096 4096 4096 --ranges-only
+  ncu --nvtx --nvtx-include "gemmule@g07_cp_async/" \\
+      gemmule profile 4096 4096 4096 --ranges-only"""
 
 
-@click.command("profile", cls=ToldCommand, short_help="Show where the time of a product goes.", epilog=_EPILOG)
+@click.command("profile", cls=ToldCommand, short_help="Break down the time of a product.", epilog=_EPILOG)
 @click.argument("m", type=click.IntRange(1))
 @click.argument("n", type=click.IntRange(1))
 @click.argument("k", type=click.IntRange(1))
 @click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
 @click.option(
     "--kernels", metavar="WORDS", multiple=True,
-    help="ladder, all, or names with commas, as of `gemmule bench gemm`. May be repeated. Default: the kernel that "
-    "gemmule chooses.",
+    help="ladder, all, or kernel names separated by commas, as in `gemmule bench gemm`. Repeatable. Default: the "
+    "kernel that a call runs.",
 )  # fmt: skip
 @click.option(
     "--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Launches of each kernel."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--trace", metavar="FILE", type=click.Path(dir_okay=False), help="Write a timeline that Perfetto opens.")
+@click.option("--trace", metavar="FILE", type=click.Path(dir_okay=False), help="Write a timeline for Perfetto.")
 @click.option("--force", is_flag=True, help="Replace an existing timeline.")
-@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
-@click.option("--ranges-only", is_flag=True, help="Measure nothing: name the ranges for nsys or ncu, which watches.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
+@click.option("--ranges-only", is_flag=True, help="Only mark NVTX ranges for nsys or ncu; measure nothing.")
 @json_option
 def profile_command(**options: Any) -> None:
-    """Show where the time of the product of an M x K and a K x N matrix goes.
+    """Break down the time of an (M x K) by (K x N) product by kernel, CUDA API call and copy.
 
-    For each kernel A and B are copied from the host to the GPU, the kernel runs, and the result is copied back; before
-    that every kernel runs once and is checked. NVIDIA's CUPTI records the kernels, the copies and the calls into CUDA,
-    one by one: count, total, average, median, shortest, longest, share, and the sizes of the copies.
+    For each kernel, A and B are copied to the GPU, the kernel runs, and the result is copied back. Every kernel is
+    verified first. CUPTI records each kernel, copy and API call: count, total, mean, median, least and greatest time,
+    share, and the sizes of the copies.
     """
     _profile(**options)
 
@@ -82,7 +84,7 @@ def _profile(
         choices = _choices(problem, device, kernels)
         profile = _recorded(problem, device, choices, repeat, seed, ranges_only=ranges_only)
         if profile is None:
-            click.echo("ran; nothing was measured here: the profiler that watches has the figures", err=True)
+            click.echo("done; nothing was measured here: nsys or ncu has the results", err=True)
             return
         about = experiment(command_line(), device.pci_bus_id)
         about |= {"seed": seed, "repeat": repeat, "cuda": device.cuda, "cupti_python": profiling.cupti_version()}
@@ -177,17 +179,17 @@ def _print(problem: GemmProblem, profile: Profile, records: Sequence[Record]) ->
     from ..lab.profile import summary, tables
 
     size = f"{problem.m} x {problem.n} x {problem.k}, {problem.a.dtype}"
+    window = summary.window_ns(profile)
+    kernels, copies = (summary.busy_ns(spans) / 1e3 for spans in (profile.kernels, profile.copies))
+    idle = window - summary.busy_ns((*profile.kernels, *profile.copies))
+    echo_text(
+        f"{size}: {window / 1e3:.2f} us from the first start to the last end; kernels ran for {kernels:.2f} us, copies "
+        f"for {copies:.2f} us, and the GPU was idle for {idle / 1e3:.2f} us"
+    )
     for kind, title, texts in tables.TIME_TABLES:
         header, rows = tables.times(records, kind)
         if rows:
             print_table(f"{size}: {title}", header, rows, texts)
     print_table(f"{size}: {tables.SIZES_TITLE}", *tables.sizes(records))
-    window = summary.window_ns(profile)
-    kernels, copies = (summary.busy_ns(spans) / 1e3 for spans in (profile.kernels, profile.copies))
-    idle = window - summary.busy_ns((*profile.kernels, *profile.copies))
-    click.echo(
-        f"From the first start to the last end: {window / 1e3:.2f} us. Kernels ran for {kernels:.2f} us of them, "
-        f"copies for {copies:.2f} us; for {idle / 1e3:.2f} us the GPU had neither."
-    )
     if profile.lost:
-        click.echo(f"{profile.lost} records are missing: CUPTI had no room for them, or does not know their times")
+        click.echo(f"{profile.lost} records are missing: CUPTI had no buffer for them, or no times")

@@ -1,4 +1,4 @@
-"""What ``gemmule multiply`` shows of a product that passes through a GPU: plan, prediction, summary, pictures."""
+"""Output of ``gemmule multiply`` for streamed products: plan, prediction, summary, pictures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..core.errors import ArgumentError
 from .json_output import echo_json
+from .tables import echo_text
 
 if TYPE_CHECKING:
     from ..api.device_product import DeviceProduct
@@ -26,8 +25,8 @@ def types(product: StreamedProduct | DeviceProduct) -> str:
 
 
 def plan_line(product: DeviceProduct) -> str:
-    """Say in a line how a product will be computed."""
-    reused = f", {product.tiles_reused} of them finished before" if product.tiles_reused else ""
+    """Return the plan of a product, and its expected time, in a line."""
+    reused = f", {product.tiles_reused} of them done before" if product.tiles_reused else ""
     chosen, device = product.part.chosen, product.part.device
     predicted = chosen.prediction
     return (
@@ -37,7 +36,7 @@ def plan_line(product: DeviceProduct) -> str:
 
 
 def echo_dry_run(request: Request, *, as_json: bool) -> None:
-    """Print what would be done, and what it is expected to take."""
+    """Print the plan and its expected time, the verdict first."""
     from ..api.dry_run import dry_run
     from ..outofcore.device.budgets import Budgeted
 
@@ -50,9 +49,10 @@ def echo_dry_run(request: Request, *, as_json: bool) -> None:
     if as_json:
         echo_json({"executor": planned.executor, "device": planned.device, **record})
         return
-    click.echo(f"{planned.device} ({planned.executor})")
-    for line in lines:
-        click.echo(line)
+    verdict, *others = lines
+    echo_text(f"{verdict}; {planned.device} ({planned.executor})")
+    for line in others:
+        echo_text(line)
 
 
 def _less_read(plan: StreamPlan, roomier: StreamPlan | None) -> float:
@@ -82,8 +82,8 @@ def _host_lines(plan: StreamPlan, roomier: StreamPlan | None) -> list[str]:
     )
     half = ", the others mirrored" if plan.symmetric else ""
     return [
-        f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, slices "
-        f"{plan.tile_k} deep",
+        f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, "
+        f"k-tiles of {plan.tile_k}",
         f"buffers: {format_bytes(plan.memory_bytes)}",
         f"reads {plan.bytes_read() / 1e9:.4g} GB, writes {plan.bytes_written() / 1e9:.4g} GB",
         f"binds: {bound}",
@@ -112,17 +112,17 @@ def _lines(chosen: Budgeted) -> list[str]:
     works = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in predicted.works.items() if seconds)
     buffers = ", ".join(f"{count} of {format_bytes(size)} for {name}" for name, (count, size) in plan.buffers.items())
     lines = [
-        f"{_extents(chosen)}: {_tiles(chosen)}",
+        f"{_extents(chosen)}: expected {predicted.seconds:.4g} s, bound by {predicted.bottleneck}",
+        f"plan: {_tiles(chosen)}",
         f"device memory: {format_bytes(plan.device_bytes, up=True)} ({buffers})",
         f"host memory: {format_bytes(chosen.memory_bytes, up=True)} of {format_bytes(budgets.memory)}, "
         f"{format_bytes(chosen.pinned_bytes, up=True)} of it pinned, of {format_bytes(budgets.pinned)}",
         f"to the device {predicted.bytes_in / 1e9:.4g} GB, back {predicted.bytes_out / 1e9:.4g} GB",
-        f"each part works: {works}",
-        f"expected: {predicted.seconds:.4g} s{_between(chosen)}, of which nothing is computed in "
-        f"{predicted.exposed_share:.1%}; bound by {predicted.bottleneck}",
+        f"busy: {works}",
+        f"expected: {predicted.seconds:.4g} s{_between(chosen)}, {predicted.exposed_share:.1%} of it exposed copies",
     ]
     lines.append(binding_line(chosen))
-    return lines + [f"instead of {name}: {seconds:.4g} s" for name, seconds in chosen.others]
+    return lines + [f"with --strategy {name}: {seconds:.4g} s" for name, seconds in chosen.others]
 
 
 def _between(chosen: Budgeted) -> str:
@@ -140,7 +140,7 @@ def _tiles(chosen: Budgeted) -> str:
     plan = chosen.plan
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
     half = ", the others mirrored" if plan.symmetric else ""
-    return f"{plan.strategy}, {tiles}{half}, slices {plan.tile_k} deep"
+    return f"{plan.strategy}, {tiles}{half}, k-tiles of {plan.tile_k}"
 
 
 def check_drawings(trace: str | None, timeline: str | None, *, force: bool, others: Sequence[str | None] = ()) -> None:

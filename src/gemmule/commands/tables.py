@@ -20,11 +20,13 @@ _UNLIMITED = 10_000
 _NARROWEST, _WIDEST = 80, 140
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> None:
+def print_table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, optional: Sequence[str] = ()
+) -> None:
     """Print a table; the first `texts` columns are flush left, the others right.
 
     Headers and texts wrap at the terminal's width, or at COLUMNS where that is set; a file or pipe gets whole rows.
-    Numbers and words are never broken, so that a table of many numbers may be wider.
+    Numbers and words are never broken; a table that is still too wide loses its optional columns, one by one.
 
     Parameters
     ----------
@@ -34,12 +36,20 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         Its cells.
     texts : int
         Columns of text.
+    optional : sequence of str
+        Names of columns that a narrow terminal omits, the first first.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    for name in optional:
+        if _least_width(header, rows, texts) <= terminal_width():
+            break
+        if name in header:
+            kept = [number for number, other in enumerate(header) if other != name]
+            header, rows = [header[number] for number in kept], [[row[number] for number in kept] for row in rows]
     is_text = [number < texts or name == "note" for number, name in enumerate(header)]
     terminal = terminal_width()
     widths = column_widths(header, rows, is_text, terminal - _GAP * len(header) + 1)
@@ -51,6 +61,12 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         table.add_row(*map(Text, row))
     Console(width=terminal, highlight=False).print(Text(title, style="bold"))
     Console(width=_UNLIMITED, highlight=False).print(table)
+
+
+def _least_width(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> int:
+    """Return the width of a table whose columns are as narrow as words and numbers allow."""
+    is_text = [number < texts or name == "note" for number, name in enumerate(header)]
+    return sum(column_widths(header, rows, is_text, 0)) + _GAP * len(header) - 1
 
 
 def echo_text(text: str) -> None:

@@ -11,7 +11,7 @@ import click
 from ..core.errors import ArgumentError, UnsupportedError
 from . import gpu
 from .json_output import echo_json
-from .tables import print_table
+from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.arch import Arch
@@ -110,7 +110,7 @@ def key(search: Search) -> ProblemKey:
 
 
 def tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json: bool) -> None:
-    """Print what would be measured."""
+    """Print the products of a search, and the number of kernels to compile."""
     from .tune_compile import jobs
 
     count = len(jobs(searches, arch))
@@ -130,5 +130,6 @@ def tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json
         names = ", ".join(dict.fromkeys(choice.spec.name for choice in search.choices()))
         size = f"{problem.m} x {problem.n} x {problem.k}"
         rows.append([size, f"{problem.a.dtype} {problem.layout}", names, str(len(search.choices()))])
-    print_table("what would be measured", ["M x N x K", "operands", "kernels", "candidates"], rows, 3)
-    click.echo(f"{len(searches)} product{'' if len(searches) == 1 else 's'}, {count} kernels to compile, table {table}")
+    plural = "" if len(searches) == 1 else "s"
+    echo_text(f"{len(searches)} product{plural} to measure, {count} kernels to compile; table: {table}")
+    print_table("products", ["M x N x K", "operands", "kernels", "candidates"], rows, 3)
