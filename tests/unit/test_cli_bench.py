@@ -181,7 +181,7 @@ def test_a_run_that_is_interrupted_says_where_its_figures_are(device, tmp_path):
     result = run("gemm", *QUICK, "--seconds", "1", "--record", tmp_path)
     assert result.exit_code == 130
     (left,) = tmp_path.iterdir()
-    assert result.stderr == f"gemmule: interrupted; what was done so far is in {left}\n"
+    assert result.stderr == f"gemmule: interrupted; partial results are in {left}\n"
     assert [one["record"] for one in read_records(left)] == ["experiment", "yardstick", "gemm", "yardstick"]
 
 
@@ -219,7 +219,7 @@ def test_a_kernel_that_breaks_the_gpu_is_named_and_the_record_is_kept(device, tm
     (left,) = tmp_path.iterdir()
     assert "cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS" in result.stderr
     assert "g01_naive[tile_m=64 stages=2] 32 x 24 x 16 float32 nn broke the GPU" in result.stderr
-    assert f"what was done so far is in {left}" in result.stderr
+    assert f"partial results are in {left}" in result.stderr
     assert [one["record"] for one in read_records(left)] == ["experiment", "yardstick", "check"]
 
 

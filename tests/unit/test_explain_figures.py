@@ -261,7 +261,7 @@ def run(*arguments):
         (["h03_stages", "--shape", "64,64,64", "--chip", "a100"], "give a --chip of sm_90a (this one is sm_80)"),
         (["h03_stages[stages=2]", "--config", "stages=3", "--shape", "64,64,64"], "both name a config; give one"),
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float"], "dtype 'float' is not known; did you mean"),
-        (["g04_register_tile", "--shape", "64,64,64", "--precision", "half"], "got 'half'"),
+        (["g04_register_tile", "--shape", "64,64,64", "--precision", "half"], "half is not known; choose one of"),
     ],
 )  # fmt: skip
 def test_refusals_are_one_line(arguments, message):

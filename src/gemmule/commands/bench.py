@@ -18,11 +18,11 @@ from . import gpu
 from .bench_end import end
 from .bench_transpose import show_transposes, transpose_command
 from .choice import NameChoice
+from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import json_option
 from .progress import steps_progress
 from .tables import echo_text, print_table
-from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
     from ..core.arch import Arch
@@ -67,7 +67,7 @@ bench_command.add_command(transpose_command)
 
 
 @bench_command.command(
-    "gemm", cls=ToldCommand, short_help="Measure matrix products, compared with cuBLASLt.", epilog=_EPILOG
+    "gemm", cls=RecordedCommand, short_help="Measure matrix products, compared with cuBLASLt.", epilog=_EPILOG
 )
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
@@ -181,7 +181,7 @@ def _gemm(
 
 
 def _compile(problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Choice], arch: Arch) -> None:
-    """Compile what calls would run, in parallel processes, where it is not in the cache; errors show at its turn."""
+    """Compile the chosen kernels that the cache lacks, in parallel processes; errors appear at the measurement."""
     from ..compiler.pool import compile_all, jobs_of
 
     jobs = list(dict.fromkeys(job for problem in problems for job in jobs_of(chosen(problem), problem, arch)))
@@ -191,7 +191,7 @@ def _compile(problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Ch
 
 
 def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choice]:
-    """Return what says which kernel and config a call would run on a GPU."""
+    """Return the function that chooses the kernel and config of a call on a GPU."""
     from ..dispatch import registry
     from ..dispatch.select import choose
 
@@ -252,7 +252,7 @@ def _table(point: list[Record]) -> None:
 
 
 def _line(point: list[Record]) -> None:
-    """Print what a drawn product reached, in a line."""
+    """Print the results of a drawn product, in a line."""
     from ..lab.draw_tables import line_of
 
     for record in point:
@@ -340,9 +340,9 @@ def show_command(*, file: Path, plot: str | None) -> None:
 
 
 def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> bool:
-    """Print what a record file says of products or transposes; return whether it says something.
+    """Print the products or transposes of a record file, after a heading; return whether there are any.
 
-    Before it come the heading, and an empty line if it is to stand apart from what was printed.
+    `apart` is whether an empty line precedes the heading.
     """
     from ..lab.gemm_tables import PRODUCTS, controls, figures, rate_unit, ratios, size_text, speed_up_line
     from ..lab.plots import plots

@@ -14,10 +14,10 @@ from ..core.errors import FileFormatError
 from ..lab.transposes import SIZE_SETS
 from . import gpu
 from .bench_end import end
+from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import echo_json, json_option
 from .tables import echo_text, print_table
-from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
     from ..core.spec import Choice
@@ -45,7 +45,7 @@ _WITHOUT = (
 )
 
 
-@click.command("transpose", cls=ToldCommand, short_help="Measure transposes, compared with a copy.", epilog=_EPILOG)
+@click.command("transpose", cls=RecordedCommand, short_help="Measure transposes, compared with a copy.", epilog=_EPILOG)
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
     help="ladder, all, chosen (the kernel that a call runs), or kernel names separated by commas; name[1], "
@@ -156,7 +156,7 @@ def _measured(
 
 
 def print_end(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print what is to be said of all sizes together: shares of the copy, the sweep of block shapes, throughput."""
+    """Print summaries of all sizes: shares of the copy's bandwidth, the sweep of block shapes, L1 requests."""
     from ..lab.transpose_tables import ratios, sweep, sweep_table, throughput
 
     header, rows = ratios(records, paired=True)
@@ -170,7 +170,7 @@ def print_end(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str | None) -> bool:
-    """Print what a record file says of transposes; return whether it says something.
+    """Print the transposes of a record file; return whether there are any.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def draw_plots(records: Sequence[Mapping[str, Any]], folder: Path, stem: str, *,
 
 
 def _counter() -> Callable[[Record], Record]:
-    """Return what adds counts to records; a kernel with a config is counted once for each element size."""
+    """Return a function that adds counts to records, counting each kernel, config and element size once."""
     from ..core.spec import Choice
     from ..dispatch.registry import REGISTRY
     from ..lab.transpose_counts import with_counts

@@ -13,11 +13,11 @@ import click
 from .. import __version__
 from ..core.errors import ArgumentError, UnsupportedError, WrongResultError
 from . import gpu
+from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import echo_json, json_option
 from .progress import steps_progress
 from .tables import echo_text, print_table
-from .told import ToldCommand, command_line
 from .tune_compile import compiled, jobs
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ Example: gemmule calibrate"""
 _WITHOUT = "`gemmule calibrate --dry-run --chip NAME` prints what would be measured"
 
 
-@click.command("calibrate", cls=ToldCommand, short_help="Measure this GPU's rates for the cost model.", epilog=_EPILOG)
+@click.command(
+    "calibrate", cls=RecordedCommand, short_help="Measure this GPU's rates for the cost model.", epilog=_EPILOG
+)
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True,
     help="Duration of each measurement; slow kernels take longer.",
@@ -114,7 +116,7 @@ def _products(arch: Arch, rates: GpuRates, memory: int) -> tuple[Product, ...]:
 
 
 def _search(product: Product) -> Search:
-    """Return a product as what is measured by every candidate."""
+    """Return the search of a product: every candidate is measured."""
     from ..lab.tuning.tuner import Search as Searched
 
     return Searched(product.problem, product.choices, product.choices[0])
@@ -123,7 +125,7 @@ def _search(product: Product) -> Search:
 def _measured(
     device: Any, searches: Sequence[Search], folder: str | None, plan: dict[str, Any], *, quiet: bool
 ) -> tuple[Record, list[Record]]:
-    """Return the experiment block, and what was measured."""
+    """Return the experiment block and the records."""
     from ..lab.bench_plan import BenchPlan
     from ..lab.experiment import experiment
     from ..lab.records import RecordFile
@@ -242,7 +244,7 @@ def _print_fit(name: str, found: Fit) -> None:
 
 
 def _print_dry_run(found: Sequence[Product], arch: Arch, file: Path, *, as_json: bool) -> None:
-    """Print what would be measured."""
+    """Print the products of a calibration, and the number of kernels to compile."""
     count = len(jobs([_search(one) for one in found], arch))
     if as_json:
         products = [

@@ -69,7 +69,7 @@ def check_gpu(without: str) -> None:
 
 
 def refuse_overrides(environment: Mapping[str, str]) -> None:
-    """Raise UnsupportedError if a variable changes how cuBLAS computes: figures beside it would mean nothing."""
+    """Raise UnsupportedError if a variable changes how cuBLAS computes: it would be no baseline."""
     if found := sorted(name for name in environment if name.startswith(_OVERRIDES)):
         raise UnsupportedError(
             f"{', '.join(found)} may change how cuBLAS computes, so it is no baseline; unset the variable, or "
@@ -78,7 +78,7 @@ def refuse_overrides(environment: Mapping[str, str]) -> None:
 
 
 def failure_of(records: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return what makes a command fail: kernels that are wrong, or that do not run; None if all are right."""
+    """Return the message on kernels that are wrong or do not run; None if all are right."""
     wrong = [one for one in records if one["record"] == "check"]
     failed = [one for one in records if one["record"] == "failed"]
     if not wrong and not failed:

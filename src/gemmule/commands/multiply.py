@@ -178,8 +178,8 @@ def _run(
         echo_dry_run(request, as_json=as_json)
         return
     with contextlib.ExitStack() as stack:
-        # Entered first, so that it is left last: when it is known what was kept.
-        kept = stack.enter_context(_kept_is_told())
+        # Entered first, so that it exits last, when the partial results are known.
+        kept = stack.enter_context(_partial_results_noted())
         product = stack.enter_context(open_product(request))
         kept.append(product)
         if not as_json:
@@ -205,8 +205,8 @@ def _run(
 
 
 @contextlib.contextmanager
-def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
-    """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
+def _partial_results_noted() -> Iterator[list[StreamedProduct | DeviceProduct]]:
+    """Name, in the message of a failure, the file with the finished tiles of the product in the list."""
     from ..core.errors import FileFormatError, InputChangedError
     from .failures import LEFT
 
@@ -215,13 +215,13 @@ def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
     try:
         yield products
     except (InputChangedError, FileFormatError):
-        # What was found would be found again.
+        # A rerun would find the same.
         goes_on = False
         raise
     finally:
         for product in products:
             same = "the same command" if product.request.resume else "the same command without --no-resume"
-            going_on = f", and {same} goes on from there" if goes_on else ""
+            going_on = f"; {same} resumes" if goes_on else ""
             if kept := getattr(product.sink, "kept", None):
                 click.get_current_context().meta[LEFT] = f"{kept}{going_on}"
 

@@ -11,9 +11,9 @@ import click
 
 from ..core.errors import ArgumentError, UnsupportedError
 from . import gpu
+from .command_line import RecordedCommand, command_line
 from .json_output import echo_json, json_option
 from .tables import echo_text, print_table
-from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
     from ..core.problem import GemmProblem
@@ -30,7 +30,7 @@ Examples:
       gemmule profile 4096 4096 4096 --ranges-only"""
 
 
-@click.command("profile", cls=ToldCommand, short_help="Break down the time of a product.", epilog=_EPILOG)
+@click.command("profile", cls=RecordedCommand, short_help="Break down the time of a product.", epilog=_EPILOG)
 @click.argument("m", type=click.IntRange(1))
 @click.argument("n", type=click.IntRange(1))
 @click.argument("k", type=click.IntRange(1))
@@ -74,7 +74,7 @@ def _profile(
     from ..runtime import profiling
 
     problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
-    # What is wrong with the words is told of before a GPU is asked for.
+    # Errors in names come before the check for a GPU.
     parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
     _check_outputs(trace, record, force=force, ranges_only=ranges_only, as_json=as_json)
     gpu.check_gpu("`gemmule compare M N K` times the CPU")
@@ -119,7 +119,7 @@ def _check_outputs(
 
 
 def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tuple[Choice, ...]:
-    """Return the kernels that are asked for and take the product, else the one that is chosen for it."""
+    """Return the named kernels that take the product, or by default the one that a call runs."""
     from ..dispatch import registry
     from ..dispatch.rates_table import rates_for
     from ..dispatch.select import choose
@@ -146,7 +146,7 @@ def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tu
 def _recorded(
     problem: GemmProblem, device: BenchGpu, choices: tuple[Choice, ...], repeat: int, seed: int, *, ranges_only: bool
 ) -> Profile | None:
-    """Check the kernels, run them while CUPTI watches, and return what it saw; None if another profiler watches."""
+    """Verify the kernels, run them under CUPTI, and return its profile; None under another profiler."""
     from ..lab.products import random_inputs
     from ..lab.profile import workload
     from ..runtime import profiling, profiling_ranges

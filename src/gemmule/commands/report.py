@@ -30,7 +30,7 @@ def report_command(*, results: tuple[Path, ...], output: Path, force: bool) -> N
     from .progress import steps_progress
 
     files = record_files(results)
-    # Drawing takes a while: what cannot be written is told before.
+    # Drawing takes a while, so the output is checked first.
     check_target(output, force=force, inputs=files)
     page = report(files, lambda drawings: steps_progress("drawing", drawings))
     write_whole(output, page, force=force, inputs=files)

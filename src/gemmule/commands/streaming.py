@@ -56,7 +56,7 @@ def echo_dry_run(request: Request, *, as_json: bool) -> None:
 
 
 def _less_read(plan: StreamPlan, roomier: StreamPlan | None) -> float:
-    """Return what would be read with twice the memory, as a share of what is read; 1 if that is nearly as much."""
+    """Return the bytes read with twice the memory, as a share of the bytes read; 1 if nearly as many."""
     share = roomier.bytes_read() / plan.bytes_read() if roomier is not None and plan.bytes_read() else 1.0
     return share if share < 0.99 else 1.0
 
@@ -126,7 +126,7 @@ def _lines(chosen: Budgeted) -> list[str]:
 
 
 def _between(chosen: Budgeted) -> str:
-    """Say how much the time may differ, where the disk's rate did while it was measured."""
+    """Return the range of the time, if the measured disk rate varied."""
     least, most = chosen.between
     return f" ({least:.3g} to {most:.3g} s, as the disk's rate varied)" if most > 1.01 * least else ""
 
@@ -161,7 +161,7 @@ def check_drawings(trace: str | None, timeline: str | None, *, force: bool, othe
 
 
 def write_drawings(product: DeviceProduct, trace: str | None, timeline: str | None, *, force: bool) -> None:
-    """Write what ran when, as it was asked for."""
+    """Write the trace and the timeline, where the user named files for them."""
     from ..lab.streams import draw_timeline, write_stream_trace
 
     title = f"{_extents(product.part.chosen)} by {product.plan.strategy} on {product.part.device}"

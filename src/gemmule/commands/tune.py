@@ -14,10 +14,10 @@ from ..core.errors import ArgumentError
 from ..files.regular_file import check_replaceable
 from . import gpu
 from .choice import NameChoice
+from .command_line import RecordedCommand
 from .json_output import json_option
-from .told import ToldCommand
 from .tune_compile import compiled
-from .tune_products import asked_problems, kernel_names, key, of_chip, searches, tell_dry_run
+from .tune_products import asked_problems, kernel_names, key, of_chip, print_dry_run, searches
 from .tune_run import Run
 from .tuned_pack import write_tuned_pack
 
@@ -35,7 +35,9 @@ Example: gemmule tune --shapes shapes.jsonl"""
 _WITHOUT = "`gemmule tune --dry-run --chip NAME` prints what would be measured"
 
 
-@click.command("tune", cls=ToldCommand, short_help="Find the fastest kernel and config of products.", epilog=_EPILOG)
+@click.command(
+    "tune", cls=RecordedCommand, short_help="Find the fastest kernel and config of products.", epilog=_EPILOG
+)
 @click.option("--shapes", metavar="FILE", type=click.Path(path_type=Path), help="Products, as JSON lines or CSV.")
 @click.option("--preset", metavar="WORD", help="cells, odd, or random:N:SEED.")
 @click.option(
@@ -121,18 +123,18 @@ def _tune(
     if dry_run and chip is not None:
         arch, multiprocessors, name = of_chip(chip)
         wanted = searches(problems, arch, multiprocessors, name, TunedTable(name, table), **pruned)
-        tell_dry_run(wanted, arch, table, as_json=as_json)
+        print_dry_run(wanted, arch, table, as_json=as_json)
         return
     if pack is not None:
         check_replaceable(pack)
     if not dry_run:
-        # A table that could not be written in the end is told now, not after hours.
+        # An unwritable table is an error now, not after hours.
         read_or_set_aside(table)
     with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False, without=_WITHOUT) as (device, library):
         known = TunedTable(chip_name(device.name), table)
         wanted = searches(problems, device.arch, device.multiprocessors, device.name, known, **pruned)
         if dry_run:
-            tell_dry_run(wanted, device.arch, table, as_json=as_json)
+            print_dry_run(wanted, device.arch, table, as_json=as_json)
             return
         settings = {
             "chip": chip_name(device.name), "gemmule": __version__, **pruned,

@@ -1,4 +1,4 @@
-"""What ``gemmule tune`` is to search: products, and what is tried for each."""
+"""The searches of ``gemmule tune``: products, and the candidates of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def kernel_names(text: str | None) -> tuple[str, ...]:
-    """Return the kernels that are asked for by name."""
+    """Return the kernel names of the option ``--kernels``."""
     from gemmule.core.name_suggestions import unknown_name
 
     from ..dispatch import registry
@@ -39,7 +39,7 @@ def kernel_names(text: str | None) -> tuple[str, ...]:
 def asked_problems(
     shapes: Path | None, preset: str | None, sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str
 ) -> tuple[GemmProblem, ...]:
-    """Return the products that are asked for, each once; tells of those that cannot be measured."""
+    """Return the requested products, each once; print those that cannot be measured."""
     from ..dispatch.problem_key import key_of
     from ..lab.products import gemm_problem, output_type
     from ..lab.sizes import parse_sizes
@@ -76,7 +76,7 @@ def of_chip(name: str) -> tuple[Arch, int, str]:
 def searches(
     problems: Iterable[GemmProblem], arch: Arch, multiprocessors: int, chip: str, table: TunedTable, **pruned: Any
 ) -> list[Search]:
-    """Return what is tried for every product on a chip; tells of those that no kernel takes."""
+    """Return the candidates of every product on a chip; print products that no kernel takes."""
     from ..core.spec import Choice as Chosen
     from ..dispatch import registry
     from ..dispatch.rates_table import rates_for
@@ -101,7 +101,7 @@ def searches(
 
 
 def key(search: Search) -> ProblemKey:
-    """Return what a table tells the product by."""
+    """Return the key of the product in a table."""
     from ..dispatch.problem_key import key_of
 
     found = key_of(search.problem)
@@ -109,7 +109,7 @@ def key(search: Search) -> ProblemKey:
     return found
 
 
-def tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json: bool) -> None:
+def print_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json: bool) -> None:
     """Print the products of a search, and the number of kernels to compile."""
     from .tune_compile import jobs
 

@@ -1,4 +1,4 @@
-"""A pack of what a search found: the kernels that the table names, those that other calls may take, and the table."""
+"""A pack of a search's results: the table, the kernels in it, and cached kernels for other calls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_tuned_pack(out: Path, table: Path, chip: str, arch: Arch) -> Pack:
 
 
 def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
-    """Return the compiled kernels that tuned entries need, by key; what this version cannot follow is left out."""
+    """Return the compiled kernels that tuned entries need, by key; entries of other versions are left out."""
     from ..compiler.cache import artifact_for
     from ..compiler.key import artifact_key
     from ..core.gpu_rates import H200_RATES
