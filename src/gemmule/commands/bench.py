@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from .choice import NameChoice
 from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import json_option
+from .option_values import check_finite
 from .progress import steps_progress
 from .tables import echo_text, print_table
 
@@ -49,13 +49,6 @@ Examples:
   gemmule bench gemm --kernels ladder --sizes source --record results
   gemmule bench gemm --kernels 'd02_b_in_registers[*]' --dtype float64
   gemmule bench gemm --kernels chosen --dtype bfloat16 --sizes random:60:7"""
-
-
-def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    del ctx, param
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a number of seconds")
-    return value
 
 
 @click.group("bench", short_help="Measure kernels on this GPU, or show recorded measurements.")
@@ -102,7 +95,7 @@ bench_command.add_command(transpose_command)
 )
 @click.option("--misaligned-too", "places", flag_value="both", help="Measure aligned and misaligned matrices.")
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), callback=_finite,
+    "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite,
     help="Duration for each kernel and size; slow kernels take longer, for three samples. Default: 1, or 0.1 where "
     "all sizes are random.",
 )  # fmt: skip
@@ -132,7 +125,7 @@ def _gemm(
     from ..dispatch.rates_table import rates_for
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
-    from ..lab.candidates import parse_kernels, without_chosen
+    from ..lab.candidates import on_gpu, parse_kernels, without_chosen
     from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib
@@ -156,7 +149,7 @@ def _gemm(
     named(None)
     with gpu.open_gpu(yardstick=yardstick) as (device, library):
         rates = rates_for(device.name, device.multiprocessors)
-        choices = tuple(dataclasses.replace(one, gpu=rates) for one in named(device.arch))
+        choices = on_gpu(named(device.arch), rates)
         if not choices and not asks_chosen:
             raise UnsupportedError(
                 f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or use --kernels all"

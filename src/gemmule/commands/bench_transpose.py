@@ -17,6 +17,7 @@ from .bench_end import end
 from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import echo_json, json_option
+from .option_values import check_finite
 from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ _WITHOUT = (
     help="A dtype, or the bytes of an element. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True, max=3600), default=0.3, show_default=True,
-    help="Duration for each kernel and size.",
+    "--seconds", type=click.FloatRange(0, min_open=True, max=3600), callback=check_finite, default=0.3,
+    show_default=True, help="Duration for each kernel and size.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random bits.")
 @click.option("--peers/--no-peers", default=True, help="Measure PyTorch and CuPy too, if installed.")

@@ -16,6 +16,7 @@ from . import gpu
 from .choice import NameChoice
 from .command_line import RecordedCommand
 from .json_output import json_option
+from .option_values import check_finite
 from .tune_compile import compiled
 from .tune_products import asked_problems, kernel_names, key, of_chip, print_dry_run, searches
 from .tune_run import Run
@@ -53,7 +54,7 @@ _WITHOUT = "`gemmule tune --dry-run --chip NAME` prints what would be measured"
     "--kernels", metavar="NAMES", help="Kernel names separated by commas. Default: all that calls choose from."
 )
 @click.option(
-    "--factor", type=click.FloatRange(1), default=1.5, show_default=True,
+    "--factor", type=click.FloatRange(1), callback=check_finite, default=1.5, show_default=True,
     help="Skip configs whose predicted time is this many times the least.",
 )  # fmt: skip
 @click.option(
@@ -66,15 +67,13 @@ _WITHOUT = "`gemmule tune --dry-run --chip NAME` prints what would be measured"
     help="Configs to time in full after the survey.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True,
+    "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite, default=0.1, show_default=True,
     help="Duration of each measurement; slow kernels take longer.",
 )  # fmt: skip
 @click.option(
-    "--limit",
-    metavar="SECONDS",
-    type=click.FloatRange(0, min_open=True),
+    "--limit", metavar="SECONDS", type=click.FloatRange(0, min_open=True), callback=check_finite,
     help="Stop after this time; the same command resumes.",
-)
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--baseline/--no-baseline", "yardstick", default=True, help="Measure cuBLASLt too, interleaved.")
 @click.option(
@@ -107,6 +106,7 @@ def _tune(
     seed: int, yardstick: bool, output: Path | None, pack: Path | None, record: str | None, resume: bool,
     workers: int | None, dry_run: bool, chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
+    from ..dispatch.settings_file import check_writable
     from ..dispatch.tuned_file import read_or_set_aside
     from ..dispatch.tuned_table import TunedTable, chip_name, user_file
     from ..lab.tuning.journal import TuningJournal
@@ -136,6 +136,8 @@ def _tune(
         if dry_run:
             print_dry_run(wanted, device.arch, table, as_json=as_json)
             return
+        # Its folder, too, must take files.
+        check_writable(table)
         settings = {
             "chip": chip_name(device.name), "gemmule": __version__, **pruned,
             "keep": keep, "seconds": seconds, "seed": seed, "yardstick": library is not None,
@@ -150,6 +152,6 @@ def _tune(
         run = Run(device, library, table, journal, {"keep": keep, "seconds": seconds, "seed": seed})
         run.measure(left, record, limit, quiet=as_json)
         if pack is not None and run.is_written and table.exists():
-            written = write_tuned_pack(pack, table, chip_name(device.name), device.arch)
+            written = write_tuned_pack(pack, table, device.name, device.multiprocessors, device.arch)
             click.echo(f"pack: {written.path}, {len(written.kernels)} compiled kernels", err=as_json)
     run.end(as_json=as_json)
