@@ -47,7 +47,7 @@ class OneLineGroup(click.Group):
 @click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gemmule", prog_name="gemmule")
 def gemmule() -> None:
-    """Multiply matrices of any size, on a GPU or on the CPU, and measure how fast that is."""
+    """Multiply matrices of any size on a GPU or the CPU, and measure and explain the speed."""
 
 
 gemmule.add_command(multiply_command)

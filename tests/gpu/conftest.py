@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 def _gpu():
     if device_count() == 0:
         if os.environ.get("GEMMULE_REQUIRE_GPU") == "1":
-            pytest.fail("GEMMULE_REQUIRE_GPU=1, but no NVIDIA GPU is to be had")
+            pytest.fail("GEMMULE_REQUIRE_GPU=1, but no NVIDIA GPU found")
         pytest.skip("needs an NVIDIA GPU")
 
 

@@ -20,7 +20,7 @@ from gemmule.runtime.bench import bench_gpu
 REFERENCE = next(spec for spec in REGISTRY if spec.name == "gemm_reference")
 HAS_YARDSTICK = importlib.util.find_spec("nvmath") is not None
 needs_yardstick = pytest.mark.skipif(not HAS_YARDSTICK, reason="nvmath-python is not installed")
-YARDSTICK = () if HAS_YARDSTICK else ("--no-yardstick",)
+YARDSTICK = () if HAS_YARDSTICK else ("--no-baseline",)
 
 
 def run(*arguments):

@@ -295,7 +295,7 @@ def test_sizes_and_elements():
         (["8"], "not M,N"),
         (["8,9,10"], "not M,N"),
         (["0,3"], "from 1"),
-        (["sources"], "near are source"),
+        (["sources"], "did you mean source"),
     ]:
         with pytest.raises(ArgumentError, match=error):
             parse_sizes(words)

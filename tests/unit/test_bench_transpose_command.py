@@ -47,7 +47,7 @@ def device(monkeypatch):
     fake = Device(SECONDS)
 
     @contextlib.contextmanager
-    def opened(*, yardstick, required=True):
+    def opened(*, yardstick, required=True, without=""):
         assert not yardstick
         yield fake, None
 
@@ -64,7 +64,7 @@ def test_the_command_prints_and_records(device, tmp_path):
                  "--dtype", "float32", "--dtype", "1", "--record", tmp_path)  # fmt: skip
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    for title in ("40 x 24 of 4 bytes", "64 x 64 of 1 byte", "bandwidth / bandwidth of the copy"):
+    for title in ("40 x 24 of 4 bytes", "64 x 64 of 1 byte", "share of the bandwidth of a copy"):
         assert title in [line.strip() for line in lines]
     assert "0.800 (0.800 to 0.800)" in result.stdout
     (file,) = tmp_path.glob("*.jsonl")

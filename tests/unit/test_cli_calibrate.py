@@ -81,7 +81,7 @@ def device(monkeypatch):
     fake = CalibratedDevice()
 
     @contextlib.contextmanager
-    def opened(*, yardstick, required=True):
+    def opened(*, yardstick, required=True, without=""):
         assert not yardstick
         yield fake, None
 
@@ -145,7 +145,7 @@ def test_the_rates_of_other_gpus_stay(device, file, tmp_path):
 
 def test_a_dry_run_measures_nothing(device, file):
     result = run("--dry-run")
-    assert "16 products, 2 kernels to compile" in result.stdout
+    assert "16 products to measure, 2 kernels to compile" in result.stdout
     assert "64 x 64 x 72" in result.stdout
     found = json.loads(run("--dry-run", "--json").stdout)
     assert (len(found["products"]), found["kernels"], found["file"]) == (16, 2, str(file))

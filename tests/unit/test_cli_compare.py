@@ -40,7 +40,7 @@ def device(monkeypatch):
     fake = FakeDevice({"g01_naive": 2e-3, "gemm_reference": 1e-3, "y0": 1e-3, "y1": 0.9e-3})
 
     @contextlib.contextmanager
-    def opened(*, yardstick, required=True):
+    def opened(*, yardstick, required=True, without=""):
         yield fake, FakeYardstick(fake) if yardstick else None
 
     monkeypatch.setattr(gpu, "open_gpu", opened)
@@ -84,9 +84,12 @@ def test_the_cpu_is_timed_as_often_as_there_is_time():
 def test_without_a_gpu_the_cpu_and_the_theory(dtype, no_gpu):
     result = run(64, 48, 32, "--dtype", dtype)
     assert result.exit_code == 0, result.output
-    for word in ("CPU, ", "No kernel was run: no NVIDIA GPU", "least times on H100 SXM 80 GB", "host link, to the GPU",
-                 "device memory", "arithmetic units", "-bound with the operands in device memory"):  # fmt: skip
+    for word in ("CPU: ", "least times on H100 SXM 80 GB", "host link, to the GPU", "device memory", "arithmetic units",
+                 "-bound with operands in device memory"):  # fmt: skip
         assert word in result.stdout
+    verdict = result.stdout.splitlines()[0]
+    for word in (f"64 x 48 x 32, {dtype}: ", "FLOP/s; no NVIDIA GPU found, so no kernel was run", "-bound on H100 SXM"):
+        assert word in verdict
     assert "WRONG" not in result.stdout
     found = json.loads(run(64, 48, 32, "--dtype", dtype, "--json").stdout)
     assert (found["gpu"], found["records"], found["link_measured"]) == (False, [], {})
@@ -98,7 +101,7 @@ def test_the_theory_of_another_chip(no_gpu):
     assert "PCIe 4.0" in run(64, 48, 32, "--chip", "a100").stdout
     result = run(64, 48, 32, "--chip", "h10")
     assert result.exit_code == 1
-    assert result.stderr.startswith("gemmule: chip 'h10' is not in the table; near are H100")
+    assert result.stderr.startswith("gemmule: chip 'h10' is not in the table; did you mean H100")
     assert result.stderr.count("\n") == 1
 
 
@@ -110,6 +113,9 @@ def test_every_kernel_on_a_gpu(device):
     assert "0.900" in rows["gemm_reference"]
     assert "0.900" in rows["cuBLASLt"].split()
     assert "pinned, measured" in result.stdout
+    verdict = result.stdout.splitlines()[0]
+    assert verdict.startswith("96 x 80 x 64, float32: gemm_reference is the fastest kernel, ")
+    assert "0.900 of cuBLASLt's rate; " in verdict
     found = json.loads(run(96, 80, 64, "--json").stdout)
     assert found["link_measured"] == {"to_gpu_gbps": 55.0, "back_gbps": 54.0}
     assert {one["record"] for one in found["records"]} == {"yardstick", "gemm"}
@@ -176,5 +182,5 @@ def test_bad_arguments(no_gpu):
     assert "GB of the host's memory" in huge.stderr
     assert run(0, 1, 1).exit_code == 2
     assert run(1, 1).exit_code == 2
-    assert "near are gemm_reference" in run(8, 8, 8, "--kernels", "gemm_refrence").stderr
-    assert "near are float32" in run(8, 8, 8, "--dtype", "flot32").stderr
+    assert "did you mean gemm_reference" in run(8, 8, 8, "--kernels", "gemm_refrence").stderr
+    assert "did you mean float32" in run(8, 8, 8, "--dtype", "flot32").stderr

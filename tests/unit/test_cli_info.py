@@ -1,4 +1,4 @@
-"""``gemmule info``: what is here, and the cache of compiled kernels."""
+"""``gemmule info``: ten lines on the installation, the table of kernels, and the cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
+from gemmule.commands.info import _gpus, _verdict
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import device_count
 
@@ -35,14 +36,41 @@ def test_it_names_everything(info):
     assert (found["cache"]["kernels"], found["cache"]["bytes"]) == (1, 1000)
     assert set(found["tuned"]) == {"file", "products", "shipped"}
     assert found["tuned"]["shipped"]["h200-sxm-141-gb"] > 0
-    text = info()
-    assert f"tuned: {found['tuned']['products']} products in {found['tuned']['file']}; shipped: " in text
-    for word in (*(spec.name for spec in REGISTRY), "GPUs", "host:", "compiled kernels: 1"):
-        assert word in text
+
+
+def test_ten_lines_with_the_verdict_first(info):
+    found = json.loads(info("--json"))
+    verdict, *lines = info().splitlines()
+    if not found["devices"]:
+        assert verdict == f"gemmule {found['gemmule']}: no NVIDIA GPU found; products run on the CPU"
+    assert 6 <= len(lines) < 10
+    assert f"tuned: {found['tuned']['products']} products in {found['tuned']['file']}; shipped: " in "\n".join(lines)
+    for words in ("host: ", "vgpu: ", "cache: 1 compiled kernels, ", "kernels: ", "rates: "):
+        assert any(line.startswith(words) for line in lines)
+
+
+def test_gpus_of_one_kind_share_a_line():
+    gpu = {"name": "NVIDIA H200", "capability": (9, 0), "arch": "sm_90a", "multiprocessors": 132, "memory_bytes": 2**37}
+    devices = [gpu | {"ordinal": number} for number in range(8)]
+    rates = {str(number): "shipped" for number in range(8)}
+    assert _gpus(devices, rates) == {
+        "NVIDIA H200, compute capability 9.0 (sm_90a), 132 SMs, 128.0 GiB; rates: shipped": list("01234567")
+    }
+    assert _verdict(devices, {"gpu": "NVIDIA H200"}) == "8 GPUs; products run on NVIDIA H200"
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_kernels_are_a_table_of_the_terminals_width(info, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = info("--kernels").splitlines()
+    assert max(map(len, lines)) <= columns
+    first = [line.split()[0] for line in lines if line.strip()]
+    assert {spec.name for spec in REGISTRY} <= set(first)
+    assert json.loads(info("--kernels", "--json")).keys() == json.loads(info("--json")).keys()
 
 
 def test_it_clears_what_the_cache_made_and_nothing_else(info, tmp_path):
-    assert "removed 1 compiled kernels, 1000 bytes" in info("--clear-cache")
+    assert "deleted 1 compiled kernels, 1000 bytes" in info("--clear-cache")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     found = json.loads(info("--clear-cache", "--json"))
     assert (found["cleared"]["kernels"], found["cache"]["kernels"]) == (0, 0)

@@ -58,12 +58,12 @@ def test_the_product_and_what_is_printed(folder):
     plan, done, verified, vectors, rows = result.stdout.splitlines()
     assert plan.startswith("300 x 400 x 200, float32: ")
     assert "memory limit 12 MiB, plus about " in plan
-    assert "GFLOP/s: C.npy" in done
-    assert re.fullmatch(r"verified: error 0\.\d+ of what rounding allows \(--seed 7 repeats the check\)", verified)
+    assert "FLOP/s: C.npy" in done
+    assert re.fullmatch(r"verified: error 0\.\d+ of the rounding bound \(--seed 7 repeats the check\)", verified)
     assert re.fullmatch(
         r"  16 random vectors: an element wrong by more than \S+ passes with .* 1\.5e-05 at most", vectors
     )
-    assert re.fullmatch(r"  the 16 rows that deviate most, computed once more: each element is right to \S+", rows)
+    assert re.fullmatch(r"  the 16 rows that deviate most, computed again: each element is right to \S+", rows)
     assert result.stderr == ""  # no progress where there is no terminal
     assert names(folder) == ["A.npy", "B.npy", "C.npy"]
 
@@ -258,10 +258,10 @@ def test_a_signal_leaves_what_is_finished(folder, number, code, steps):
     assert errors.startswith("gemmule: ")
     assert errors.count("\n") == 1
     if steps == 1:
-        assert "nothing unfinished was left" in errors
+        assert "no partial results were left" in errors
         assert names(folder) == ["A.npy", "B.npy"]
         return
-    assert "the same command goes on" in errors
+    assert "the same command resumes" in errors
     assert "C.npy" not in names(folder)
     assert len(names(folder)) == 4
     record = json.loads(run(*options).stdout)
@@ -336,8 +336,8 @@ def test_an_input_that_changed_meanwhile_is_not_gone_on_with(folder, monkeypatch
     assert result.exit_code == 1
     line = result.stderr
     assert "A.npy: was changed while C.npy was computed" in line
-    assert "what was done so far is in" in line
-    assert "goes on from there" not in line
+    assert "partial results are in" in line
+    assert "resumes" not in line
     assert not Path("C.npy").exists()
 
 

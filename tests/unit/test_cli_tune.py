@@ -79,7 +79,7 @@ def device(monkeypatch):
     fake = TunedDevice(seconds())
 
     @contextlib.contextmanager
-    def opened(*, yardstick, required=True):
+    def opened(*, yardstick, required=True, without=""):
         yield fake, FakeYardstick(fake) if yardstick else None
 
     monkeypatch.setattr(gpu, "open_gpu", opened)
@@ -152,7 +152,7 @@ def test_what_is_predicted_to_be_slow_is_not_tried(device, table):
 def test_a_dry_run_needs_no_gpu_where_a_chip_is_named(monkeypatch, table):
     monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
     result = run(*SIZES, "--dry-run", "--chip", "H200")
-    assert "2 products, 3 kernels to compile" in result.stdout
+    assert "2 products to measure, 3 kernels to compile" in result.stdout
     assert "no NVIDIA GPU" in run(*SIZES, "--dry-run", code=1).stderr
     assert "--chip is for --dry-run" in run(*SIZES, "--chip", "H200", code=1).stderr
 
@@ -268,10 +268,10 @@ def test_the_user_is_told_where_the_table_is(table):
 
 
 def test_without_a_yardstick_the_shortest_time_is_kept(device, table):
-    result = run(*SIZES, "--no-yardstick")
+    result = run(*SIZES, "--no-baseline")
     entries = read_tuned(table)
     assert {(tuple(dict(one.config).values()), one.ratio) for one in entries} == {((128, 2), None)}
     assert "cuBLASLt" not in result.stdout
-    found = json.loads(run(*SIZES, "--no-yardstick", "--json").stdout)
+    found = json.loads(run(*SIZES, "--no-baseline", "--json").stdout)
     assert found["left"] == 0
     assert {one["record"] for one in found["records"]} == {"gemm"}

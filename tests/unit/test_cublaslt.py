@@ -291,7 +291,7 @@ def test_without_the_library_the_remedy_is_named(monkeypatch):
     with pytest.raises(UnsupportedError) as refused:
         CublasLt(0, 0)
     assert "pip install 'gemmule[bench]'" in str(refused.value)
-    assert "--no-yardstick" in str(refused.value)
+    assert "--no-baseline" in str(refused.value)
 
 
 def test_a_library_that_does_not_start_names_the_remedy(bindings):

@@ -242,7 +242,7 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["g04", "--shape", "1,1,1"], "kernel 'g04' is not known; near are g04_register_tile"),
+        (["g04", "--shape", "1,1,1"], "kernel 'g04' is not known; did you mean g04_register_tile"),
         (["g04_register_tile[7]", "--shape", "1,1,1"], "g04_register_tile has no config [7]; it has 0: tile_m=128"),
         (["g05_conflict_free", "--config", "tile_k=3", "--shape", "1,1,1"],
          "g05_conflict_free has no config [tile_k=3]"),
@@ -252,7 +252,7 @@ def run(*arguments):
         (["transpose_reference", "--shape", "8,8,8"], "takes one such as 4096,4096"),
         (["transpose_reference", "--shape", "8,8", "--layout", "nt"], "--layout and --precision are for products"),
         (["transpose_reference", "--shape", "8,8", "--dtype", "float12"], "got 'float12'"),
-        (["g04_register_tile", "--shape", "64,64,64", "--chip", "h1000"], "chip 'h1000' is not in the table; near are"),
+        (["g04_register_tile", "--shape", "64,64,64", "--chip", "h1000"], "chip 'h1000' is not in the table; did you"),
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float16"], "cannot take this problem: A is float16"),
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tn"], "cannot take this problem: A has strides"),
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tt"], "or explain g07_cp_async, which calls take"),
@@ -260,8 +260,8 @@ def run(*arguments):
         (["hopper_gemm", "--shape", "4095,4095,4095"], "or explain hopper_gemm_repacked, which calls take for it"),
         (["h03_stages", "--shape", "64,64,64", "--chip", "a100"], "give a --chip of sm_90a (this one is sm_80)"),
         (["h03_stages[stages=2]", "--config", "stages=3", "--shape", "64,64,64"], "both name a config; give one"),
-        (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float"], "dtype 'float' is not known; near are"),
-        (["g04_register_tile", "--shape", "64,64,64", "--precision", "half"], "got 'half'"),
+        (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float"], "dtype 'float' is not known; did you mean"),
+        (["g04_register_tile", "--shape", "64,64,64", "--precision", "half"], "half is not known; choose one of"),
     ],
 )  # fmt: skip
 def test_refusals_are_one_line(arguments, message):

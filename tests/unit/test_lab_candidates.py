@@ -10,10 +10,10 @@ from fake_bench import CONFIGS, kernel_spec, only
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, GemmuleError
 from gemmule.core.gpu_rates import H100_RATES
+from gemmule.core.name_suggestions import unknown_name
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.lab.candidates import on_gpu, parse_kernels
-from gemmule.lab.name_suggestions import unknown_name
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
 from gemmule.lab.sizes import SIZE_SETS, parse_sizes
 
@@ -77,11 +77,11 @@ def test_words_mix_and_nothing_comes_twice():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("g07_cp_asinc", "kernel 'g07_cp_asinc' is not known; near are g07_cp_async"),
-        ("G01", "near are g01_naive"),
-        ("naive", "near are g01_naive"),
-        ("ladr", "near are ladder"),
-        ("zzz", "known are ladder, all, g01_naive, g07_cp_async, d01_shared_ab, gemm_reference"),
+        ("g07_cp_asinc", "kernel 'g07_cp_asinc' is not known; did you mean g07_cp_async"),
+        ("G01", "did you mean g01_naive"),
+        ("naive", "did you mean g01_naive"),
+        ("ladr", "did you mean ladder"),
+        ("zzz", "kernel 'zzz' is not known; `gemmule info --kernels` lists all"),
         ("transpose_reference", "kernel 'transpose_reference' is not known"),
         ("g07_cp_async[9]", "0: tile_m=64 stages=2; 1: tile_m=128 stages=2"),
         ("g07_cp_async[tile=1]", "g07_cp_async has no config [tile=1]; it has 0: tile_m=64 stages=2"),
@@ -89,8 +89,8 @@ def test_words_mix_and_nothing_comes_twice():
         ("g07_cp_async[1", "mind the brackets"),
         ("g07_cp_async[1]x", "mind the brackets"),
         ("", "does not name kernels"),
-        ("g7", "kernel 'g7' is not known; near are g07_cp_async"),
-        ("G1_naive_x", "near are g01_naive"),
+        ("g7", "kernel 'g7' is not known; did you mean g07_cp_async"),
+        ("G1_naive_x", "did you mean g01_naive"),
         ("ladder[1]", "'ladder' takes no config"),
         ("all[*]", "'all' takes no config"),
     ],
@@ -123,9 +123,9 @@ def test_sets_of_sizes_take_commas():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("source,sqare", "size 'sqare' is not known; near are square"),
-        ("sauce", "size 'sauce' is not known; near are source, square, or any M,N,K"),
-        ("big", "known are source, square, llm, odd, or any M,N,K"),
+        ("source,sqare", "size 'sqare' is not known; did you mean square"),
+        ("sauce", "size 'sauce' is not known; did you mean source?"),
+        ("big", "choose one of source, square, llm, odd, or any M,N,K"),
         ("1,2", "is not M,N,K in whole numbers from 1"),
         ("1,2,3,4", "is not M,N,K"),
         ("0,2,3", "from 1"),
@@ -143,15 +143,18 @@ def test_unknown_sizes_are_told_the_near_ones(word, message):
 def test_output_types():
     assert (output_type("int8", None), output_type("int8", "int8")) == ("int32", "int8")
     assert (output_type("bfloat16", None), output_type("bfloat16", "float32")) == ("bfloat16", "float32")
-    with pytest.raises(GemmuleError, match="dtype 'float31' is not known; near are float32"):
+    with pytest.raises(GemmuleError, match="dtype 'float31' is not known; did you mean float32"):
         output_type("float31", None)
-    with pytest.raises(GemmuleError, match="output dtype 'int23' is not known; near are int32"):
+    with pytest.raises(GemmuleError, match="output dtype 'int23' is not known; did you mean int32"):
         output_type("int8", "int23")
 
 
 def test_near_names_ignore_case_and_find_words():
-    assert unknown_name("chip", "H10", ["h100", "a100"]).endswith("near are h100, a100")
-    assert unknown_name("x", "zz", ["aa", "bb"]) == "x 'zz' is not known; known are aa, bb"
+    chips = ["h100", "a100", "b200", "l40s"]
+    assert unknown_name("chip", "H10", chips).endswith("; did you mean h100?")
+    assert unknown_name("chip", "100", chips).endswith("; did you mean h100 or a100?")
+    assert unknown_name("chip", "H10", ["h100", "a100"]).endswith("; choose one of h100, a100")
+    assert unknown_name("x", "zz", ["aa", "bb"]) == "x 'zz' is not known; choose one of aa, bb"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -17,7 +17,7 @@ def test_a_report_is_short_and_says_what_was_done(rng, device):
     report = gm.multiply(a, b, out, executor="host", **device)
     first, *more = str(report).splitlines()
     assert re.match(
-        r"120 x 70 x 90 on .+: \d+\.\d\d s, \d+\.\d+ GFLOP/s; (\d+) of \1 tiles computed; \S+ GB read and "
+        r"120 x 70 x 90 on .+: \d+\.\d\d s, [\d.]+ [MG]FLOP/s; (\d+) of \1 tiles computed; \S+ GB read and "
         r"3\.36e-05 GB written$",
         first,
     )

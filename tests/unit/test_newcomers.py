@@ -57,9 +57,9 @@ def test_records_that_are_not_there(tmp_path):
 def test_nothing_is_claimed_of_what_no_check_can_find():
     np.save("nan.npy", np.full((3, 2), np.nan))
     told = run("multiply", "a.npy", "nan.npy", "-o", "c.npy", "--verify").stdout
-    assert "verified: error 0 of what rounding allows" in told
+    assert "verified: error 0 of the rounding bound" in told
     assert "random vectors" not in told
-    assert "the 4 rows that deviate most, computed once more" in told
+    assert "the 4 rows that deviate most, computed again" in told
     np.save("i.npy", np.ones((3, 2), np.int64))
     np.save("j.npy", np.ones((4, 3), np.int64))
     told = run("multiply", "j.npy", "i.npy", "-o", "d.npy", "--verify").stdout

@@ -259,7 +259,7 @@ def test_the_command(tmp_path):
 
     empty = run()
     assert empty.exit_code == 1
-    assert "holds no compiled kernel" in empty.output
+    assert "has no compiled kernel" in empty.output
     for x in (what(), what("g04_register_tile")):
         made(*x).save(cache.cache_folder() / (artifact_key(*x) + ".kernel"))
     done = run("--json")
@@ -269,7 +269,7 @@ def test_the_command(tmp_path):
     assert "1 compiled kernels" in run("--kernels", "gemm_reference", "--arch", "sm_80").output
     assert read_pack(out).kernels == (artifact_key(*what()),)
     for arguments, message in (
-        (("--kernels", "nothing"), "'nothing' does not exist"),
+        (("--kernels", "nothing"), "kernel 'nothing' is not known"),
         (("--arch", "hopper"), "'hopper'"),
         (("--arch", "sm_120a"), "no compiled kernel for sm_120a"),
     ):

@@ -10,6 +10,7 @@ import pytest
 import gemmule as gm
 from gemmule.api.call_plan import Plan
 from gemmule.core.dtype import Precision
+from gemmule.core.quantities import short_quantity
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import contiguous_gemm
@@ -44,7 +45,7 @@ def test_the_workspaces_of_stream_k_are_told():
     # For each of the CTAs the sums of a tile, and a flag for each warpgroup that shares it.
     config = plan.choice.config
     assert plan.workspace_bytes == 132 * (config.outputs + config.warpgroups_per_tile) * 4
-    assert f"workspace: {plan.workspace_bytes:.3e} bytes" in str(plan).splitlines()
+    assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 
 def test_no_workspace_is_not_mentioned():
@@ -58,7 +59,7 @@ def test_packed_operands_are_workspaces():
     plan = plan_on_a_gpu("hopper_gemm_repacked", (515, 301, 317))
     assert plan.then
     assert plan.workspace_bytes >= 2 * (515 + 301) * 317
-    assert f"in {plan.workspace_bytes:.3e} bytes of workspace" in str(plan)
+    assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 
 def test_parts_of_float32_are_workspaces():
@@ -66,7 +67,7 @@ def test_parts_of_float32_are_workspaces():
     assert plan.then == "bf16x6_products"
     # Three parts of 16 bits.
     assert plan.workspace_bytes == 6 * (512 + 256) * 640
-    assert "then: bf16x6_products, in" in str(plan)
+    assert "then: bf16x6_products" in str(plan).splitlines()
 
 
 def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
@@ -78,13 +79,23 @@ def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
 def test_a_plan_says_what_chose_and_what_is_expected():
     plan = gm.plan(X32, X32, executor="vgpu")
     assert plan.chosen_by == "only one"
-    assert "chosen by: only one\n" in f"{plan}\n"
-    # The refused ones come with their reasons.
-    assert (
-        "hopper_gemm",
-        "A and B are float32; this kernel rounds them to TF32, for precision='tf32'",
-    ) in plan.refused
+    assert "chosen by: only one" in str(plan).splitlines()
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
-    assert "chosen by: tuned (tuned.json: H200, today); 9.0 us expected\n" in str(tuned)
-    predicted = dataclasses.replace(plan, chosen_by="cost", predicted_us=12.0)
-    assert "chosen by: cost; 12.0 us expected\n" in str(predicted)
+    assert "chosen by: tuned (tuned.json: H200, today)" in str(tuned).splitlines()
+    assert str(tuned).splitlines()[0].endswith(f"; expected 9.0 us, {2 * 16**3 / 9.04:.4g} MFLOP/s")
+    predicted = dataclasses.replace(plan, chosen_by="cost", predicted_us=12000.0, flop=10**13)
+    assert str(predicted).splitlines()[0].endswith("; expected 12 ms, 833.3 TFLOP/s")
+
+
+def test_the_verdict_comes_first_and_refusals_where_they_are_wanted():
+    plan = gm.plan(X32, X32, executor="vgpu")
+    verdict, why, *others = str(plan).splitlines()
+    assert verdict == f"matmul: {plan.kernel} on virtual GPU (sm_90a) (vgpu)"
+    assert why == "why: executor='vgpu' is set"
+    assert others[-1] == f"refused: {len(plan.refused)} kernels; plan.describe(verbose=True) says why"
+    assert len(others) < 8
+    reason = "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
+    assert ("hopper_gemm", reason) in plan.refused
+    verbose = plan.describe(verbose=True).splitlines()
+    assert verbose[: 1 + len(others)] == [verdict, why, *others[:-1]]
+    assert verbose[1 + len(others) :] == [f"refused: {name}: {why_not}" for name, why_not in plan.refused]

@@ -1,4 +1,4 @@
-"""Whether a plan says that a precision which the caller allows is made use of."""
+"""Whether a plan says if its kernel uses the precision that the caller allows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.product_plan import _told_of_precision
+from gemmule.api.product_plan import _precision_text
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.dispatch.select import choose
@@ -23,14 +23,14 @@ def told(precision, size, dtype, layout="nt"):
     problem = gemm_problem(size, size, size, dtype, "float32" if dtype.startswith("float8") else dtype, layout)
     problem = dataclasses.replace(problem, precision=precision)
     choice = choose(problem, HOPPER, multiprocessors=132)
-    return choice.spec.name, _told_of_precision(precision, "gpu", choice, problem)
+    return choice.spec.name, _precision_text(precision, "gpu", choice, problem)
 
 
 @pytest.mark.parametrize("precision", [one for one in Precision if one is not Precision.IEEE])
 def test_large_products_make_use_of_it(precision):
     dtype = FLOATS[precision.value]
     name, text = told(precision, 8192, dtype)
-    assert text == f"'{precision.value}' is made use of"
+    assert text == f"'{precision.value}' is used"
     # The same kernel is not to be had without it.
     assert told(Precision.IEEE, 8192, dtype)[0] != name or name == "hopper_syrk"
 
@@ -39,7 +39,7 @@ def test_large_products_make_use_of_it(precision):
 def test_small_products_do_not(precision):
     name, text = told(precision, 16, FLOATS[precision.value])
     assert name.startswith(("g", "float64"))
-    assert text == f"'{precision.value}' is allowed; this kernel computes as with 'ieee'"
+    assert text == f"'{precision.value}' is allowed, but unused: this kernel computes as with 'ieee'"
 
 
 @pytest.mark.parametrize("precision", [one for one in Precision if one is not Precision.IEEE])
@@ -50,7 +50,7 @@ def test_the_host_computes_more_exactly_than_it_must(precision):
 
         a = a.astype(ml_dtypes.float8_e4m3fn)
     plan = gm.plan(a, a, precision=precision.value, executor="host")
-    assert plan.precision == f"'{precision.value}' is allowed; the host computes as with 'ieee'"
+    assert plan.precision == f"'{precision.value}' is allowed, but unused: the host computes as with 'ieee'"
     assert f"precision: {plan.precision}" in str(plan).splitlines()
 
 

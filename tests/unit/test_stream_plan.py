@@ -256,7 +256,7 @@ def test_a_stream_runs_one_operation_at_a_time():
 
 
 def test_strategies_that_are_not_for_the_product_are_refused():
-    with pytest.raises(ArgumentError, match="'best' is not known; choose one of paper"):
+    with pytest.raises(ArgumentError, match="'best' is not known; choose one of 'paper'"):
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="best")
     with pytest.raises(ArgumentError, match="its own transpose"):
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="resident-c")

@@ -99,7 +99,7 @@ def test_ctas_that_stay_are_counted_tile_by_tile():
     assert found.totals.engine_bytes == whole.engine_bytes
     assert found.totals.warps == pytest.approx(whole.warps, rel=0.002)
     assert max(limit.uneven for limit in found.limits) == 66
-    assert "6, 3 for each CTA: they stay" in page(found)
+    assert "6, 3 for each CTA: persistent CTAs compute several" in page(found)
 
 
 def test_one_stage_and_several():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmule.core.errors import ArgumentError, CallError, shown
+from gemmule.core.name_suggestions import remedy_for
 from gemmule.runtime.stream import stream_handle
 
 from .call_plan import Plan
@@ -342,9 +343,7 @@ def plan(*arguments: Any, operation: str | None = None, kernel: str | None = Non
         operation = "matrix_transpose" if len(arguments) == 1 else "matmul"
     # An array that is compared with a name is an array.
     if type(operation) is not str or operation not in _FUNCTIONS:
-        raise ArgumentError(
-            f"operation={shown(operation)} is not known; choose one of {', '.join(map(repr, _FUNCTIONS))}"
-        )
+        raise ArgumentError(f"operation={shown(operation)} is not known; {remedy_for(operation, _FUNCTIONS)}")
     try:
         bound = inspect.signature(_FUNCTIONS[operation]).bind(*arguments, **options).arguments
     except TypeError as error:

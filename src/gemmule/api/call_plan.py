@@ -1,4 +1,4 @@
-"""A plan: what would run, why, and the least that it can cost."""
+"""The plan of a call: what runs, why, and the least time that it can take."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import Problem
+from gemmule.core.quantities import duration, flop_rate, short_quantity
 from gemmule.core.spec import Choice
 from gemmule.runtime.arrays import ArrayView
 
@@ -33,7 +34,8 @@ class Plan:
     reason : str
         Why this executor.
     refused : tuple of (str, str)
-        Kernels that were asked before and why they cannot take the problem.
+        Kernels earlier in the order of choice, and why each cannot compute the problem; printed by
+        ``describe(verbose=True)`` only.
     problem : GemmProblem, TransposeProblem or None
         The problem as kernels see it; None where no kernel takes part.
     flop, bytes_min : int
@@ -109,34 +111,64 @@ class Plan:
         return dataclasses.replace(self, run=run)
 
     def __str__(self) -> str:
-        config = " ".join(f"{name}={value}" for name, value in self.config.items())
-        memory = self.workspace_bytes
-        lines = [
-            f"{self.operation}: {self.kernel}{f' [{config}]' if config else ''} on {self.device} ({self.executor})",
-            *([f"then: {self.then}, in {memory:.3e} bytes of workspace"] if self.then else []),
-            *([f"workspace: {memory:.3e} bytes"] if memory and not self.then else []),
-            *([f"epilogue: {self.epilogue}"] if self.epilogue else []),
-            *([f"precision: {self.precision}"] if self.precision else []),
-            f"why: {self.reason}",
-            f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
-        ]
-        if self.chosen_by:
-            time = f"; {self.predicted_us:.1f} us expected" if self.predicted_us is not None else ""
-            lines.append(f"chosen by: {self.chosen_by}{self.chosen_from and f' ({self.chosen_from})'}{time}")
-        if self.bound_s is not None:
-            lines.append(f"bound: {self.bound_s * 1e6:.1f} us at the chip's peak rates")
-        if self.streaming is not None:
-            from gemmule.outofcore.device.planner.budgets import binding_line
+        return self.describe()
 
-            plan, expected, budgets = self.streaming.plan, self.streaming.prediction, self.streaming.budgets
-            lines.append(
-                f"streamed: {plan.strategy}, {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}, slices {plan.tile_k} "
-                f"deep, {plan.device_bytes:.3e} bytes of device memory; {expected.bytes_in:.3e} bytes in, "
-                f"{expected.bytes_out:.3e} out; at least {expected.seconds:.3g} s, bound by {expected.bottleneck}"
-            )
-            lines.append(
-                f"budgets: {budgets.device:.3e} bytes of device memory, {self.streaming.pinned_bytes:.3e} of "
-                f"{budgets.pinned:.3e} pinned; {binding_line(self.streaming)}"
-            )
-        lines += [f"refused: {name}: {reason}" for name, reason in self.refused]
+    def describe(self, *, verbose: bool = False) -> str:
+        """Return what runs, in the first line, and why, in the others.
+
+        Parameters
+        ----------
+        verbose : bool
+            Whether kernels that were passed over follow, each with its reason.
+        """
+        lines = [self._verdict(), f"why: {self.reason}"]
+        if self.chosen_by:
+            lines.append(f"chosen by: {self.chosen_by}{self.chosen_from and f' ({self.chosen_from})'}")
+        if self.config:
+            lines.append(f"config: {' '.join(f'{name}={value}' for name, value in self.config.items())}")
+        lines += self._kernel_lines()
+        lines.append(self._work_line())
+        if self.streaming is not None:
+            lines += _streaming_lines(self.streaming)
+        if verbose:
+            lines += [f"refused: {name}: {reason}" for name, reason in self.refused]
+        elif self.refused:
+            count = len(self.refused)
+            lines.append(f"refused: {count} kernel{'s' * (count != 1)}; plan.describe(verbose=True) says why")
         return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        """Return what runs where, and the expected time and rate."""
+        text = f"{self.operation}: {self.kernel} on {self.device} ({self.executor})"
+        if self.predicted_us is None:
+            return text
+        seconds = self.predicted_us / 1e6
+        rate = f", {flop_rate(self.flop / seconds)}" if self.flop and seconds > 0 else ""
+        return f"{text}; expected {duration(seconds)}{rate}"
+
+    def _kernel_lines(self) -> list[str]:
+        memory = self.workspace_bytes
+        lines = [f"then: {self.then}"] if self.then else []
+        lines += [f"workspace: {short_quantity(memory, 'B')}"] if memory else []
+        lines += [f"epilogue: {self.epilogue}"] if self.epilogue else []
+        return lines + ([f"precision: {self.precision}"] if self.precision else [])
+
+    def _work_line(self) -> str:
+        work = f"{short_quantity(self.flop, 'FLOP')}, " if self.flop else ""
+        bound = f"; at least {duration(self.bound_s)} at the chip's peak rates" if self.bound_s is not None else ""
+        return f"work: {work}at least {short_quantity(self.bytes_min, 'B')} to move{bound}"
+
+
+def _streaming_lines(streaming: Budgeted) -> list[str]:
+    """Return how host arrays pass through the GPU's memory, and within which budgets."""
+    from gemmule.outofcore.device.planner.budgets import binding_line
+
+    plan, expected, budgets = streaming.plan, streaming.prediction, streaming.budgets
+    return [
+        f"streamed: {plan.strategy}, {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}, k-tiles of {plan.tile_k}; "
+        f"{short_quantity(expected.bytes_in, 'B')} in, {short_quantity(expected.bytes_out, 'B')} out; at least "
+        f"{expected.seconds:.3g} s, bound by {expected.bottleneck}",
+        f"budgets: {short_quantity(plan.device_bytes, 'B')} of {short_quantity(budgets.device, 'B')} device memory, "
+        f"{short_quantity(streaming.pinned_bytes, 'B')} of {short_quantity(budgets.pinned, 'B')} pinned; "
+        f"{binding_line(streaming)}",
+    ]

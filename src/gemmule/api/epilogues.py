@@ -20,6 +20,7 @@ from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 from gemmule.core.formula import formula
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import is_vectorised
 from gemmule.core.tracing import accumulated, accumulated_second, lowered, matrix_c, matrix_input, number_input, real
@@ -204,10 +205,8 @@ def _named(name: str, biased: bool) -> Ending:
         expression, roles, _ = lowered(NAMED_GATED[name](gate) * up, f"epilogue={name!r}")
         return Ending(expression, roles, (), gated=True)
     if name not in NAMED:
-        raise ArgumentError(
-            f"epilogue={name!r} is not known; choose one of {', '.join(map(repr, (*NAMED, *NAMED_GATED)))}, or pass a "
-            "function"
-        )
+        remedy = remedy_for(name, (*NAMED, *NAMED_GATED), ", or pass a function")
+        raise ArgumentError(f"epilogue={name!r} is not known; {remedy}")
     acc = accumulated() + matrix_input(_BIAS, 0) if biased else accumulated()
     expression, _, _ = lowered(NAMED[name](acc), f"epilogue={name!r}")
     return Ending(expression, (_BIAS,) if biased else (), ())

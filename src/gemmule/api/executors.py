@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from gemmule.core.errors import ArgumentError, UnsupportedError, shown
+from gemmule.core.name_suggestions import remedy_for
 from gemmule.dispatch.select import why_no_gemm
 from gemmule.runtime.device import device_count, get_device
 
@@ -27,9 +28,7 @@ def wanted_executor(executor: Any) -> str | None:
     if executor is None:
         executor, origin = os.environ.get("GEMMULE_EXECUTOR") or None, "GEMMULE_EXECUTOR"
     if executor is not None and not (isinstance(executor, str) and executor in _KNOWN):
-        raise ArgumentError(
-            f"{origin}={shown(executor)} is not known; choose one of {', '.join(map(repr, _KNOWN))}, or leave it out"
-        )
+        raise ArgumentError(f"{origin}={shown(executor)} is not known; {remedy_for(executor, _KNOWN, ', or omit it')}")
     return None if executor is None else str(executor)
 
 
@@ -71,24 +70,27 @@ def host_arrays_executor(
     """
     if executor in ("host", "vgpu"):
         # The driver is not even asked: this is the way around one that does not work.
-        return executor, "asked for"
+        return executor, f"executor={executor!r} is set"
     if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
         # The driver is not started for small things.
-        return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
+        return (
+            "host",
+            f"host arrays; fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} FLOP a matrix do not repay copies",
+        )
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
             remedy = "executor='host'" if device_count() else "executor='host', or executor='vgpu', a virtual GPU"
             raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
-        return "gpu", "asked for"
+        return "gpu", "executor='gpu' is set"
     if why_not is not None:
         return "host", why_not
-    return "gpu", "host arrays with enough operations to pay for the copies"
+    return "gpu", "host arrays with enough FLOP to repay copies"
 
 
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
     if device_count() == 0:
-        return "no NVIDIA GPU is to be had here"
+        return "no NVIDIA GPU found"
     try:
         arch = get_device(0).arch
     except UnsupportedError as error:

@@ -61,21 +61,21 @@ def planned(
         chosen_from=choice.source if executor != "host" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
         epilogue=product.ending.text if product.ending is not None else "",
-        precision=_told_of_precision(product.precision, executor, choice, problem),
+        precision=_precision_text(product.precision, executor, choice, problem),
         choice=choice,
     )
 
 
-def _told_of_precision(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:
-    """Return whether a product makes use of a precision that its caller allows; empty for IEEE."""
+def _precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:
+    """Return whether a product uses the precision that its caller allows; empty for IEEE."""
     if precision is Precision.IEEE:
         return ""
     name = repr(precision.value)
     if executor == "host" or choice is None or problem is None:
-        return f"{name} is allowed; the host computes as with 'ieee'"
+        return f"{name} is allowed, but unused: the host computes as with 'ieee'"
     exact = dataclasses.replace(problem, precision=Precision.IEEE)
     spec = choice.spec
     if any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs):
         # It would run without being allowed to.
-        return f"{name} is allowed; this kernel computes as with 'ieee'"
-    return f"{name} is made use of"
+        return f"{name} is allowed, but unused: this kernel computes as with 'ieee'"
+    return f"{name} is used"

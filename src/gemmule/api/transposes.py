@@ -212,7 +212,7 @@ def _plan_virtual(
         device=device_name(),
         kernel=choice.spec.name,
         config=choice.config.as_dict(),
-        reason="asked for",
+        reason="executor='vgpu' is set",
         refused=choice.refused,
         problem=problem,
         flop=0,

@@ -1,4 +1,4 @@
-"""``gemmule bench``: kernels measured beside cuBLAS, as tables, records and plots."""
+"""``gemmule bench``: measurements of kernels compared with cuBLASLt, as tables, records and plots."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from ..lab.sizes import SIZE_SETS
 from . import gpu
 from .bench_end import end
 from .bench_transpose import show_transposes, transpose_command
+from .choice import NameChoice
+from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import json_option
 from .option_values import check_finite
 from .progress import steps_progress
-from .tables import print_table
-from .told import ToldCommand, command_line
+from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.arch import Arch
@@ -33,75 +34,83 @@ if TYPE_CHECKING:
 
 #: Products beyond which ratios are summed up only.
 _MOST_RATIOS = 60
+# Columns that a narrow terminal omits, the first first.
+_OPTIONAL = ("mean us", "max us", "min us", "error u", "of peak")
 _SETS = "\n".join(f"  {name:8}{len(sizes)} sizes: {text}" for name, (text, sizes) in SIZE_SETS.items())
 _EPILOG = f"""\b
 Sizes:
 {_SETS}
   M,N,K   any other, such as 4096,4096,1024
   random:COUNT:SEED[:LOW:HIGH]
-          log-uniform extents from LOW to HIGH (64 to 8192), one third odd, the rest multiples of 16 bytes
+          log-uniform extents from LOW to HIGH (64 to 8192), a third of them
+          odd, the others multiples of 16 bytes
 \b
-Examples: gemmule bench gemm --kernels ladder --sizes source --record benchmarks/results
-          gemmule bench gemm --kernels 'd01_shared_ab,d02_b_in_registers[*]' --dtype float64 --sizes 8192,8192,8192
-          gemmule bench gemm --kernels chosen --untuned --dtype bfloat16,float32:tf32 --sizes random:60:7 --torch"""
+Examples:
+  gemmule bench gemm --kernels ladder --sizes source --record results
+  gemmule bench gemm --kernels 'd02_b_in_registers[*]' --dtype float64
+  gemmule bench gemm --kernels chosen --dtype bfloat16 --sizes random:60:7"""
 
 
-@click.group("bench", short_help="Measure kernels on this GPU, or show what was measured.")
+@click.group("bench", short_help="Measure kernels on this GPU, or show recorded measurements.")
 def bench_command() -> None:
-    """Measure kernels on this GPU, or show what was measured on another."""
+    """Measure kernels on this GPU, or show recorded measurements of any GPU."""
 
 
 bench_command.add_command(transpose_command)
 
 
-@bench_command.command("gemm", cls=ToldCommand, short_help="Measure matrix products beside cuBLASLt.", epilog=_EPILOG)
+@bench_command.command(
+    "gemm", cls=RecordedCommand, short_help="Measure matrix products, compared with cuBLASLt.", epilog=_EPILOG
+)
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
-    help="ladder, all, chosen (what a call would run), or names with commas; name[1], name[tile_m=128] (all that have "
-    "it) or name[*] choose configs. May be repeated.",
+    help="ladder, all, chosen (the kernel that a call runs), or kernel names separated by commas; name[1], "
+    "name[tile_m=128] (every config with it) and name[*] select configs. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
-    help="source, square, llm, odd, with commas, M,N,K, or random:COUNT:SEED[:LOW:HIGH]. May be repeated.",
+    help="source, square, llm and odd, separated by commas; M,N,K; or random:COUNT:SEED[:LOW:HIGH]. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--dtype", "dtypes", metavar="DTYPE", multiple=True, default=["float32"], show_default=True,
-    help="Type of A and B, with commas, or DTYPE:PRECISION or DTYPE:PRECISION:OUT_DTYPE. May be repeated.",
+    help="Types of A and B, separated by commas; or DTYPE:PRECISION or DTYPE:PRECISION:OUT_DTYPE. Repeatable.",
 )  # fmt: skip
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
-    "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
-    help="How floats may be multiplied. The yardstick does TF32 too; beside bf16x6 float32, beside int8x15 float64.",
+    "--precision", type=NameChoice([one.value for one in Precision]), default="ieee", show_default=True,
+    help="Arithmetic of floats. The baseline uses TF32 for tf32, float32 for bf16x6, and float64 for int8x15.",
 )  # fmt: skip
 @click.option(
-    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),
-    help="How A and B lie in memory: n in rows, t in columns. Default: nn; for random sizes drawn too.",
+    "--layout", type=NameChoice(["nn", "nt", "tn", "tt"]),
+    help="Storage of A and B: n row-major, t column-major. Default: nn, or a random layout for random sizes.",
 )  # fmt: skip
-@click.option("--batch", type=click.IntRange(1), help="Multiply so many pairs of matrices in one call.")
-@click.option("--untuned", is_flag=True, help="Leave every tuned table out of what is chosen.")
+@click.option("--batch", type=click.IntRange(1), help="Matrix pairs in one batched call.")
+@click.option("--untuned", is_flag=True, help="Choose kernels without tuned tables.")
 @click.option(
     "--own-transpose", is_flag=True,
-    help="Multiply A by its own transpose, which is the same memory: for --layout nt or tn, and sizes with M = N.",
+    help="Compute A times its own transpose (SYRK), in the same memory: --layout nt or tn, and M = N.",
 )  # fmt: skip
 @click.option(
-    "--late", "places", flag_value="late", help="Let every matrix begin one element behind an aligned address."
+    "--misaligned", "places", flag_value="late", help="Start every matrix one element after an aligned address."
 )
-@click.option("--late-too", "places", flag_value="both", help="Measure both, aligned and so.")
+@click.option("--misaligned-too", "places", flag_value="both", help="Measure aligned and misaligned matrices.")
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite,
-    help="Time for each kernel at each size; slow kernels take more, three samples at least. Default: 1; 0.1 where "
+    help="Duration for each kernel and size; slow kernels take longer, for three samples. Default: 1, or 0.1 where "
     "all sizes are random.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--yardstick/--no-yardstick", default=True, help="Measure cuBLASLt beside the kernels.")
-@click.option("--torch", "with_torch", is_flag=True, help="Measure PyTorch's own call beside the kernels too.")
-@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
-@click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
+@click.option("--baseline/--no-baseline", "yardstick", default=True, help="Measure cuBLASLt too, interleaved.")
+@click.option("--torch", "with_torch", is_flag=True, help="Measure PyTorch's call too.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
+@click.option(
+    "--plot", metavar="FOLDER", type=click.Path(), help="Write plots over the sizes to FOLDER, as PNG and SVG."
+)
 @json_option
 def gemm_command(**options: Any) -> None:
-    """Measure matrix products beside cuBLASLt: times, rate, share of the chip's peak, ratio and error.
+    """Measure matrix products: times, rate, share of the chip's peak, speed-up over cuBLASLt and error.
 
-    Every kernel is checked first; one that is wrong is not timed, and the command fails.
+    Every kernel is verified first. A wrong kernel is not timed, and the command fails.
     """
     _gemm(**options)
 
@@ -130,7 +139,7 @@ def _gemm(
         check_matplotlib()
     words, asks_chosen = without_chosen(kernels)
     if untuned and not asks_chosen:
-        raise ArgumentError("--untuned is about what a call would run; measure that with --kernels chosen")
+        raise ArgumentError("--untuned is for the kernel that a call runs; add --kernels chosen")
 
     def named(arch: Arch | None) -> tuple[Choice, ...]:
         each = (parse_kernels(words, one.probe, arch, registry.REGISTRY, registry.LADDER) for one in types)
@@ -143,7 +152,7 @@ def _gemm(
         choices = on_gpu(named(device.arch), rates)
         if not choices and not asks_chosen:
             raise UnsupportedError(
-                f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or all"
+                f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or use --kernels all"
             )
         torch = device.torch_gemm() if with_torch else None
         chosen = _chosen_on(device, tuned=not untuned) if asks_chosen else None
@@ -165,7 +174,7 @@ def _gemm(
 
 
 def _compile(problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Choice], arch: Arch) -> None:
-    """Compile what calls would run, in parallel processes, where it is not in the cache; errors show at its turn."""
+    """Compile the chosen kernels that the cache lacks, in parallel processes; errors appear at the measurement."""
     from ..compiler.pool import compile_all, jobs_of
 
     jobs = list(dict.fromkeys(job for problem in problems for job in jobs_of(chosen(problem), problem, arch)))
@@ -175,7 +184,7 @@ def _compile(problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Ch
 
 
 def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choice]:
-    """Return what says which kernel and config a call would run on a GPU."""
+    """Return the function that chooses the kernel and config of a call on a GPU."""
     from ..dispatch import registry
     from ..dispatch.select import choose
 
@@ -229,14 +238,14 @@ def _measured(
 
 def _table(point: list[Record]) -> None:
     """Print the figures of a product, a row for each kernel."""
-    from ..lab.gemm_tables import figures, size_text
+    from ..lab.gemm_tables import figures, rate_unit, size_text
 
-    header, rows = figures(point, with_size=False, paired=True)
-    print_table(_title(point[0], size_text(point[0])), header, rows)
+    header, rows = figures(point, with_size=False, paired=True, unit=rate_unit(point))
+    print_table(_title(point[0], size_text(point[0])), header, rows, optional=_OPTIONAL)
 
 
 def _line(point: list[Record]) -> None:
-    """Print what a drawn product reached, in a line."""
+    """Print the results of a drawn product, in a line."""
     from ..lab.draw_tables import line_of
 
     for record in point:
@@ -253,18 +262,27 @@ def _title(record: Record, size: str) -> str:
 
 
 def _print_end(records: Sequence[Record]) -> None:
-    """Print the ratios of all sizes together, and what is to be said of the run."""
+    """Print the verdict on all sizes, and their ratios."""
+    from ..lab.gemm_tables import speed_up_line
+
+    if verdict := speed_up_line(records):
+        echo_text(verdict)
+    _print_ratios(records)
+
+
+def _print_ratios(records: Sequence[Record]) -> None:
+    """Print the ratios of all sizes, skipped kernels, and controls outside of the protocol's limits."""
     from ..lab.draw_tables import draw_rows
     from ..lab.gemm_tables import controls, ratios, skipped
 
     header, rows = draw_rows(records)
     if len(records) and any(one.get("chosen_by") == "dispatch" for one in records) and len(rows):
-        print_table("time of a baseline / time of a call", header, rows)
+        print_table("speed-up of a call over a baseline (more than 1 is faster)", header, rows)
         for line in skipped(records):
             click.echo(line)
     header, rows = ratios(records, paired=True)
     if 1 < len(rows) <= _MOST_RATIOS:
-        print_table("time of cuBLASLt / time of the kernel", header, rows)
+        print_table("speed-up over cuBLASLt (more than 1 is faster)", header, rows)
     for line in controls(records):
         click.echo(line)
 
@@ -278,18 +296,20 @@ def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) ->
             if not quiet:
                 click.echo(f"plot: {path}")
     if not found:
-        click.echo("no plot: it takes two sizes with M = N, with the same K or with K = M", err=True)
+        click.echo("no plot: measure two sizes with M = N, with the same K or with K = M", err=True)
 
 
 @bench_command.command(
     "show",
-    short_help="Show the products or transposes of records; needs no GPU.",
+    short_help="Show recorded products and transposes; needs no GPU.",
     epilog="Example: gemmule bench show benchmarks/results/FILE.jsonl --plot plots",
 )
 @click.argument("file", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
-@click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
+@click.option(
+    "--plot", metavar="FOLDER", type=click.Path(), help="Write plots over the sizes to FOLDER, as PNG and SVG."
+)
 def show_command(*, file: Path, plot: str | None) -> None:
-    """Show the products or transposes of a record file, or of all that a folder holds; needs no GPU."""
+    """Show the products and transposes of a record file, or of all record files in a folder; needs no GPU."""
     from ..lab.plots import check_matplotlib
     from ..lab.report.sources import record_files
 
@@ -313,11 +333,11 @@ def show_command(*, file: Path, plot: str | None) -> None:
 
 
 def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> bool:
-    """Print what a record file says of products or transposes; return whether it says something.
+    """Print the products or transposes of a record file, after a heading; return whether there are any.
 
-    Before it come the heading, and an empty line if it is to stand apart from what was printed.
+    `apart` is whether an empty line precedes the heading.
     """
-    from ..lab.gemm_tables import PRODUCTS, controls, figures, ratios, size_text
+    from ..lab.gemm_tables import PRODUCTS, controls, figures, rate_unit, ratios, size_text, speed_up_line
     from ..lab.plots import plots
     from ..lab.records import read_records
     from ..lab.tables import experiment_line
@@ -337,17 +357,20 @@ def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> 
         head = experiment_line(records)
         for title in dict.fromkeys(_title(one, size_text(one)) for one in products):
             of_size = [one for one in products if _title(one, size_text(one)) == title]
-            tables.append((title, *figures(of_size, with_size=False, paired=True)))
+            tables.append((title, *figures(of_size, with_size=False, paired=True, unit=rate_unit(of_size))))
         controls(products), ratios(products), plots(records)
+        verdict = speed_up_line(products)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(
             f"{path.name}: not a whole record of products ({type(error).__name__}: {error}); give one that "
             "`gemmule bench gemm` wrote"
         ) from error
-    click.echo(head)
+    if verdict:
+        echo_text(verdict)
+    echo_text(head)
     for title, header, rows in tables:
-        print_table(title, header, rows)
-    _print_end(products)
+        print_table(title, header, rows, optional=_OPTIONAL)
+    _print_ratios(products)
     if plot is not None:
         _draw(records, Path(plot), path.stem, quiet=False)
     return True

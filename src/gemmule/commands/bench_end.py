@@ -1,4 +1,4 @@
-"""How a measurement ends: its figures as JSON or as tables, its plots, and the exit code."""
+"""The end of a measurement: results as JSON or tables, plots, and the exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def end(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what was measured, draw it into the folder `plot`, and fail if a kernel was wrong.
+    """Print the results, draw them into the folder `plot`, and fail if a kernel was wrong.
 
     Raises
     ------

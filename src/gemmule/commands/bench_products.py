@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from gemmule.lab.name_suggestions import unknown_name
+from gemmule.core.name_suggestions import unknown_name
 
 from ..core.dtype import Precision
 from ..core.errors import ArgumentError
@@ -14,7 +14,7 @@ from ..lab.draws import Draw, without_draws
 from ..lab.products import gemm_problem, output_type, own_product
 from ..lab.sizes import parse_sizes
 
-# M = N = K of the product that kernels are asked about before a GPU is opened.
+# M = N = K of the product for `why_not` before a GPU is opened.
 _PROBE_EDGE = 4096
 
 
@@ -36,7 +36,7 @@ class ElementTypes:
 
     @property
     def probe(self) -> GemmProblem:
-        """A large product of these types, which kernels are asked about; of 8-bit floats as wgmma takes them."""
+        """A large product of these types, for `why_not`; 8-bit floats in the layout of wgmma."""
         layout = "nt" if self.precision is Precision.FLOAT8 else "nn"
         edges = (_PROBE_EDGE,) * 3
         return dataclasses.replace(gemm_problem(*edges, self.dtype, self.out_dtype, layout), precision=self.precision)

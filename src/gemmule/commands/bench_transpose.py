@@ -1,4 +1,4 @@
-"""``gemmule bench transpose``: transposes measured beside the device's own copy, as tables, records and plots."""
+"""``gemmule bench transpose``: transposes compared with a device copy, as tables, records and plots."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..core.errors import FileFormatError
 from ..lab.transposes import SIZE_SETS
 from . import gpu
 from .bench_end import end
+from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import echo_json, json_option
 from .option_values import check_finite
-from .tables import print_table
-from .told import ToldCommand, command_line
+from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.spec import Choice
@@ -27,48 +27,56 @@ if TYPE_CHECKING:
 
 #: Rows and columns of the matrix that is counted on the virtual GPU, which sees no larger ones in good time.
 _COUNTED = (512, 512)
+# Columns that a narrow terminal omits, the first first.
+_OPTIONAL = ("mean us", "max us", "min us")
 _SETS = "\n".join(f"  {name:8}{text}" for name, (text, _) in SIZE_SETS.items())
 _EPILOG = f"""\b
 Sizes:
 {_SETS}
   M,N     any other, such as 4096,1024
 \b
-Examples: gemmule bench transpose --kernels ladder --sizes source --record benchmarks/results
-          gemmule bench transpose --kernels 't04_naive_col[*]' --sizes source --plot plots
-          gemmule bench transpose --counts-only"""
+Examples:
+  gemmule bench transpose --kernels ladder --sizes source --record results
+  gemmule bench transpose --kernels 't04_naive_col[*]' --plot plots
+  gemmule bench transpose --counts-only"""
+
+_WITHOUT = (
+    "`gemmule bench transpose --counts-only` counts memory accesses, and `gemmule bench show FILE` prints recorded "
+    "figures"
+)
 
 
-@click.command("transpose", cls=ToldCommand, short_help="Measure transposes beside a copy.", epilog=_EPILOG)
+@click.command("transpose", cls=RecordedCommand, short_help="Measure transposes, compared with a copy.", epilog=_EPILOG)
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
-    help="ladder, all, chosen (what a call would run), or names with commas; name[1], name[block_x=32] or name[*] "
-    "choose configs. May be repeated.",
+    help="ladder, all, chosen (the kernel that a call runs), or kernel names separated by commas; name[1], "
+    "name[block_x=32] and name[*] select configs. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
-    help="source, square, small, odd, narrow, with commas, or M,N. May be repeated.",
+    help="source, square, small, odd and narrow, separated by commas; or M,N. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--dtype", "dtypes", metavar="DTYPE", multiple=True, default=["float32"], show_default=True,
-    help="A dtype, or the bytes of an element, which are all that matters. May be repeated.",
+    help="A dtype, or the bytes of an element. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True, max=3600), callback=check_finite, default=0.3,
-    show_default=True, help="Time for each kernel at each size.",
+    show_default=True, help="Duration for each kernel and size.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random bits.")
-@click.option("--peers/--no-peers", default=True, help="Measure PyTorch and CuPy too, where they are installed.")
-@click.option("--in-order", is_flag=True, help="Begin no launch before the one in front of it has ended.")
-@click.option("--counts", is_flag=True, help="Count sectors, L1 hits and bank conflicts on the virtual GPU too.")
-@click.option("--counts-only", is_flag=True, help="Count and measure nothing: needs no GPU.")
-@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
-@click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures, as PNG and SVG.")
+@click.option("--peers/--no-peers", default=True, help="Measure PyTorch and CuPy too, if installed.")
+@click.option("--in-order", is_flag=True, help="Serialize launches: each waits for the end of its predecessor.")
+@click.option("--counts", is_flag=True, help="Also count sectors, L1 hits and bank conflicts, on the virtual GPU.")
+@click.option("--counts-only", is_flag=True, help="Only count, without a measurement; needs no GPU.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
+@click.option("--plot", metavar="FOLDER", type=click.Path(), help="Write plots to FOLDER, as PNG and SVG.")
 @json_option
 def transpose_command(**options: Any) -> None:
-    """Measure transposes beside a copy: times, effective bandwidth, its share of what a copy reaches.
+    """Measure transposes: times, effective bandwidth, and its share of the bandwidth of a copy.
 
-    Every kernel is checked first; one that is wrong is not timed, and the command fails. GB/s are bytes read and bytes
-    written, over the time.
+    Every kernel is verified first. A wrong kernel is not timed, and the command fails. GB/s count bytes read and bytes
+    written.
     """
     _transpose(**options)
 
@@ -95,7 +103,7 @@ def _transpose(
     if counts_only:
         _count_only(choices, itemsizes, record, as_json=as_json)
         return
-    with gpu.open_gpu(yardstick=False) as (device, _):
+    with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
         multiprocessors = device.multiprocessors
         plan = TransposePlan(
             wanted, itemsizes, choices, peers=peers, seconds=seconds, seed=seed, in_order=in_order,
@@ -121,7 +129,7 @@ def _measured(
 
     def show(point: list[Record]) -> None:
         if point and not quiet:
-            print_table(size_text(point[0]), *figures(point, with_size=False, paired=True))
+            print_table(size_text(point[0]), *figures(point, with_size=False, paired=True), optional=_OPTIONAL)
 
     records: list[Record] = []
     point: list[Record] = []
@@ -149,21 +157,21 @@ def _measured(
 
 
 def print_end(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print what is to be said of all sizes together: shares of the copy, the sweep of block shapes, throughput."""
+    """Print summaries of all sizes: shares of the copy's bandwidth, the sweep of block shapes, L1 requests."""
     from ..lab.transpose_tables import ratios, sweep, sweep_table, throughput
 
     header, rows = ratios(records, paired=True)
     if len(rows) > 1:
-        print_table("bandwidth / bandwidth of the copy", header, rows)
+        print_table("share of the bandwidth of a copy", header, rows)
     for size, (shapes, rates) in sweep(records).items():
         print_table(f"block shapes, {size}", *sweep_table(shapes, rates))
     header, rows = throughput(records)
     if rows:
-        print_table("what the kernels ask of the L1 caches, by the virtual GPU's counts", header, rows, texts=2)
+        print_table("L1 requests, counted on the virtual GPU", header, rows, texts=2)
 
 
 def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str | None) -> bool:
-    """Print what a record file says of transposes; return whether it says something.
+    """Print the transposes of a record file; return whether there are any.
 
     Raises
     ------
@@ -189,9 +197,9 @@ def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str 
             f"{path.name}: not a whole record of transposes ({type(error).__name__}: {error}); give one that "
             "`gemmule bench transpose` wrote"
         ) from error
-    click.echo(head)
+    echo_text(head)
     for size, header, rows in tables:
-        print_table(size, header, rows)
+        print_table(size, header, rows, optional=_OPTIONAL)
     print_end(found)
     if plot is not None:
         draw_plots(records, Path(plot), path.stem, quiet=False)
@@ -209,11 +217,11 @@ def draw_plots(records: Sequence[Mapping[str, Any]], folder: Path, stem: str, *,
             if not quiet:
                 click.echo(f"plot: {path}")
     if not found:
-        click.echo("no plot: it takes three sizes with M = N, or one kernel with several block shapes", err=True)
+        click.echo("no plot: measure three sizes with M = N, or one kernel with several block shapes", err=True)
 
 
 def _counter() -> Callable[[Record], Record]:
-    """Return what adds counts to records; a kernel with a config is counted once for each element size."""
+    """Return a function that adds counts to records, counting each kernel, config and element size once."""
     from ..core.spec import Choice
     from ..dispatch.registry import REGISTRY
     from ..lab.transpose_counts import with_counts
@@ -259,7 +267,7 @@ def _count_only(choices: Sequence[Choice], itemsizes: Sequence[int], folder: str
     else:
         as_measured = [{**record, "record": "transpose"} for record in records]
         header, rows = throughput(as_measured)
-        print_table("what the kernels ask of the L1 caches, by the virtual GPU's counts", header, rows, texts=2)
+        print_table("L1 requests, counted on the virtual GPU", header, rows, texts=2)
     if folder is not None:
         path = write_records(Path(folder), block, records)
         if not as_json:

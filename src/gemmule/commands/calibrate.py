@@ -1,4 +1,4 @@
-"""``gemmule calibrate``: the rates of this GPU, which predicted times are computed from, measured and kept."""
+"""``gemmule calibrate``: measured rates of this GPU, from which the cost model predicts times."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import click
 from .. import __version__
 from ..core.errors import ArgumentError, UnsupportedError, WrongResultError
 from . import gpu
+from .command_line import RecordedCommand, command_line
 from .failures import LEFT
 from .json_output import echo_json, json_option
 from .option_values import check_finite
 from .progress import steps_progress
-from .tables import print_table
-from .told import ToldCommand, command_line
+from .tables import echo_text, print_table
 from .tune_compile import compiled, jobs
 
 if TYPE_CHECKING:
@@ -32,33 +32,37 @@ if TYPE_CHECKING:
 #: Fewest products whose times tell five rates, with those that are left out of the fit.
 _FEWEST = 12
 _EPILOG = """\b
-About 40 products in bfloat16 are measured, each in two configs. Every fourth
-is left out of the fit, and the error of its predicted times is printed.
+About 40 bfloat16 products are measured, each in two configs. Every fourth is
+held out of the fit, and the error of its predicted times is printed.
 \b
 Example: gemmule calibrate"""
 
+_WITHOUT = "`gemmule calibrate --dry-run --chip NAME` prints what would be measured"
 
-@click.command("calibrate", cls=ToldCommand, short_help="Measure the rates that choices are made by.", epilog=_EPILOG)
+
+@click.command(
+    "calibrate", cls=RecordedCommand, short_help="Measure this GPU's rates for the cost model.", epilog=_EPILOG
+)
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite, default=0.1, show_default=True,
-    help="Time for each measurement; slow kernels take more.",
+    help="Duration of each measurement; slow kernels take longer.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option(
     "--output", metavar="FILE", type=click.Path(path_type=Path),
-    help="The file to write. Default: the user's, which `gemmule calibrate --where` prints and later calls read.",
+    help="File for the rates. Default: the user's, which later calls read; --where prints its name.",
 )  # fmt: skip
-@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
-@click.option("--workers", type=click.IntRange(1), help="Processes that compile. Default: one for each CPU.")
-@click.option("--dry-run", is_flag=True, help="Print what would be measured, and measure nothing.")
-@click.option("--chip", metavar="NAME", help="The chip of a dry run, where there is no GPU.")
-@click.option("--where", is_flag=True, help="Print the name of the user's file and end.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
+@click.option("--workers", type=click.IntRange(1), help="Processes for compilation. Default: one for each CPU.")
+@click.option("--dry-run", is_flag=True, help="Print the products to be measured, and stop.")
+@click.option("--chip", metavar="NAME", help="Chip of a dry run without a GPU.")
+@click.option("--where", is_flag=True, help="Print the name of the user's file, and stop.")
 @json_option
 def calibrate_command(**options: Any) -> None:
-    """Measure this GPU's rates, and keep them for later calls: untuned products are predicted, and chosen for, by them.
+    """Measure this GPU's rates and save them: the cost model chooses kernels of untuned products by them.
 
-    Rates of an H100 SXM and of an H200 SXM are shipped. Another chip takes those of one of them until it is calibrated,
-    and so does a part of a GPU.
+    Rates of the H100 SXM and the H200 SXM are shipped. Other chips, and MIG slices, use one of these until they are
+    calibrated.
     """
     _calibrate(**options)
 
@@ -76,7 +80,7 @@ def _calibrate(
         click.echo(str(rates_file()))
         return
     if chip is not None and not dry_run:
-        raise ArgumentError("--chip is for --dry-run: a calibration measures the GPU that is here")
+        raise ArgumentError("--chip is for --dry-run: a calibration measures this machine's GPU")
     file = output if output is not None else rates_file()
     if dry_run and chip is not None:
         facts = gpu.chip_called(chip)
@@ -84,7 +88,7 @@ def _calibrate(
         found = _products(arch, rates_for(facts.aliases[-1], facts.sms), facts.memory_bytes)
         _print_dry_run(found, arch, file, as_json=as_json)
         return
-    with gpu.open_gpu(yardstick=False) as (device, _):
+    with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
         if not dry_run:
             # A file that could not be written in the end is an error now, not after minutes.
             read_or_set_aside(file)
@@ -120,7 +124,7 @@ def _products(arch: Arch, rates: GpuRates, memory: int) -> tuple[Product, ...]:
 
 
 def _search(product: Product) -> Search:
-    """Return a product as what is measured by every candidate."""
+    """Return the search of a product: every candidate is measured."""
     from ..lab.tuning.tuner import Search as Searched
 
     return Searched(product.problem, product.choices, product.choices[0])
@@ -129,7 +133,7 @@ def _search(product: Product) -> Search:
 def _measured(
     device: Any, searches: Sequence[Search], folder: str | None, plan: dict[str, Any], *, quiet: bool
 ) -> tuple[Record, list[Record]]:
-    """Return the experiment block, and what was measured."""
+    """Return the experiment block and the records."""
     from ..lab.bench_plan import BenchPlan
     from ..lab.experiment import experiment
     from ..lab.records import RecordFile
@@ -252,7 +256,7 @@ def _print_fit(name: str, found: Fit) -> None:
 
 
 def _print_dry_run(found: Sequence[Product], arch: Arch, file: Path, *, as_json: bool) -> None:
-    """Print what would be measured."""
+    """Print the products of a calibration, and the number of kernels to compile."""
     count = len(jobs([_search(one) for one in found], arch))
     if as_json:
         products = [
@@ -269,5 +273,5 @@ def _print_dry_run(found: Sequence[Product], arch: Arch, file: Path, *, as_json:
     for one in found:
         size = f"{one.problem.m} x {one.problem.n} x {one.problem.k}"
         rows.append([size, f"{one.problem.a.dtype} {one.problem.layout}", one.rate, str(len(one.choices))])
-    print_table("what would be measured", ["M x N x K", "operands", "for the rate", "configs"], rows, 3)
-    click.echo(f"{len(found)} products, {count} kernels to compile, file {file}")
+    echo_text(f"{len(found)} products to measure, {count} kernels to compile; file: {file}")
+    print_table("products", ["M x N x K", "operands", "for the rate", "configs"], rows, 3)

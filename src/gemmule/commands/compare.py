@@ -1,4 +1,4 @@
-"""``gemmule compare``: one product on the CPU, by every kernel, and by arithmetic."""
+"""``gemmule compare``: one product on the CPU, by every kernel, and by the roofline of a chip."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import DriverError, UnsupportedError, WrongResultError
+from ..core.quantities import duration, flop_rate, short_quantity
 from . import gpu
 from .json_output import echo_json, json_option
-from .tables import print_table
+from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
     from ..lab.gemm_records import Record
 
-#: The chip that the theory is of where there is no GPU.
+#: Chip of the roofline where there is no GPU.
 DEFAULT_CHIP = "h100"
 # Time for each kernel.
 _SECONDS = 0.3
@@ -27,7 +28,7 @@ _SECONDS = 0.3
 
 @click.command(
     "compare",
-    short_help="Compare a product on the CPU and by every kernel.",
+    short_help="Compare CPU, kernels and the roofline for one product.",
     epilog="Example: gemmule compare 4096 4096 4096 --dtype float32 --chip h100",
 )
 @click.argument("m", type=click.IntRange(1))
@@ -36,18 +37,18 @@ _SECONDS = 0.3
 @click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["all"], show_default=True,
-    help="ladder, all, or names with commas, as of `gemmule bench gemm`. May be repeated.",
+    help="ladder, all, or kernel names separated by commas, as in `gemmule bench gemm`. Repeatable.",
 )  # fmt: skip
-@click.option("--chip", metavar="NAME", help=f"Chip of the theory. Default: this GPU, or {DEFAULT_CHIP} without one.")
+@click.option("--chip", metavar="NAME", help=f"Chip of the roofline. Default: this GPU, or {DEFAULT_CHIP} without one.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--yardstick/--no-yardstick", default=True, help="Measure cuBLASLt beside the kernels.")
+@click.option("--baseline/--no-baseline", "yardstick", default=True, help="Measure cuBLASLt too, interleaved.")
 @json_option
 def compare_command(**options: Any) -> None:
-    """Compare the product of an M x K and a K x N matrix on the CPU, by every kernel, and by arithmetic.
+    """Compare an (M x K) by (K x N) product on the CPU, by every kernel, and by the roofline of a chip.
 
-    Times, throughput and errors against a more exact reference; the least times over the host link, over the GPU's
-    memory and in its arithmetic units; and whether the product is bound by arithmetic or by memory. Without a GPU, the
-    CPU's time and the theory of a chip.
+    Times, rates and errors against a more exact reference; the least times of the host link, the GPU's memory and its
+    arithmetic units; and whether the product is compute- or memory-bound. Without a GPU: the CPU's time, and the
+    roofline of any chip.
     """
     _compare(**options)
 
@@ -80,13 +81,12 @@ def _compare(
         found = {"m": m, "n": n, "k": k, "dtype": dtype, "host": host, "theory": limits, "link_measured": link}
         echo_json(found | {"gpu": here, "records": records})
     else:
-        _print_times(problem, host, records)
-        if not here:
-            click.echo("No kernel was run: no NVIDIA GPU is to be had here.\n")
+        echo_text(_verdict(problem, host, records, limits, here=here))
+        _print_times(host, records)
         if limits is not None:
             _print_theory(limits, link)
         else:
-            click.echo("The chip table has no facts of this GPU; name one that it has with --chip.")
+            click.echo("The chip table lacks this GPU; name a chip of the table with --chip.")
     if (failure := gpu.failure_of(records)) is not None:
         raise WrongResultError(failure)
 
@@ -97,7 +97,7 @@ def _check_fits(problem: GemmProblem) -> None:
     if needed > there:
         raise UnsupportedError(
             f"{problem.m} x {problem.n} x {problem.k} takes {needed / 1e9:.4g} GB of the host's memory, which has "
-            f"{there / 1e9:.4g} GB; compare a smaller product, or `gemmule multiply` files"
+            f"{there / 1e9:.4g} GB; compare a smaller product, or multiply files with `gemmule multiply`"
         )
 
 
@@ -136,11 +136,36 @@ def _on_the_gpu(
     return records, {"to_gpu_gbps": round(there / 1e9, 2), "back_gbps": round(back / 1e9, 2)}, limits
 
 
-def _print_times(problem: GemmProblem, host: Mapping[str, Any], records: Sequence[Record]) -> None:
-    from ..lab.gemm_tables import labels, name_of, note_of
+def _verdict(
+    problem: GemmProblem, host: Mapping[str, Any], records: Sequence[Record], limits: Mapping[str, Any] | None, *,
+    here: bool,
+) -> str:  # fmt: skip
+    """Return the fastest way to compute the product, and the bound on a chip, in a line."""
+    from ..lab.gemm_tables import labels, name_of
 
-    header = ["computed by", "time ms", "GFLOP/s", "of peak", "/ cuBLAS", "mean squared error", "error u", "note"]
-    rows = [[f"CPU, {host['blas']}", _ms(host["median_ms"]), f"{host['gflops']:.1f}", "", "", *_errors(host)]]
+    text = f"{problem.m} x {problem.n} x {problem.k}, {problem.a.dtype}: "
+    timed = [one for one in records if one["record"] == "gemm" and "median_us" in one]
+    if timed:
+        best = min(timed, key=lambda one: one["median_us"])
+        ratio = f", {best['ratio']:.3f} of cuBLASLt's rate" if "ratio" in best else ""
+        text += f"{name_of(best, labels(records))} is the fastest kernel, {duration(best['median_us'] / 1e6)}, "
+        text += f"{flop_rate(best['tflops'] * 1e12)}{ratio}"
+    else:
+        text += f"{duration(host['median_ms'] / 1e3)} on the CPU, {flop_rate(host['gflops'] * 1e9)}"
+        text += "" if here else "; no NVIDIA GPU found, so no kernel was run"
+    if limits is not None:
+        least = duration(max(limits["memory_ms"], limits["compute_ms"]) / 1e3)
+        text += f"; {limits['verdict']} on {limits['chip']}, at least {least}"
+    return text
+
+
+def _print_times(host: Mapping[str, Any], records: Sequence[Record]) -> None:
+    from ..lab.gemm_tables import RATES, labels, name_of, note_of, rate_unit
+
+    unit = rate_unit([*records, {"tflops": host["gflops"] / 1e3}])
+    scale = RATES[unit]
+    header = ["computed by", "time ms", unit, "of peak", "/ cuBLAS", "mean squared error", "error u", "note"]
+    rows = [["CPU", _ms(host["median_ms"]), f"{host['gflops'] / 1e3 * scale:.4g}", "", "", *_errors(host)]]
     names = labels(records)
     for one in records:
         if "median_us" not in one:
@@ -149,15 +174,16 @@ def _print_times(problem: GemmProblem, host: Mapping[str, Any], records: Sequenc
         ratio = "1" if one["record"] == "yardstick" else f"{one['ratio']:.3f}" if "ratio" in one else ""
         rows.append(
             [
-                name_of(one, names), _ms(one["median_us"] / 1e3), f"{one['tflops'] * 1e3:.1f}",
+                name_of(one, names), _ms(one["median_us"] / 1e3), f"{one['tflops'] * scale:.4g}",
                 f"{100 * one['peak_share']:.1f} %" if "peak_share" in one else "", ratio, *_errors(one),
             ]
         )  # fmt: skip
-    print_table(f"{problem.m} x {problem.n} x {problem.k}, {problem.a.dtype}", header, rows)
-    click.echo(
-        f"Errors over {host['rows']} of {problem.m} rows, against a more exact reference; error u is the largest, in "
-        "units of the unit roundoff times (|A| |B|)ij.\n"
+    print_table("measured", header, rows)
+    echo_text(
+        f"CPU: {host['blas']}. Errors are of {host['rows']} rows, against a more exact reference; error u is the "
+        "largest componentwise error, in units of u (|A| |B|)ij."
     )
+    click.echo()
 
 
 def _ms(value: float) -> str:
@@ -186,12 +212,12 @@ def _print_theory(limits: Mapping[str, Any], link: Mapping[str, float]) -> None:
     rows += [
         ["device memory", f"{(there + back) / 1e6:.2f} MB", f"{limits['memory_gbps']:.0f} GB/s",
          _ms(limits["memory_ms"])],
-        ["arithmetic units", f"{limits['operations']:.4g} operations",
+        ["arithmetic units", short_quantity(limits["operations"], "FLOP"),
          f"{limits['unit_tflops']:.1f} TFLOP/s, {limits['unit'].replace('_', ' ')}", _ms(limits["compute_ms"])],
     ]  # fmt: skip
-    print_table(f"least times on {limits['chip']}", ["through", "how much", "rate", "ms"], rows, texts=3)
-    click.echo(
-        f"{limits['verdict']} with the operands in device memory: {limits['operations_per_byte']:.1f} operations a "
-        f"byte, and arithmetic limits from {limits['ridge_operations_per_byte']:.1f} on; with the operands in host "
-        f"memory, what limits is: {limits['limited_from_host_by']}"
+    print_table(f"least times on {limits['chip']}", ["unit", "amount", "rate", "ms"], rows, texts=3)
+    echo_text(
+        f"{limits['verdict']} with operands in device memory: {limits['operations_per_byte']:.1f} FLOP a byte, the "
+        f"ridge point is at {limits['ridge_operations_per_byte']:.1f}; bound by {limits['limited_from_host_by']} with "
+        "operands in host memory"
     )

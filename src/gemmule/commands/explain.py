@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .choice import NameChoice
 from .json_output import echo_json, json_option
 from .streaming import check_drawings
+from .tables import prose_width
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
@@ -42,59 +44,59 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 
 @click.command(
     "explain",
-    short_help="Say what bounds a kernel; needs no GPU.",
-    epilog="\b\nExamples: gemmule explain g04_register_tile --shape 4096,4096,4096 --chip h100\n"
-    "          gemmule explain 'g05_conflict_free[tile_k=16]' --shape 1000,1000,1000 --chip a100 --json\n"
-    "          gemmule explain transpose_reference --shape 8192,8192",
+    short_help="Show the bound of a kernel and its cause; needs no GPU.",
+    epilog="\b\nExamples:\n  gemmule explain g04_register_tile --shape 4096,4096,4096 --chip h100\n"
+    "  gemmule explain 'g05_conflict_free[tile_k=16]' --shape 1000,1000,1000\n"
+    "  gemmule explain transpose_reference --shape 8192,8192 --chip a100",
 )
 @click.argument("kernel", metavar="KERNEL")
 @click.option("--shape", metavar="M,N,K", required=True, help="Size of the product; M,N for a transpose.")
-@click.option("--chip", metavar="NAME", default=DEFAULT_CHIP, show_default=True, help="Chip to be explained for.")
+@click.option("--chip", metavar="NAME", default=DEFAULT_CHIP, show_default=True, help="Chip whose bound is computed.")
 @click.option(
     "--config", metavar="CONFIG",
-    help="The kernel's config: its number, or fields such as tile_m=64. The same as KERNEL[CONFIG].",
+    help="Config of the kernel: its number, or fields such as tile_m=64. The same as KERNEL[CONFIG].",
 )  # fmt: skip
 @click.option(
     "--dtype", metavar="DTYPE",
-    help="Type of A and B, or of what is transposed. Default: the first that the kernel takes.",
+    help="Type of A and B, or of the transposed matrix. Default: the first that the kernel takes.",
 )  # fmt: skip
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
-    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),
-    help="How A and B lie in memory: n in rows, t in columns. Default: the first that the kernel takes.",
+    "--layout", type=NameChoice(["nn", "nt", "tn", "tt"]),
+    help="Storage of A and B: n row-major, t column-major. Default: the first that the kernel takes.",
 )  # fmt: skip
 @click.option(
     "--precision", metavar="WORD",
-    help="How floats may be multiplied: ieee, tf32, bf16x6, int8x15 (14, 16) or float8. Default: ieee.",
+    help="Arithmetic of floats: ieee, tf32, bf16x6, int8x15 (14, 16) or float8. Default: ieee.",
 )  # fmt: skip
 @click.option(
     "--bandwidth", type=float, callback=_positive, metavar="GB/S",
-    help="Bandwidth of device memory as measured. Default: the vendor's.",
+    help="Measured bandwidth of device memory. Default: the vendor's.",
 )  # fmt: skip
 @click.option(
     "--l2-bandwidth", type=float, callback=_positive, metavar="GB/S",
-    help="Bandwidth of the L2 cache as measured: none is published.",
+    help="Measured bandwidth of the L2 cache; NVIDIA publishes none.",
 )  # fmt: skip
 @click.option(
     "--copy-bytes", type=float, callback=_positive_clocks, metavar="B",
-    help="Bytes a clock that a multiprocessor's copy engine is taken to get from L2, in the timeline. Default: 64.",
+    help="Assumed bytes a clock that TMA loads from L2 for an SM, in the timeline. Default: 64.",
 )  # fmt: skip
 @click.option(
     "--copy-latency", type=float, callback=_positive_clocks, metavar="CLOCKS",
-    help="Clocks that are taken to pass until a copy's first byte comes, in the timeline. Default: 600.",
+    help="Assumed latency of a TMA load in clocks, in the timeline. Default: 600.",
 )  # fmt: skip
 @click.option(
-    "--timeline", metavar="T.png", type=click.Path(), help="Draw the timeline of a pipeline (.png or .svg), too.",
+    "--timeline", metavar="T.png", type=click.Path(), help="Draw the timeline of the pipeline (.png or .svg).",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing picture.")
 @json_option
 def explain_command(**options: Any) -> None:
-    """Explain a kernel: what it asks of each unit of a chip, and what to change next.
+    """Explain a kernel: its load on each unit of a chip, the bound that follows, and what to change next.
 
     Bytes and operations, counted and by formula; arithmetic intensity at each level of the memory; coalescing, bank
-    conflicts and the mix of instructions, by source line too; registers, shared memory and occupancy; the least time
-    that each unit takes. Of a kernel whose slices the copy engine brings, the timeline of its pipeline in steps. The
-    compiled kernel is run on the virtual GPU: no GPU is needed.
+    conflicts and the instruction mix, by source line; registers, shared memory and occupancy; the least time of each
+    unit; and for TMA kernels the timeline of the pipeline. The compiled kernel runs on the virtual GPU: no GPU is
+    needed.
     """
     _explain(**options)
 
@@ -121,7 +123,7 @@ def _explain(
     if as_json:
         echo_json(explained.as_json())
     else:
-        click.echo(page(explained))
+        click.echo(page(explained, prose_width()))
 
 
 def _draw(explained: Explanation, path: str, *, force: bool) -> None:
@@ -132,8 +134,8 @@ def _draw(explained: Explanation, path: str, *, force: bool) -> None:
     name = explained.choice.spec.name
     if explained.timeline is None:
         raise UnsupportedError(
-            f"--timeline {path}: {name} has no timeline, since no copy engine brings its slices or the chip cannot "
-            "launch it; leave the option out, or explain one of h02 to h11"
+            f"--timeline {path}: {name} has no timeline, since it loads no k-tiles by TMA or the chip cannot "
+            "launch it; omit --timeline, or explain one of h02 to h09"
         )
     shape = " x ".join(map(str, extents(explained.problem)))
     tiles = f"{explained.timeline.tiles} tiles" if explained.timeline.tiles > 1 else "a tile"

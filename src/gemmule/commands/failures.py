@@ -1,4 +1,4 @@
-"""How commands fail: one line on stderr, an exit code, and nothing left behind."""
+"""Failures of commands: one line on stderr, an exit code, and no temporary files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         with _signals_raise():
             yield
     except GemmuleError as error:
-        # What was measured before is not lost.
+        # Earlier results are not lost.
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
         _fail(ctx, f"{in_options(str(error), _command(ctx))}{left}", 1)
     except MemoryError as error:
@@ -53,7 +53,7 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
         if error.filename is not None:
             _fail(ctx, f"{error.filename}: {error.strerror or error}{left}", 1)
-        # Files are named by those who read and write them: what is left is what is printed.
+        # Errors of files name their file, so this one is of standard output.
         reason = error.strerror or error
         _fail(ctx, f"standard output: {reason}; send it to a file or pipe that takes it{left}", 1)
     except click.ClickException as error:
@@ -66,7 +66,7 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
 
 
 def _command(ctx: click.Context) -> click.Command:
-    """Return the command that runs: the one that the group was asked for."""
+    """Return the running command: the invoked one of a group."""
     command, name = ctx.command, ctx.invoked_subcommand
     inner = command.get_command(ctx, name) if isinstance(command, click.Group) and name is not None else None
     return inner or command
@@ -74,11 +74,11 @@ def _command(ctx: click.Context) -> click.Command:
 
 def _left(ctx: click.Context) -> str:
     left = ctx.meta.get(LEFT)
-    return f"what was done so far is in {left}" if left else "nothing unfinished was left"
+    return f"partial results are in {left}" if left else "no partial results were left"
 
 
 def _nobody_reads() -> bool:
-    """Whether what is printed goes into a pipe whose reader is gone."""
+    """Whether stdout is a pipe whose reader has closed it."""
     if sys.stdout is None or not hasattr(select, "poll"):
         return False
     asked = select.poll()

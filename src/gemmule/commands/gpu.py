@@ -1,4 +1,4 @@
-"""The GPU that a command measures on, and the yardstick beside it."""
+"""The GPU that a command measures on, and cuBLASLt as its baseline."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from ..lab.device import Yardstick
     from ..runtime.bench import BenchGpu
 
-# What changes how cuBLAS computes behind our back: all of it in TF32, or in numbers of fewer bits.
+# Environment variables that silently change cuBLAS's arithmetic, to TF32 or to fewer bits.
 _OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_", "CUBLAS_EMULATION_")
+# What runs without a GPU.
+_WITHOUT = "`gemmule bench show FILE` prints recorded figures, and `gemmule compare M N K` times the CPU"
 
 
 @contextlib.contextmanager
-def open_gpu(*, yardstick: bool, required: bool = True) -> Iterator[tuple[BenchGpu, Yardstick | None]]:
+def open_gpu(
+    *, yardstick: bool, required: bool = True, without: str = _WITHOUT
+) -> Iterator[tuple[BenchGpu, Yardstick | None]]:
     """Open the first GPU, and cuBLASLt on it where it is wanted.
 
     Parameters
@@ -29,23 +33,18 @@ def open_gpu(*, yardstick: bool, required: bool = True) -> Iterator[tuple[BenchG
     yardstick : bool
         Whether cuBLASLt is wanted.
     required : bool
-        Whether there is no going on without it; else its absence is told on stderr.
+        Whether a missing cuBLASLt is an error; else a line on stderr.
+    without : str
+        What the user can run without a GPU.
 
     Raises
     ------
     UnsupportedError
-        If there is no GPU, or no cuBLASLt though it is required, or if a variable changes how cuBLAS computes.
+        If no GPU is found, or no cuBLASLt though it is required, or if a variable changes how cuBLAS computes.
     """
     from ..runtime.bench import bench_gpu
-    from ..runtime.device import device_count
 
-    if device_count() == 0:
-        raise UnsupportedError(
-            "no NVIDIA GPU is to be had here, and kernels are timed on nothing else; what works here: `gemmule bench "
-            "show FILE` for figures recorded elsewhere (benchmarks/results in the sources), `gemmule compare M N K` "
-            "for the CPU's time and a chip's limits, `gemmule bench transpose --counts-only` for what transposes ask "
-            "of the caches, `gemmule info`, and products of host arrays and files"
-        )
+    check_gpu(without)
     if yardstick:
         refuse_overrides(os.environ)
     with contextlib.ExitStack() as stack:
@@ -61,17 +60,25 @@ def open_gpu(*, yardstick: bool, required: bool = True) -> Iterator[tuple[BenchG
         yield gpu, library
 
 
+def check_gpu(without: str) -> None:
+    """Raise UnsupportedError if there is no GPU; `without` is what the user can run on this machine."""
+    from ..runtime.device import device_count
+
+    if device_count() == 0:
+        raise UnsupportedError(f"no NVIDIA GPU found; without one, {without}")
+
+
 def refuse_overrides(environment: Mapping[str, str]) -> None:
-    """Raise UnsupportedError if a variable changes how cuBLAS computes: figures beside it would mean nothing."""
+    """Raise UnsupportedError if a variable changes how cuBLAS computes: it would be no baseline."""
     if found := sorted(name for name in environment if name.startswith(_OVERRIDES)):
         raise UnsupportedError(
-            f"{', '.join(found)} may change how cuBLAS computes, and it would be no yardstick; unset what is set, or "
-            "measure without it: --no-yardstick"
+            f"{', '.join(found)} may change how cuBLAS computes, so it is no baseline; unset the variable, or "
+            "measure without cuBLAS: --no-baseline"
         )
 
 
 def failure_of(records: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return what makes a command fail: kernels that are wrong, or that do not run; None if all are right."""
+    """Return the message on kernels that are wrong or do not run; None if all are right."""
     wrong = [one for one in records if one["record"] == "check"]
     failed = [one for one in records if one["record"] == "failed"]
     if not wrong and not failed:

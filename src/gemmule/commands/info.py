@@ -1,4 +1,4 @@
-"""``gemmule info``: what is here, and the cache of compiled kernels."""
+"""``gemmule info``: GPUs, executors, kernels and files of this installation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .json_output import echo_json, json_option
+from .tables import print_table
 
 if TYPE_CHECKING:
     from ..compiler.cache import CacheContent
 
+_OPERATIONS = {"gemm": "products", "transpose": "transposes"}
+
 
 @click.command(
-    "info", short_help="Show the GPUs, the executors, the kernels and the cache.", epilog="Example: gemmule info --json"
+    "info",
+    short_help="Show GPUs, executors, compiler, cache and tuned files.",
+    epilog="\b\nExamples: gemmule info\n          gemmule info --kernels",
 )
-@click.option("--clear-cache", is_flag=True, help="Remove the compiled kernels from the disk.")
+@click.option("--kernels", is_flag=True, help="List all kernels, in the order of choice, with their limits.")
+@click.option("--clear-cache", is_flag=True, help="Delete the compiled kernels from the disk.")
 @json_option
-def info_command(*, clear_cache: bool, as_json: bool) -> None:
-    """Show the GPUs, the executors, the kernels and the cache of compiled kernels."""
+def info_command(*, kernels: bool, clear_cache: bool, as_json: bool) -> None:
+    """Show GPUs, executors, compiler, cache and tuned files of this installation."""
     from ..compiler import cache
 
     cleared = cache.clear_cache() if clear_cache else None
@@ -28,8 +34,11 @@ def info_command(*, clear_cache: bool, as_json: bool) -> None:
         echo_json(found | ({"cleared": _cache(cleared)} if cleared else {}))
         return
     if cleared:
-        click.echo(f"removed {cleared.kernels} compiled kernels, {cleared.bytes} bytes, from {cleared.folder}")
-    _print(found)
+        click.echo(f"deleted {cleared.kernels} compiled kernels, {cleared.bytes} bytes, from {cleared.folder}")
+    if kernels:
+        _print_kernels(found["kernels"])
+    else:
+        _print(found)
 
 
 def _cache(content: CacheContent) -> dict[str, Any]:
@@ -37,7 +46,7 @@ def _cache(content: CacheContent) -> dict[str, Any]:
 
 
 def _tuned() -> dict[str, Any]:
-    """Return where tuned configurations are, and how many."""
+    """Return the file of tuned configurations, and the number of products in it and in the shipped ones."""
     from ..core.errors import FileFormatError
     from ..dispatch.tuned_file import read_tuned
     from ..dispatch.tuned_table import shipped_files, user_file
@@ -49,12 +58,12 @@ def _tuned() -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {"file": str(user), "products": 0, "shipped": shipped}
     except (FileFormatError, OSError) as error:
-        # It is shown, and nothing is done about it.
+        # Printed as part of the report, not an error of the command.
         return {"file": str(user), "products": 0, "unreadable": str(error), "shipped": shipped}
 
 
 def _rates(devices: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return where rates are, of how many GPUs, and whose rates predict times on each GPU here."""
+    """Return the file of measured rates, the number of GPUs in it, and the source of the rates of each GPU."""
     from ..core.errors import FileFormatError
     from ..dispatch.rates_file import read_rates
     from ..dispatch.rates_table import known_rates, rates_file
@@ -66,14 +75,14 @@ def _rates(devices: list[dict[str, Any]]) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (FileFormatError, OSError) as error:
-        # It is shown, and nothing is done about it.
+        # Printed as part of the report, not an error of the command.
         unreadable = {"unreadable": str(error)}
     taken = {str(one["ordinal"]): known_rates(one["name"], one["multiprocessors"]).source for one in devices}
     return {"file": str(file), "gpus": count, **unreadable, "devices": taken}
 
 
 def _virtual() -> str:
-    """Name the virtual GPU, and what computes for it."""
+    """Return the name of the virtual GPU, and the library that computes its arithmetic."""
     from ..core.errors import ArgumentError
     from ..vgpu.arch import device_name
     from ..vgpu.numeric.compiled import loops
@@ -130,29 +139,59 @@ def _found(content: CacheContent) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    click.echo(f"gemmule {found['gemmule']}")
-    click.echo("GPUs:" if found["devices"] else "GPUs: none")
-    for device in found["devices"]:
-        major, minor = device["capability"]
-        click.echo(
-            f"  {device['ordinal']}: {device['name']}, compute capability {major}.{minor} ({device['arch']}), "
-            f"{device['multiprocessors']} SMs, {device['memory_bytes'] / 2**30:.1f} GiB"
-        )
-    click.echo("executors:")
-    for name, text in found["executors"].items():
-        click.echo(f"  {name}: {text}")
-    click.echo(f"kernel compiler: {found['compiler'] or 'not installed; cached kernels still run'}")
-    click.echo("kernels:")
-    for kernel in found["kernels"]:
-        click.echo(f"  {kernel['name']}: {kernel['summary']} ({', '.join(kernel['architectures'])})")
-    cache = found["cache"]
-    click.echo(f"compiled kernels: {cache['kernels']}, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}")
-    tuned = found["tuned"]
+    """Print a line on each part, first the executor of a large product."""
+    executors, rates, tuned, cache = found["executors"], found["rates"], found["tuned"], found["cache"]
+    click.echo(f"gemmule {found['gemmule']}: {_verdict(found['devices'], executors)}")
+    for text, ordinals in _gpus(found["devices"], rates["devices"]).items():
+        click.echo(f"GPU {', '.join(ordinals)}: {text}")
+    click.echo(f"host: {executors['host']}")
+    click.echo(f"vgpu: {executors['vgpu']}")
+    click.echo(f"compiler: {found['compiler'] or 'not installed; only cached kernels run'}")
+    counts = {name: sum(one["operation"] == name for one in found["kernels"]) for name in _OPERATIONS}
+    click.echo(
+        "kernels: "
+        + ", ".join(f"{count} for {_OPERATIONS[name]}" for name, count in counts.items())
+        + "; `gemmule info --kernels` lists them"
+    )
+    click.echo(f"cache: {cache['kernels']} compiled kernels, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}")
     shipped = ", ".join(f"{count} products for {chip}" for chip, count in tuned["shipped"].items())
-    unreadable = f" ({tuned['unreadable']})" if "unreadable" in tuned else ""
-    click.echo(f"tuned: {tuned['products']} products in {tuned['file']}{unreadable}; shipped: {shipped or 'none'}")
-    rates = found["rates"]
-    unreadable = f" ({rates['unreadable']})" if "unreadable" in rates else ""
-    click.echo(f"rates: {rates['gpus']} GPUs in {rates['file']}{unreadable}; shipped: H100 SXM, H200 SXM")
-    for ordinal, source in rates["devices"].items():
-        click.echo(f"  {ordinal}: {source}")
+    click.echo(f"tuned: {tuned['products']} products in {_file(tuned)}; shipped: {shipped or 'none'}")
+    click.echo(f"rates: {rates['gpus']} GPUs in {_file(rates)}; shipped: H100 SXM, H200 SXM")
+
+
+def _file(found: dict[str, Any]) -> str:
+    """Return the name of a file, followed by the error of one that cannot be read."""
+    error = f" ({found['unreadable']})" if "unreadable" in found else ""
+    return f"{found['file']}{error}"
+
+
+def _verdict(devices: list[dict[str, Any]], executors: dict[str, str]) -> str:
+    if not devices:
+        return "no NVIDIA GPU found; products run on the CPU"
+    count = f"{len(devices)} GPUs" if len(devices) > 1 else "one GPU"
+    return f"{count}; products run on {executors['gpu']}"
+
+
+def _gpus(devices: list[dict[str, Any]], rates: dict[str, str]) -> dict[str, list[str]]:
+    """Return the ordinals of GPUs by their description: those of one kind share a line."""
+    found: dict[str, list[str]] = {}
+    for device in devices:
+        major, minor = device["capability"]
+        text = (
+            f"{device['name']}, compute capability {major}.{minor} ({device['arch']}), {device['multiprocessors']} "
+            f"SMs, {device['memory_bytes'] / 2**30:.1f} GiB; rates: {rates[str(device['ordinal'])]}"
+        )
+        found.setdefault(text, []).append(str(device["ordinal"]))
+    return found
+
+
+def _print_kernels(kernels: list[dict[str, Any]]) -> None:
+    """Print a table of the kernels of each operation."""
+    for operation, noun in _OPERATIONS.items():
+        # Architectures lose their common prefix, which would widen the table by nine columns.
+        rows = [
+            [one["name"], ", ".join(one["architectures"]).replace("sm_", ""), one["summary"], str(one["configs"])]
+            for one in kernels
+            if one["operation"] == operation
+        ]
+        print_table(f"{len(rows)} kernels for {noun}", ["kernel", "sm_", "problems: method", "configs"], rows, texts=3)

@@ -22,7 +22,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option ``--json``, as its argument `as_json`."""
     return click.option(
         "--json", "as_json", is_flag=True, is_eager=True, callback=_note,
-        help="Print one JSON object and nothing else; of a failure its error and exit_code.",
+        help="Print one JSON object only; a failure has error and exit_code.",
     )(function)  # fmt: skip
 
 

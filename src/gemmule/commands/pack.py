@@ -11,43 +11,45 @@ from .json_output import echo_json, json_option
 
 @click.command(
     "pack",
-    short_help="Write compiled kernels and tuned configurations to a file.",
+    short_help="Pack compiled kernels and tuned configs into a file.",
     epilog="Example: gemmule pack h100.pack --arch sm_90a --kernels hopper_gemm",
 )
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--arch", metavar="ARCH", help="Architecture, such as sm_90a; every one in the cache by default.")
-@click.option("--kernels", metavar="NAMES", help="Kernels, with commas between; all in the cache by default.")
+@click.option("--arch", metavar="ARCH", help="Architecture, e.g. sm_90a. Default: all in the cache.")
+@click.option("--kernels", metavar="NAMES", help="Kernel names separated by commas. Default: all in the cache.")
 @click.option(
     "--table", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-    help="Tuned configurations to pack too. Default: the user's, which gemmule tune writes, if there are any.",
+    help="Tuned configs to pack. Default: the user's file, if it exists; `gemmule tune --where` prints its name.",
 )  # fmt: skip
 @json_option
 def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Path | None, as_json: bool) -> None:
-    """Write the compiled kernels of the cache, and tuned configurations, to OUT, for machines without a compiler.
+    """Pack the cached kernels and tuned configs into OUT, for machines without a compiler.
 
-    There, GEMMULE_PACK=OUT or gemmule.load_pack("OUT") makes them known. Only what this version of gemmule would use is
-    packed: run what is needed once, or gemmule tune, and pack then.
+    GEMMULE_PACK=OUT or gemmule.load_pack("OUT") loads the pack there. It has only kernels that this version of gemmule
+    uses: first run your products once, or run `gemmule tune`.
     """
     from ..compiler.cache import cache_folder
     from ..compiler.pack import cached_kernels, write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
+    from ..core.name_suggestions import unknown_name
     from ..dispatch.registry import REGISTRY
     from ..files.regular_file import check_replaceable
+    from ..lab.candidates import KERNELS_LISTED
 
     known = {spec.name: spec for spec in REGISTRY}
     names = list(known) if kernels is None else [name.strip() for name in kernels.split(",")]
     for name in names:
         if name not in known:
-            raise ArgumentError(f"--kernels: kernel {name!r} does not exist; gemmule info lists them")
+            raise ArgumentError(unknown_name("kernel", name, known, KERNELS_LISTED))
     check_replaceable(out)
     folder = cache_folder()
     wanted = Arch.parse(arch) if arch is not None else None
     found = list(cached_kernels(folder, {name: known[name] for name in names}, wanted))
     if not found:
         raise ArgumentError(
-            f"the cache {folder} holds no compiled kernel{f' for {arch}' if arch else ''} of those asked for; run them "
-            "once, or set GEMMULE_CACHE to another folder"
+            f"the cache {folder} has no compiled kernel{f' for {arch}' if arch else ''}"
+            f"{f' of {kernels}' if kernels else ''}; run the kernels once, or set GEMMULE_CACHE to another folder"
         )
     pack = write_pack(out, found, tables(table))
     size = out.stat().st_size

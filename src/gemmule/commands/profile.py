@@ -1,4 +1,4 @@
-"""``gemmule profile``: where the time of a product goes, by kernel, by call into CUDA and by copy."""
+"""``gemmule profile``: the time of a product by kernel, CUDA API call and copy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import click
 
 from ..core.errors import ArgumentError, UnsupportedError
 from . import gpu
+from .command_line import RecordedCommand, command_line
 from .json_output import echo_json, json_option
-from .tables import print_table
-from .told import ToldCommand, command_line
+from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.problem import GemmProblem
@@ -22,36 +22,38 @@ if TYPE_CHECKING:
     from ..runtime.bench import BenchGpu
 
 _EPILOG = """\b
-Examples: gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
-          nsys profile -c cudaProfilerApi gemmule profile 4096 4096 4096 --ranges-only
-          ncu --nvtx --nvtx-include "gemmule@g07_cp_async/" gemmule profile 4096 4096 4096 --ranges-only"""
+Examples:
+  gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
+  nsys profile -c cudaProfilerApi gemmule profile 4096 4096 4096 --ranges-only
+  ncu --nvtx --nvtx-include "gemmule@g07_cp_async/" \\
+      gemmule profile 4096 4096 4096 --ranges-only"""
 
 
-@click.command("profile", cls=ToldCommand, short_help="Show where the time of a product goes.", epilog=_EPILOG)
+@click.command("profile", cls=RecordedCommand, short_help="Break down the time of a product.", epilog=_EPILOG)
 @click.argument("m", type=click.IntRange(1))
 @click.argument("n", type=click.IntRange(1))
 @click.argument("k", type=click.IntRange(1))
 @click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
 @click.option(
     "--kernels", metavar="WORDS", multiple=True,
-    help="ladder, all, or names with commas, as of `gemmule bench gemm`. May be repeated. Default: the kernel that "
-    "gemmule chooses.",
+    help="ladder, all, or kernel names separated by commas, as in `gemmule bench gemm`. Repeatable. Default: the "
+    "kernel that a call runs.",
 )  # fmt: skip
 @click.option(
     "--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Launches of each kernel."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--trace", metavar="FILE", type=click.Path(dir_okay=False), help="Write a timeline that Perfetto opens.")
+@click.option("--trace", metavar="FILE", type=click.Path(dir_okay=False), help="Write a timeline for Perfetto.")
 @click.option("--force", is_flag=True, help="Replace an existing timeline.")
-@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
-@click.option("--ranges-only", is_flag=True, help="Measure nothing: name the ranges for nsys or ncu, which watches.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
+@click.option("--ranges-only", is_flag=True, help="Only mark NVTX ranges for nsys or ncu; measure nothing.")
 @json_option
 def profile_command(**options: Any) -> None:
-    """Show where the time of the product of an M x K and a K x N matrix goes.
+    """Break down the time of an (M x K) by (K x N) product by kernel, CUDA API call and copy.
 
-    For each kernel A and B are copied from the host to the GPU, the kernel runs, and the result is copied back; before
-    that every kernel runs once and is checked. NVIDIA's CUPTI records the kernels, the copies and the calls into CUDA,
-    one by one: count, total, average, median, shortest, longest, share, and the sizes of the copies.
+    For each kernel, A and B are copied to the GPU, the kernel runs, and the result is copied back. Every kernel is
+    verified first. CUPTI records each kernel, copy and API call: count, total, mean, median, least and greatest time,
+    share, and the sizes of the copies.
     """
     _profile(**options)
 
@@ -71,17 +73,17 @@ def _profile(
     from ..runtime import profiling
 
     problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
-    # What is wrong with the words is told of before a GPU is asked for.
+    # Errors in names come before the check for a GPU.
     parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
     _check_outputs(trace, record, force=force, ranges_only=ranges_only, as_json=as_json)
-    _check_gpu()
+    gpu.check_gpu("`gemmule compare M N K` times the CPU")
     if not ranges_only:
         profiling.check_cupti()
     with gpu.open_gpu(yardstick=False) as (device, _):
         choices = _choices(problem, device, kernels)
         profile = _recorded(problem, device, choices, repeat, seed, ranges_only=ranges_only)
         if profile is None:
-            click.echo("ran; nothing was measured here: the profiler that watches has the figures", err=True)
+            click.echo("done; nothing was measured here: nsys or ncu has the results", err=True)
             return
         about = experiment(command_line(), device.pci_bus_id)
         about |= {"seed": seed, "repeat": repeat, "cuda": device.cuda, "cupti_python": profiling.cupti_version()}
@@ -106,7 +108,7 @@ def _check_outputs(
 
     if ranges_only and (trace is not None or record is not None or as_json):
         raise ArgumentError(
-            "--ranges-only measures nothing, so that there is nothing for --trace, --record and --json; leave one away"
+            "--ranges-only measures nothing, so there are no figures for --trace, --record or --json; omit these"
         )
     if trace is not None:
         if not Path(trace).absolute().parent.is_dir():
@@ -115,19 +117,8 @@ def _check_outputs(
         check_target(Path(trace), force=force)
 
 
-def _check_gpu() -> None:
-    from ..runtime.device import device_count
-
-    if device_count() == 0:
-        raise UnsupportedError(
-            "no NVIDIA GPU is to be had here, and its kernels and copies are all that is profiled; what works here: "
-            "`gemmule compare M N K` for the CPU's time and a chip's limits, `gemmule bench show FILE` for figures "
-            "recorded elsewhere, `gemmule info`, and products of host arrays and files"
-        )
-
-
 def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tuple[Choice, ...]:
-    """Return the kernels that are asked for and take the product, else the one that is chosen for it."""
+    """Return the named kernels that take the product, or by default the one that a call runs."""
     from ..dispatch import registry
     from ..dispatch.rates_table import rates_for
     from ..dispatch.select import choose
@@ -154,7 +145,7 @@ def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tu
 def _recorded(
     problem: GemmProblem, device: BenchGpu, choices: tuple[Choice, ...], repeat: int, seed: int, *, ranges_only: bool
 ) -> Profile | None:
-    """Check the kernels, run them while CUPTI watches, and return what it saw; None if another profiler watches."""
+    """Verify the kernels, run them under CUPTI, and return its profile; None under another profiler."""
     from ..lab.products import random_inputs
     from ..lab.profile import workload
     from ..runtime import profiling, profiling_ranges
@@ -187,17 +178,17 @@ def _print(problem: GemmProblem, profile: Profile, records: Sequence[Record]) ->
     from ..lab.profile import summary, tables
 
     size = f"{problem.m} x {problem.n} x {problem.k}, {problem.a.dtype}"
+    window = summary.window_ns(profile)
+    kernels, copies = (summary.busy_ns(spans) / 1e3 for spans in (profile.kernels, profile.copies))
+    idle = window - summary.busy_ns((*profile.kernels, *profile.copies))
+    echo_text(
+        f"{size}: {window / 1e3:.2f} us from the first start to the last end; kernels ran for {kernels:.2f} us, copies "
+        f"for {copies:.2f} us, and the GPU was idle for {idle / 1e3:.2f} us"
+    )
     for kind, title, texts in tables.TIME_TABLES:
         header, rows = tables.times(records, kind)
         if rows:
             print_table(f"{size}: {title}", header, rows, texts)
     print_table(f"{size}: {tables.SIZES_TITLE}", *tables.sizes(records))
-    window = summary.window_ns(profile)
-    kernels, copies = (summary.busy_ns(spans) / 1e3 for spans in (profile.kernels, profile.copies))
-    idle = window - summary.busy_ns((*profile.kernels, *profile.copies))
-    click.echo(
-        f"From the first start to the last end: {window / 1e3:.2f} us. Kernels ran for {kernels:.2f} us of them, "
-        f"copies for {copies:.2f} us; for {idle / 1e3:.2f} us the GPU had neither."
-    )
     if profile.lost:
-        click.echo(f"{profile.lost} records are missing: CUPTI had no room for them, or does not know their times")
+        click.echo(f"{profile.lost} records are missing: CUPTI had no buffer for them, or no times")

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+from ..core.quantities import short_quantity
+
 
 @contextlib.contextmanager
 def product_progress(text: str) -> Iterator[Callable[..., None] | None]:
@@ -36,8 +38,8 @@ def product_progress(text: str) -> Iterator[Callable[..., None] | None]:
         start = time.perf_counter()
 
         def advance(done: int, total: int, more: str = "") -> None:
-            gflops = 2 * done / max(time.perf_counter() - start, 1e-9) / 1e9
-            bar.update(task, completed=done, total=total, rate=f"{gflops:.1f} GFLOP/s{', ' * bool(more)}{more}")
+            rate = short_quantity(2 * done / max(time.perf_counter() - start, 1e-9), "FLOP/s", 3)
+            bar.update(task, completed=done, total=total, rate=f"{rate}{', ' * bool(more)}{more}")
 
         yield advance
 

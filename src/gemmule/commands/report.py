@@ -1,4 +1,4 @@
-"""``gemmule report``: record files as one page."""
+"""``gemmule report``: record files as one HTML page."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import click
 
 @click.command(
     "report",
-    short_help="Make one HTML page of record files; needs no GPU.",
+    short_help="Write record files as one HTML page; needs no GPU.",
     epilog="Example: gemmule report benchmarks/results -o report.html",
 )
 @click.argument("results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True,
-    help="The page.",
+    help="File of the page.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 def report_command(*, results: tuple[Path, ...], output: Path, force: bool) -> None:
-    """Make one self-contained HTML page of record files, or of the record files in folders; needs no GPU.
+    """Write record files, or folders of them, as one self-contained HTML page; needs no GPU.
 
-    The ladder over sizes beside cuBLAS and the peak, the roofline, errors, counts, transposes, all tables, and how
-    everything was measured. Files of different GPUs stand apart. What the records do not hold is left out, and named.
+    The page shows the ladder over sizes compared with cuBLAS and the peak, the roofline, errors, counts, transposes,
+    all tables, and the protocol of each measurement. GPUs have separate sections. Missing parts are listed.
     """
     from ..lab.report.page import report
     from ..lab.report.sources import record_files
@@ -30,7 +30,7 @@ def report_command(*, results: tuple[Path, ...], output: Path, force: bool) -> N
     from .progress import steps_progress
 
     files = record_files(results)
-    # Drawing takes a while: what cannot be written is told before.
+    # Drawing takes a while, so the output is checked first.
     check_target(output, force=force, inputs=files)
     page = report(files, lambda drawings: steps_progress("drawing", drawings))
     write_whole(output, page, force=force, inputs=files)

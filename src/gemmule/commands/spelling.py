@@ -1,4 +1,4 @@
-"""Messages in the language of the command line: what Python spells ``force=True`` is ``--force`` here.
+"""Messages in the language of the command line: Python's ``force=True`` is ``--force``.
 
 Libraries of gemmule name arguments as Python does. A command has the same arguments as options, so that its messages
 follow from its parameters: nobody writes a message twice.
@@ -59,7 +59,7 @@ def _python_name(option: click.Option) -> str:
 
 
 def _spelled(option: click.Option, value: str) -> str:
-    """Return an option with its value; of a switch, the name that says that value."""
+    """Return an option with its value; a switch is the name for that value."""
     name = _longest(option.opts)
     if value == "...":
         return name

@@ -1,4 +1,4 @@
-"""What ``gemmule multiply`` shows of a product: plan, prediction, pictures."""
+"""Output of ``gemmule multiply`` for streamed products: plan, prediction, summary, pictures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..core.errors import ArgumentError
 from .json_output import echo_json
+from .tables import echo_text
 
 if TYPE_CHECKING:
     from ..api.streaming.session import StreamSession
@@ -30,12 +29,12 @@ def _types(session: StreamSession) -> str:
 
 
 def plan_line(session: StreamSession) -> str:
-    """Say in a line how a product will be computed."""
+    """Return the plan of a product, and its expected time, in a line."""
     from ..api.streaming.device_engine import DeviceEngine
     from ..outofcore.tiles.memory_budget import format_bytes, resident_memory
 
     engine, plan = session.engine, session.plan
-    reused = f", {session.tiles_reused} of them finished before" if session.tiles_reused else ""
+    reused = f", {session.tiles_reused} of them done before" if session.tiles_reused else ""
     if isinstance(engine, DeviceEngine):
         predicted = engine.chosen.prediction
         return (
@@ -46,13 +45,13 @@ def plan_line(session: StreamSession) -> str:
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
     half = ", the others mirrored" if plan.symmetric else ""
     return (
-        f"{_extents(plan)}, {_types(session)}: {tiles}{half}{reused}, slices {plan.tile_k} deep; {engine.device}; "
-        f"memory limit {format_bytes(session.limit)}, plus about {constant} MiB for Python and its libraries"
+        f"{_extents(plan)}, {_types(session)}: {tiles}{half}{reused}, k-tiles of {plan.tile_k}; {engine.device}; "
+        f"memory limit {format_bytes(session.limit)}, plus about {constant} MiB of Python and its libraries"
     )
 
 
 def echo_dry_run(session: StreamSession, *, as_json: bool) -> None:
-    """Print what would be done, and what it is expected to take."""
+    """Print the plan and its expected time, the verdict first."""
     from ..api.streaming.device_engine import DeviceEngine
 
     engine = session.engine
@@ -65,13 +64,14 @@ def echo_dry_run(session: StreamSession, *, as_json: bool) -> None:
     if as_json:
         echo_json({"executor": engine.name, "device": engine.device, **record})
         return
-    click.echo(f"{engine.device} ({engine.name})")
-    for line in lines:
-        click.echo(line)
+    verdict, *others = lines
+    echo_text(f"{verdict}; {engine.device} ({engine.name})")
+    for line in others:
+        echo_text(line)
 
 
 def _less_read(plan: StreamPlan, roomier: StreamPlan) -> float:
-    """Return what would be read with twice the memory, as a share of what is read; 1 if that is nearly as much."""
+    """Return the bytes read with twice the memory, as a share of the bytes read; 1 if nearly as many."""
     share = roomier.bytes_read() / plan.bytes_read() if plan.bytes_read() else 1.0
     return share if share < 0.99 else 1.0
 
@@ -97,7 +97,7 @@ def _host_lines(plan: StreamPlan, roomier: StreamPlan) -> list[str]:
     )
     half = ", the others mirrored" if plan.symmetric else ""
     return [
-        f"{_extents(plan)}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, slices {plan.tile_k} deep",
+        f"{_extents(plan)}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, k-tiles of {plan.tile_k}",
         f"buffers: {format_bytes(plan.memory_bytes)}",
         f"reads {plan.bytes_read() / 1e9:.4g} GB, writes {plan.bytes_written() / 1e9:.4g} GB",
         f"binds: {bound}",
@@ -126,21 +126,21 @@ def _lines(chosen: Budgeted) -> list[str]:
     works = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in predicted.works.items() if seconds)
     buffers = ", ".join(f"{count} of {format_bytes(size)} for {name}" for name, (count, size) in plan.buffers.items())
     lines = [
-        f"{_extents(plan)}: {_tiles(plan)}",
+        f"{_extents(plan)}: expected {predicted.seconds:.4g} s, bound by {predicted.bottleneck}",
+        f"plan: {_tiles(plan)}",
         f"device memory: {format_bytes(plan.device_bytes, up=True)} ({buffers})",
         f"host memory: {format_bytes(chosen.memory_bytes, up=True)} of {format_bytes(budgets.memory)}, "
         f"{format_bytes(chosen.pinned_bytes, up=True)} of it pinned, of {format_bytes(budgets.pinned)}",
         f"to the device {predicted.bytes_in / 1e9:.4g} GB, back {predicted.bytes_out / 1e9:.4g} GB",
-        f"each part works: {works}",
-        f"expected: {predicted.seconds:.4g} s{_between(chosen)}, of which nothing is computed in "
-        f"{predicted.exposed_share:.1%}; bound by {predicted.bottleneck}",
+        f"busy: {works}",
+        f"expected: {predicted.seconds:.4g} s{_between(chosen)}, {predicted.exposed_share:.1%} of it exposed copies",
     ]
     lines.append(binding_line(chosen))
-    return lines + [f"instead of {name}: {seconds:.4g} s" for name, seconds in chosen.others]
+    return lines + [f"with --strategy {name}: {seconds:.4g} s" for name, seconds in chosen.others]
 
 
 def _between(chosen: Budgeted) -> str:
-    """Say how much the time may differ, where the disk's rate did while it was measured."""
+    """Return the range of the time, if the measured disk rate varied."""
     least, most = chosen.between
     return f" ({least:.3g} to {most:.3g} s, as the disk's rate varied)" if most > 1.01 * least else ""
 
@@ -153,7 +153,7 @@ def _extents(plan: Plan) -> str:
 def _tiles(plan: DevicePlan) -> str:
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
     half = ", the others mirrored" if plan.symmetric else ""
-    return f"{plan.strategy}, {tiles}{half}, slices {plan.tile_k} deep"
+    return f"{plan.strategy}, {tiles}{half}, k-tiles of {plan.tile_k}"
 
 
 def check_drawings(trace: str | None, timeline: str | None, *, force: bool, others: Sequence[str | None] = ()) -> None:
@@ -174,7 +174,7 @@ def check_drawings(trace: str | None, timeline: str | None, *, force: bool, othe
 
 
 def write_drawings(session: StreamSession, trace: str | None, timeline: str | None, *, force: bool) -> None:
-    """Write what ran when, as it was asked for."""
+    """Write the trace and the timeline, where the user named files for them."""
     from ..lab.streams import draw_timeline, write_stream_trace
 
     title = f"{_extents(session.plan)} by {session.plan.strategy} on {session.engine.device}"

@@ -1,4 +1,4 @@
-"""Compiling what ``gemmule tune`` will measure, in parallel processes."""
+"""Compilation of the candidates of ``gemmule tune``, in parallel processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def jobs(searches: Iterable[Search], arch: Arch) -> dict[Job, list[tuple[Search, Choice]]]:
-    """Return what must be compiled, each with the candidates that need it."""
+    """Return the compilation jobs, each with the candidates that need it."""
     from ..compiler.pool import jobs_of
 
     found: dict[Job, list[tuple[Search, Choice]]] = {}

@@ -1,4 +1,4 @@
-"""What ``gemmule tune`` is to search: products, and what is tried for each."""
+"""The searches of ``gemmule tune``: products, and the candidates of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from ..core.errors import ArgumentError, UnsupportedError
 from . import gpu
 from .json_output import echo_json
-from .tables import print_table
+from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.arch import Arch
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 
 def kernel_names(text: str | None) -> tuple[str, ...]:
-    """Return the kernels that are asked for by name."""
-    from gemmule.lab.name_suggestions import unknown_name
+    """Return the kernel names of the option ``--kernels``."""
+    from gemmule.core.name_suggestions import unknown_name
 
     from ..dispatch import registry
+    from ..lab.candidates import KERNELS_LISTED
 
     known = [spec.name for spec in registry.REGISTRY if spec.operation == "gemm"]
     names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
     for name in names:
         if name not in known:
-            raise ArgumentError(unknown_name("kernel", name, known))
+            raise ArgumentError(unknown_name("kernel", name, known, KERNELS_LISTED))
     return names
 
 
 def asked_problems(
     shapes: Path | None, preset: str | None, sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str
 ) -> tuple[GemmProblem, ...]:
-    """Return the products that are asked for, each once; tells of those that cannot be measured."""
+    """Return the requested products, each once; print those that cannot be measured."""
     from ..dispatch.problem_key import key_of
     from ..lab.products import gemm_problem, output_type
     from ..lab.sizes import parse_sizes
@@ -75,7 +76,7 @@ def of_chip(name: str) -> tuple[Arch, int, str]:
 def searches(
     problems: Iterable[GemmProblem], arch: Arch, multiprocessors: int, chip: str, table: TunedTable, **pruned: Any
 ) -> list[Search]:
-    """Return what is tried for every product on a chip; tells of those that no kernel takes."""
+    """Return the candidates of every product on a chip; print products that no kernel takes."""
     from ..core.spec import Choice as Chosen
     from ..dispatch import registry
     from ..dispatch.rates_table import rates_for
@@ -100,7 +101,7 @@ def searches(
 
 
 def key(search: Search) -> ProblemKey:
-    """Return what a table tells the product by."""
+    """Return the key of the product in a table."""
     from ..dispatch.problem_key import key_of
 
     found = key_of(search.problem)
@@ -108,8 +109,8 @@ def key(search: Search) -> ProblemKey:
     return found
 
 
-def tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json: bool) -> None:
-    """Print what would be measured."""
+def print_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json: bool) -> None:
+    """Print the products of a search, and the number of kernels to compile."""
     from .tune_compile import jobs
 
     count = len(jobs(searches, arch))
@@ -129,5 +130,6 @@ def tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json
         names = ", ".join(dict.fromkeys(choice.spec.name for choice in search.choices()))
         size = f"{problem.m} x {problem.n} x {problem.k}"
         rows.append([size, f"{problem.a.dtype} {problem.layout}", names, str(len(search.choices()))])
-    print_table("what would be measured", ["M x N x K", "operands", "kernels", "candidates"], rows, 3)
-    click.echo(f"{len(searches)} product{'' if len(searches) == 1 else 's'}, {count} kernels to compile, table {table}")
+    plural = "" if len(searches) == 1 else "s"
+    echo_text(f"{len(searches)} product{plural} to measure, {count} kernels to compile; table: {table}")
+    print_table("products", ["M x N x K", "operands", "kernels", "candidates"], rows, 3)

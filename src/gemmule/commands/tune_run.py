@@ -1,4 +1,4 @@
-"""One search of ``gemmule tune``: what is measured is told, recorded and kept as soon as it is there."""
+"""One search of ``gemmule tune``: results are printed, recorded and saved one by one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import click
 
 from .. import __version__
 from . import gpu
+from .command_line import command_line
 from .failures import LEFT
 from .json_output import echo_json
 from .progress import steps_progress
-from .told import command_line
 from .tune_products import key
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One search: what is measured is written as soon as it is there."""
+    """One search: results are written one by one."""
 
     def __init__(self, device: Any, library: Any, table: Path, journal: TuningJournal, plan: dict[str, Any]) -> None:
         self._device, self._library, self._table, self._journal, self._plan = device, library, table, journal, plan
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def is_written(self) -> bool:
-        """Whether the table took everything that was found."""
+        """Whether the table has all results."""
         return self._unwritten is None
 
     def measure(self, searches: Sequence[Search], folder: str | None, limit: float | None, *, quiet: bool) -> None:
@@ -81,7 +81,7 @@ class Run:
                     try:
                         merge_tuned(self._table, [entry], measured_beside=beside)
                     except (GemmuleError, OSError) as error:
-                        # `end` fails with it: what was measured is told and recorded first.
+                        # `end` raises it, after the results are printed and recorded.
                         self._unwritten, entry = error, None
                 self._cells.append((cell, entry))
                 if not quiet:
@@ -95,7 +95,7 @@ class Run:
                     self._stopped = len(searches) - number
                     break
         if self.is_written:
-            # Calls of this process take what was found, whichever file it went into.
+            # Calls of this process use the results, whichever file they are in.
             use_tuned(self._device.name, [entry for _, entry in self._cells if entry is not None])
         if not self._stopped:
             self._journal.remove()
@@ -105,7 +105,7 @@ class Run:
                 click.echo(f"record: {file.path}")
 
     def end(self, *, as_json: bool) -> None:
-        """Print what was found, and fail if the table could not be written or a kernel was wrong."""
+        """Print the results, and fail if the table could not be written or a kernel was wrong."""
         from ..core.errors import WrongResultError
 
         kept = [entry for _, entry in self._cells if entry is not None]
@@ -124,7 +124,7 @@ class Run:
                 click.echo(f"time of cuBLASLt / time of the best: geometric mean {mean:.3f}, least {min(ratios):.3f}")
             click.echo(f"{len(kept)} products tuned: {self._table}")
             if self._stopped:
-                click.echo(f"{self._stopped} products are left; the same command goes on with them")
+                click.echo(f"{self._stopped} products are left; the same command resumes")
         if self._unwritten is not None:
             raise self._unwritten
         if failure := gpu.failure_of([one for one in self._records if one["record"] == "check"]):
@@ -132,7 +132,7 @@ class Run:
 
 
 def _line(cell: Cell) -> str:
-    """Return what is told of a product."""
+    """Return the line of a product."""
     problem, best = cell.search.problem, cell.best()
     size = f"{problem.m} x {problem.n} x {problem.k} {problem.a.dtype} {problem.layout}"
     if best is None:

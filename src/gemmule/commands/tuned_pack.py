@@ -1,4 +1,4 @@
-"""A pack of what a search found: the kernels that the table names, those that other calls may take, and the table."""
+"""A pack of a search's results: the table, the kernels in it, and cached kernels for other calls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
 
 
 def tuned_kernels(entries: Iterable[Entry], arch: Arch, rates: Sequence[GpuRates]) -> dict[str, bytes]:
-    """Return the compiled kernels that tuned entries need, by key; what this version cannot follow is left out.
+    """Return the compiled kernels that tuned entries need, by key; entries of other versions are left out.
 
     The next kernel of one that prepares operands is chosen by each of `rates`.
     """

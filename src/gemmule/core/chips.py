@@ -7,11 +7,11 @@ A figure without a source is absent (None). Rates are the vendor's, dense; a fus
 from __future__ import annotations
 
 import dataclasses
-import difflib
 
 from .chip import Chip, PeakRates
 from .errors import ArgumentError
 from .multiprocessors import SM_13, SM_61, SM_70, SM_80, SM_89, SM_90, SM_100
+from .name_suggestions import did_you_mean, similar_names
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -259,6 +259,6 @@ def chip_named(name: str) -> Chip:
     wanted = " ".join(name.split()).casefold()
     if wanted in _BY_NAME:
         return _BY_NAME[wanted]
-    near = difflib.get_close_matches(wanted, _BY_NAME, n=6, cutoff=0.5)
-    names = dict.fromkeys(_BY_NAME[match].name for match in near) or [chip.name for chip in CHIPS]
-    raise ArgumentError(f"chip {name!r} is not in the table; {'near' if near else 'known'} are {', '.join(names)}")
+    near = dict.fromkeys(_BY_NAME[match].name for match in similar_names(wanted, _BY_NAME))
+    remedy = did_you_mean([*near]) if near else f"choose one of {', '.join(chip.name for chip in CHIPS)}"
+    raise ArgumentError(f"chip {name!r} is not in the table; {remedy}")

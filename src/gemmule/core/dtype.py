@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from .errors import DTypeError, shown
+from .name_suggestions import remedy_for
 
 
 class Kind(enum.Enum):
@@ -122,7 +123,7 @@ class Precision(enum.Enum):
             return value
         named = {member.value: member for member in cls}
         if not isinstance(value, str) or value not in named:
-            raise DTypeError(f"precision must be one of {', '.join(map(repr, named))}; got {shown(value)}")
+            raise DTypeError(f"precision={shown(value)} is not known; {remedy_for(value, named)}")
         return named[value]
 
     @classmethod

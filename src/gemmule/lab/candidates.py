@@ -9,11 +9,13 @@ from collections.abc import Iterable, Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.registry import LADDER, REGISTRY
-from gemmule.lab.name_suggestions import unknown_name
 
+#: Remedy for a kernel name that is similar to none.
+KERNELS_LISTED = "`gemmule info --kernels` lists all"
 # A comma inside brackets belongs to a config.
 _WORD = re.compile(r"(?P<name>[^,\[\]]+)(?:\[(?P<config>[^\[\]]*)\])?(?:,|$)")
 
@@ -108,7 +110,7 @@ def _split(word: str) -> list[tuple[str, str | None]]:
 
 def _named(name: str, specs: dict[str, KernelSpec], words: Sequence[str]) -> KernelSpec:
     if name not in specs:
-        raise ArgumentError(unknown_name("kernel", name, [*words, *specs]))
+        raise ArgumentError(unknown_name("kernel", name, [*words, *specs], KERNELS_LISTED))
     return specs[name]
 
 

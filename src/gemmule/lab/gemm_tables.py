@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +18,31 @@ Table = tuple[list[str], list[list[str]]]
 PRODUCTS = ("gemm", "yardstick", "skipped", "failed", "check")
 #: Kinds of records that name a kernel and its config.
 NAMED = (*PRODUCTS, "counts", "transpose")
+#: Units of rates, each with its factor from TFLOP/s.
+RATES = {"TFLOP/s": 1.0, "GFLOP/s": 1e3}
 _LIBRARIES = {"cublaslt": "cuBLASLt", "torch": "PyTorch"}
 
 
-def figures(records: Sequence[Record], *, with_size: bool = True, paired: bool = False) -> Table:
+def rate_unit(records: Iterable[Record]) -> str:
+    """Return the unit in which the rates of records are short: TFLOP/s, or GFLOP/s where all are below 1 TFLOP/s."""
+    return "TFLOP/s" if any(record.get("tflops", 0) >= 1 for record in records) else "GFLOP/s"
+
+
+def speed_up_line(records: Sequence[Record]) -> str:
+    """Return the speed-up over cuBLASLt of the fastest kernel of each product; empty where none was measured."""
+    best: dict[tuple[Any, ...], float] = {}
+    for record in records:
+        if record["record"] == "gemm" and "ratio" in record:
+            key = product_of(record)
+            best[key] = max(best.get(key, 0.0), ratio_of(record, paired=True))
+    if not best:
+        return ""
+    count = f"{len(best)} product{'s' * (len(best) != 1)}"
+    mean = statistics.geometric_mean(best.values())
+    return f"fastest kernels over cuBLASLt: {mean:.3f} (geometric mean of {count}), at least {min(best.values()):.3f}"
+
+
+def figures(records: Sequence[Record], *, with_size: bool = True, paired: bool = False, unit: str = "GFLOP/s") -> Table:
     """Return times, rates, shares, ratios and errors: one row for each kernel and size, the yardstick's first.
 
     Parameters
@@ -31,9 +53,11 @@ def figures(records: Sequence[Record], *, with_size: bool = True, paired: bool =
         Whether the rows say which product they are of.
     paired : bool
         Whether ratios are the median of the paired times' ratios; else the ratio of the median times.
+    unit : str
+        Unit of rates, a key of `RATES`.
     """
     names = labels(records)
-    header = ["kernel", "min us", "mean us", "median us", "max us", "GFLOP/s", "of peak", "/ cuBLAS", "error u"]
+    header = ["kernel", "min us", "mean us", "median us", "max us", unit, "of peak", "/ cuBLAS", "error u"]
     beyond_fma = any("fma_share" in record for record in records)
     if beyond_fma:
         header.insert(7, "of FMA peak")
@@ -50,7 +74,7 @@ def figures(records: Sequence[Record], *, with_size: bool = True, paired: bool =
             row += [""] * (measured - len(row))
         else:
             row += [f"{record[f'{name}_us']:.1f}" for name in ("min", "mean", "median", "max")]
-            row += [f"{record['tflops'] * 1e3:.0f}", _percent(record.get("peak_share"))]
+            row += [_rate(record["tflops"], unit), _percent(record.get("peak_share"))]
             row += [_percent(record.get("fma_share"))] if beyond_fma else []
             row += [_ratio_text(record, paired=paired), f"{record['error_u']:.2f}" if "error_u" in record else ""]
         rows.append([*row, *([note_of(record)] if "note" in header else [])])
@@ -198,6 +222,10 @@ def name_of(record: Record, names: Mapping[Key, str]) -> str:
     if name in _LIBRARIES:
         return _LIBRARIES[name]
     return names.get(key_of(record), name)
+
+
+def _rate(tflops: float, unit: str) -> str:
+    return f"{tflops:.4g}" if unit == "TFLOP/s" else f"{tflops * RATES[unit]:.0f}"
 
 
 def _percent(share: float | None) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from gemmule.core.dtype import DType, Kind, accumulator, dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, mark_own_transpose
-from gemmule.lab.name_suggestions import unknown_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from gemmule.core.errors import ArgumentError
-from gemmule.lab.name_suggestions import unknown_name
+from gemmule.core.name_suggestions import unknown_name
 
 Size = tuple[int, int, int]
 
@@ -57,7 +57,7 @@ SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
         ),
     ),
     "odd": (
-        "127, 509, 1000, 2047, 4095, 4097, 8191 in all dimensions, and all but 509 in one, the others 128 to 8192",
+        "127, 509, 1000 ... 8191 in all dimensions or in one",
         _odd(),
     ),
 }
@@ -113,7 +113,8 @@ def _one(word: str, sets: Iterable[str], axes: str, example: str) -> tuple[int, 
     parts = word.split(",")
     numbers = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit())
     if not numbers:
-        raise ArgumentError(f"{unknown_name('size', word, sets)}, or any {axes} such as {example}")
+        listed = f"choose one of {', '.join(sets)}, or any {axes} such as {example}"
+        raise ArgumentError(unknown_name("size", word, sets, listed))
     if len(numbers) != len(parts) or len(numbers) != len(axes.split(",")) or min(numbers) < 1:
         raise ArgumentError(f"size {word!r} is not {axes} in whole numbers from 1, such as {example}")
     return numbers

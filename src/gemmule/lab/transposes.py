@@ -34,7 +34,7 @@ def _squares(*edges: int) -> tuple[Size, ...]:
 
 #: The named sets, each with what it is for.
 SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
-    "source": ("M = N = 4096, the one of the study", _squares(4096)),
+    "source": ("M = N = 4096", _squares(4096)),
     "square": ("M = N = 512, 1024, 2048 ... 16384", _squares(512, 1024, 2048, 4096, 8192, 16384)),
     "small": ("M = N = 32, 64, 128, 256, 384", _squares(32, 64, 128, 256, 384)),
     "odd": (

@@ -84,7 +84,7 @@ class CublasLt:
         except (RuntimeError, self._lt.cuBLASLtError) as error:
             raise UnsupportedError(
                 f"the yardstick cuBLASLt does not start: {_short(error)}; pip install 'gemmule[bench]' brings it, "
-                "--no-yardstick measures without it"
+                "--no-baseline measures without it"
             ) from error
         self._workspace = DeviceBuffer(WORKSPACE_BYTES, ordinal, stream)
 
@@ -272,7 +272,7 @@ def _bindings() -> tuple[Any, Any, Any]:
     except ImportError as error:
         raise UnsupportedError(
             f"the yardstick is cuBLASLt through nvmath-python, which is not installed ({error}); "
-            "pip install 'gemmule[bench]', or measure without it: --no-yardstick"
+            "pip install 'gemmule[bench]', or measure without it: --no-baseline"
         ) from error
     return cublas, cublasLt, nvmath.CudaDataType
 

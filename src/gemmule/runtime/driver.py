@@ -52,7 +52,7 @@ def driver() -> ModuleType:
     """
     module = driver_module()
     if module is None:
-        raise UnsupportedError("no NVIDIA GPU is to be had here; use executor='host', or leave executor out")
+        raise UnsupportedError("no NVIDIA GPU found; use executor='host', or omit executor")
     return module
 
 

@@ -8,12 +8,12 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.lab.name_suggestions import unknown_name
 
-from ..candidates import parse_kernels
+from ..candidates import KERNELS_LISTED, parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for, transpose_of
 
@@ -48,7 +48,7 @@ def choice_named(word: str) -> Choice:
     name = word.partition("[")[0].strip()
     operations = {spec.name: spec.operation for spec in REGISTRY}
     if name not in operations:
-        raise ArgumentError(unknown_name("kernel", name, operations))
+        raise ArgumentError(unknown_name("kernel", name, operations, KERNELS_LISTED))
     if name in _UNEXPLAINED:
         why, instead = _UNEXPLAINED[name]
         raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead}, of whose code it is made")

@@ -1,13 +1,16 @@
-"""An explanation as text for a terminal of 100 columns."""
+"""An explanation as text for a terminal, its verdict first."""
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.problem import GemmProblem
+from gemmule.core.quantities import short_quantity
 
+from ..column_widths import column_widths
 from ..transposes import is_copy, problem_for
 from .explanation import Explanation
 from .limits import ASSUMED_LATENCY, L2
@@ -15,27 +18,54 @@ from .sample import extents
 from .timeline_text import timeline_text, waits_text
 from .totals import LineCounts
 
+#: Characters of a line where no terminal says how many.
 WIDTH = 100
 # Extents at which a copy and a transpose differ.
 _USUAL = (4096, 8192)
 _UNKNOWN = (
-    "No rate is published of the L2 cache, nor of the copy engine: they have no row here. With --l2-bandwidth the "
-    "cache has one."
+    "NVIDIA publishes no rate of the L2 cache or of TMA, so neither has a row here; --l2-bandwidth adds one for the "
+    "cache."
 )
 # Classes of instructions below this share are added up.
 _FEW = 0.005
 
 
-def page(explained: Explanation) -> str:
-    """Return the page, without a newline at its end."""
-    parts = [_head(explained), _method(explained), _launch(explained), _bytes(explained), _requests(explained)]
-    parts += [_lines(explained), _mix(explained), _limits(explained), _textbook(explained)]
+def page(explained: Explanation, width: int = WIDTH) -> str:
+    """Return the page, its verdict first, without a newline at its end.
+
+    Parameters
+    ----------
+    explained : Explanation
+        The explanation.
+    width : int
+        Characters of a line. Tables whose words and numbers take more are wider.
+    """
+    parts = [_verdict(explained, width), _head(explained, width), _method(explained, width), _launch(explained, width)]
+    parts += [_bytes(explained, width), _requests(explained, width), _lines(explained, width), _mix(explained, width)]
+    parts += [_limits(explained, width), _textbook(explained, width)]
     if explained.timeline is not None:
-        parts += [timeline_text(explained.timeline), waits_text(explained.timeline)]
-    return "\n\n".join([*filter(None, parts), _wrapped(f"Next: {_next(explained)}", "")])
+        parts += [timeline_text(explained.timeline, width), waits_text(explained.timeline, width)]
+    return "\n\n".join([*filter(None, parts), _wrapped(f"Next: {_next(explained)}", width)])
 
 
-def _head(explained: Explanation) -> str:
+def _verdict(explained: Explanation, width: int) -> str:
+    """Return the bound and the unit that sets it, in a line."""
+    what = f"{explained.choice.spec.name}, {' x '.join(map(str, extents(explained.problem)))}, {explained.chip.name}"
+    most = explained.rate(explained.least_seconds)
+    if most is None or explained.longest is None:
+        return _wrapped(f"{what}: no bound, since times of units are missing", width)
+    rate = _rate(most, explained.flop > 0)
+    return _wrapped(f"{what}: at most {rate}{_share(explained, most)}, bound by {explained.longest.unit}", width)
+
+
+def _share(explained: Explanation, most: float) -> str:
+    """Return the share of the peak that a rate in GFLOP/s is; nothing for a transpose."""
+    if not explained.flop or explained.peak is None or explained.arithmetic is None:
+        return ""
+    return f", {most * 1e9 / explained.peak:.1%} of the peak of the {explained.arithmetic.means}"
+
+
+def _head(explained: Explanation, width: int) -> str:
     spec, config, problem = explained.choice.spec, explained.choice.config, explained.problem
     size = " x ".join(map(str, extents(problem)))
     if isinstance(problem, GemmProblem):
@@ -58,10 +88,10 @@ def _head(explained: Explanation) -> str:
         )
     if explained.arch_note:
         lines.append(f"{explained.arch_note}.")
-    return "\n".join(_wrapped(line, "") for line in lines)
+    return "\n".join(_wrapped(line, width) for line in lines)
 
 
-def _method(explained: Explanation) -> str:
+def _method(explained: Explanation, width: int) -> str:
     if not explained.sampled:
         text = "Counted: the virtual GPU ran the compiled PTX for this shape."
     else:
@@ -69,18 +99,18 @@ def _method(explained: Explanation) -> str:
         for shape, factor in sorted(explained.samples, key=lambda sample: sample[1] < 0):
             joined = "" if not shapes else ", and " if factor > 0 else ", less "
             shapes += f"{joined}{abs(factor):,} times {' x '.join(map(str, shape))}"
-        alike = "tiles, and slices of K," if explained.flop else "tiles"
+        alike = "tiles and k-tiles" if explained.flop else "tiles"
         text = (
             "Counted: the virtual GPU ran the compiled PTX for smaller problems, with the alignment and the edges of "
-            f"this shape. Since {alike} cost the same wherever they lie, this sum is the whole launch: {shapes}."
+            f"this shape. All {alike} cost the same, so their sum is the whole launch: {shapes}."
         )
     return _wrapped(
         f"{text} Instructions are those of the PTX. Bytes of L2 and device memory follow from a model of the caches.",
-        "",
+        width,
     )
 
 
-def _launch(explained: Explanation) -> str:
+def _launch(explained: Explanation, width: int) -> str:
     grid = " x ".join(str(extent) for extent in explained.recipe.grid)
     full, chip = explained.occupancy, explained.chip
     tile = " x ".join(map(str, explained.tile[:2])) if None not in explained.tile[:2] else None
@@ -102,16 +132,16 @@ def _launch(explained: Explanation) -> str:
         ]  # fmt: skip
     if explained.persistent:
         each = explained.tiles / explained.ctas
-        rows.append(("tiles", f"{explained.tiles:,}, {each:.3g} for each CTA: they stay, and take one after another"))
-    return "\n".join(["Launch", *(_item(name, text) for name, text in rows)])
+        rows.append(("tiles", f"{explained.tiles:,}, {each:.3g} for each CTA: persistent CTAs compute several"))
+    return "\n".join(["Launch", *(_item(name, text, width) for name, text in rows)])
 
 
 def _own_registers(explained: Explanation) -> str:
     own = explained.warp_registers
-    return f"; warps change theirs to {' and '.join(map(str, own))}" if own else ""
+    return f"; warp roles set {' and '.join(map(str, own))}" if own else ""
 
 
-def _bytes(explained: Explanation) -> str:
+def _bytes(explained: Explanation, width: int) -> str:
     product = explained.flop > 0
     rows = [
         [
@@ -125,32 +155,30 @@ def _bytes(explained: Explanation) -> str:
         for level in explained.levels
     ]
     header = ["Bytes through", "formula", "", "counted", "", *(["FLOP a byte"] if product else [])]
-    table = _table(header, rows, ">1,3,5")
-    if max(map(len, table.splitlines())) > WIDTH:
-        table = _table(header, rows, ">1,3,5", " ")
-    lines = [table]
+    # A transpose has no column of intensities.
+    lines = _table(header, rows, ">1,3,5" if product else ">1,3", width)
     if product:
         counted = explained.totals.operations
         lines.append(
             _wrapped(
-                f"Operations: {_scaled(explained.flop)}FLOP by formula, 2 M N K; {_scaled(counted)}FLOP counted, at "
-                "edges and for alpha and beta too. FLOP a byte takes those of the formula.",
-                "",
+                f"Operations: {_scaled(explained.flop)}FLOP by formula, 2 M N K; {_scaled(counted)}FLOP counted, "
+                "with those at edges and of alpha and beta. FLOP a byte are by the formula.",
+                width,
             )
         )
     if (rates := explained.l2_hit_rates) is not None:
         memory = explained.behind_l2
-        text = f"L2 hit rate: {rates[0]:.1%} if the CTAs that run at a time walk along K in step"
+        text = f"L2 hit rate: {rates[0]:.1%} if concurrent CTAs advance along K in step"
         if memory.apart_bytes != memory.bytes:
             text += (
-                f"; {rates[1]:.1%} if those of a multiprocessor are apart, and {_scaled(memory.apart_bytes)}B pass "
-                "through device memory then"
+                f"; {rates[1]:.1%} if those of a multiprocessor do not, and then device memory moves "
+                f"{_scaled(memory.apart_bytes)}B"
             )
-        lines.append(_wrapped(f"{text}.", ""))
+        lines.append(_wrapped(f"{text}.", width))
     return "\n".join(lines)
 
 
-def _requests(explained: Explanation) -> str:
+def _requests(explained: Explanation, width: int) -> str:
     totals = explained.totals
     rows = []
     per = [
@@ -168,62 +196,67 @@ def _requests(explained: Explanation) -> str:
         rows.append(("a step of k", f"{explained.published.sectors_per_warp_step:.4g} sectors read by each warp"))
     if bulk := [line for line in totals.by_line if line.bulk]:
         copies = sum(line.requests for line in bulk)
-        rows.append(("copy engine", f"{copies:,} copies, {sum(line.bytes for line in bulk) / copies:,.0f} bytes each"))
+        rows.append(("TMA", f"{copies:,} copies, {sum(line.bytes for line in bulk) / copies:,.0f} bytes each"))
     if wavefronts := totals.total("wavefronts"):
         conflicts = f"{totals.load_conflicts:,} wavefronts of loads, {totals.store_conflicts:,} of stores"
         rows.append(("bank conflicts", f"{conflicts}, of {wavefronts:,} in all"))
-    return "\n".join(["Requests", *(_item(name, text) for name, text in rows)]) if rows else ""
+    return "\n".join(["Requests", *(_item(name, text, width) for name, text in rows)]) if rows else ""
 
 
-def _lines(explained: Explanation) -> str:
+def _lines(explained: Explanation, width: int) -> str:
     rows = [
         [
-            _short(line), line.kind, line.operand.upper(), f"{line.requests:,}",
+            _short(line, 2 if width >= WIDTH else 1), line.kind, line.operand.upper(), f"{line.requests:,}",
             *_both(line.sectors, line.ideal_sectors, line.requests),
             *_both(line.wavefronts, line.ideal_wavefronts, line.requests),
         ]
         for line in explained.totals.by_line
     ]  # fmt: skip
     header = ["Source line", "", "of", "requests", "sectors", "least", "wavefronts", "least"]
-    table = _table(header, rows, ">3,4,5,6,7").splitlines()
+    table = _table(header, rows, ">3,4,5,6,7", width)
     found = table[:1]
     for text, line in zip(table[1:], explained.totals.by_line, strict=True):
-        found += [text, *([f"    {_cut(line.code, WIDTH - 4)}"] if line.code else [])]
-    return "\n".join([*found, "(sectors and wavefronts of a request on average; least: without waste)"])
+        found += [text, *([f"    {_cut(line.code, width - 4)}"] if line.code else [])]
+    return "\n".join([*found, "(sectors and wavefronts: mean of a request; least: without waste)"])
 
 
 def _both(count: int, least: int, requests: int) -> tuple[str, str]:
     return (f"{count / requests:.4g}", f"{least / requests:.4g}") if count else ("", "")
 
 
-def _mix(explained: Explanation) -> str:
+def _mix(explained: Explanation, width: int) -> str:
     totals = explained.totals
     shown = [(kind, warps) for kind, (warps, _) in totals.by_class.items() if warps >= _FEW * totals.warps]
     rest = totals.warps - sum(warps for _, warps in shown)
     if rest:
         shown.append(("others", rest))
     cells = [f"{kind:<18}{warps / totals.warps:>7.1%}" for kind, warps in shown]
-    deep = -(-len(cells) // 3)
+    deep = -(-len(cells) // (3 if width >= WIDTH else 2))
     lines = ["    ".join(cells[row::deep]) for row in range(deep)]
     return "\n".join([f"Instructions of warps: {totals.warps:,}", *(f"  {line}" for line in lines)])
 
 
-def _limits(explained: Explanation) -> str:
+def _limits(explained: Explanation, width: int) -> str:
     if not explained.limits:
         return ""
     product = explained.flop > 0
     rows = []
+    # One unit for the column, that of the bound.
+    scale, unit = (
+        (1e3, "TFLOP/s")
+        if product and (explained.rate(explained.least_seconds) or 0) >= 1e3
+        else (1, "GFLOP/s" if product else "GB/s")
+    )
     for limit in explained.limits:
         rate = explained.rate(limit.seconds)
         longest = explained.limits[0].seconds
         row = [limit.unit, _scaled(limit.amount), limit.what, f"{_scaled(limit.rate)}/s", f"{limit.seconds * 1e3:.4g}"]
         # Where a unit is missing, it may be the one that takes the longest.
         if not explained.missing:
-            row += [f"{limit.seconds / longest:.0%}", _figure(rate) if rate is not None else ""]
+            row += [f"{limit.seconds / longest:.0%}", _figure(rate / scale) if rate is not None else ""]
         rows.append(row)
-    unit = "GFLOP/s" if product else "GB/s"
     header = ["Least time", "", "", "", "ms", *(["of longest", unit] if not explained.missing else [])]
-    lines = [_table(header, rows, ">1,3,4,5,6")]
+    lines = _table(header, rows, ">1,3,4,5,6" if not explained.missing else ">1,3,4", width)
     uneven = max(limit.uneven for limit in explained.limits)
     if uneven > 1:
         work = explained.tiles or explained.ctas
@@ -233,33 +266,30 @@ def _limits(explained: Explanation) -> str:
                 f"(Times of a multiprocessor's units are x {uneven:.4g}: the busiest multiprocessor has "
                 f"{_plural(-(-work // workers), 'tile' if explained.persistent else 'CTA')}, of {mean:.4g} on "
                 "average.)",
-                "",
+                width,
             )
         )
     if (most := explained.rate(explained.least_seconds)) is not None and explained.longest is not None:
-        share = ""
         # What passes L2 is estimated, and nobody publishes its rate.
-        holds = "An estimate: so are the bytes of L2." if explained.longest.unit == L2 else "This bound holds."
-        if product and explained.peak is not None and explained.arithmetic is not None:
-            share = f", {most * 1e9 / explained.peak:.1%} of the peak of the {explained.arithmetic.means}"
-        text = f"At most {_figure(most)} {unit}{share}: {explained.longest.unit} takes the longest. {holds}"
-        lines.append(_wrapped(text, ""))
-    lines += [_wrapped(f"No bound: {reason}.", "") for reason in explained.missing]
+        holds = "This is an estimate, as are the bytes of L2." if explained.longest.unit == L2 else "This bound holds."
+        text = f"At most {_rate(most, product)}{_share(explained, most)}: {explained.longest.unit} takes longest. "
+        lines.append(_wrapped(text + holds, width))
+    lines += [_wrapped(f"No bound: {reason}.", width) for reason in explained.missing]
     if explained.timeline is not None and all(limit.unit != L2 for limit in explained.limits):
-        lines.append(_wrapped(_UNKNOWN, ""))
+        lines.append(_wrapped(_UNKNOWN, width))
     if (waits := explained.waiting) is not None:
         text = (
-            f"Waiting: a warp waits {waits.rounds:,} {'time' if waits.rounds == 1 else 'times'} for device memory, and "
-            f"has {waits.distance:,} instructions between request and use. With the warps beside it that is "
-            f"{waits.hidden_cycles:,} cycles of its scheduler; {ASSUMED_LATENCY} are assumed until the answer comes."
+            f"Waiting: a warp waits {_plural(waits.rounds, 'time')} for device memory, with "
+            f"{waits.distance:,} instructions between load and use. With the other warps of its scheduler these hide "
+            f"{waits.hidden_cycles:,} cycles of an assumed latency of {ASSUMED_LATENCY}."
         )
         if (rate := explained.rate(explained.waiting_seconds)) is not None:
-            text += f" If all warps of a multiprocessor wait at once: {_figure(rate)} {unit}, an estimate."
-        lines.append(_wrapped(text, ""))
+            text += f" If all warps of a multiprocessor wait at once: {_rate(rate, product)}, an estimate."
+        lines.append(_wrapped(text, width))
     return "\n".join(lines)
 
 
-def _textbook(explained: Explanation) -> str:
+def _textbook(explained: Explanation, width: int) -> str:
     if (found := explained.published) is None or explained.timeline is not None:
         return ""
     text = (
@@ -268,40 +298,51 @@ def _textbook(explained: Explanation) -> str:
     )
     if found.bound_gflops is not None:
         text += (
-            f", and with {explained.bandwidth / 1e9:,.0f} GB/s of device memory {_figure(found.bound_gflops)} GFLOP/s "
+            f", and with {explained.bandwidth / 1e9:,.0f} GB/s of device memory {_rate(found.bound_gflops, True)} "
             "at most: for comparison, it is no bound of this kernel"
         )
     if found.transaction_bytes != 32:
         text += " (a transaction moves 32 bytes, and caches serve most of them)"
-    return _wrapped(f"{text}.", "")
+    return _wrapped(f"{text}.", width)
 
 
 def _next(explained: Explanation) -> str:
     if explained.next is not None:
         return explained.next
-    return "not known, since times of units are missing, and one of those may take the longest."
+    return "not known: times of units are missing, and one of those may be the longest."
 
 
-def _item(name: str, text: str) -> str:
-    return _wrapped(f"  {name:<16}{text}", " " * 18)
+def _item(name: str, text: str, width: int) -> str:
+    return _wrapped(f"  {name:<16}{text}", width, " " * 18)
 
 
-def _wrapped(text: str, indent: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def _wrapped(text: str, width: int, indent: str = "") -> str:
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str, between: str = "  ") -> str:
-    """Return a table; `right` names the columns that are flush right, as in ``>1,3``."""
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str, width: int) -> list[str]:
+    """Return the header and rows of a table as text; `right` names the columns that are flush right, as in ``>1,3``."""
     flush = {int(number) for number in right[1:].split(",")}
-    every = [header, *rows]
-    widths = [max(len(cells[column]) for cells in every) for column in range(len(header))]
-    return "\n".join(
-        between.join(
-            cell.rjust(width) if column in flush else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ).rstrip()
-        for cells in every
-    )
+    is_text = [column not in flush for column in range(len(header))]
+    between = "  "
+    widths = column_widths(header, rows, is_text, width - len(between) * (len(header) - 1))
+    if sum(widths) + len(between) * (len(header) - 1) > width:
+        between = " "
+        widths = column_widths(header, rows, is_text, width - (len(header) - 1))
+    found = []
+    for cells in (header, *rows):
+        wrapped = [_wrapped(cell, size).splitlines() for cell, size in zip(cells, widths, strict=True)]
+        lines = itertools.zip_longest(*wrapped, fillvalue="")
+        found.append(
+            "\n".join(
+                between.join(
+                    part.rjust(size) if column in flush else part.ljust(size)
+                    for column, (part, size) in enumerate(zip(line, widths, strict=True))
+                ).rstrip()
+                for line in lines
+            )
+        )
+    return found
 
 
 def _scaled(count: float) -> str:
@@ -311,17 +352,23 @@ def _scaled(count: float) -> str:
     return f"{count:.4g} "
 
 
+def _rate(giga: float, product: bool) -> str:
+    """Return GFLOP/s of a product or GB/s of a transpose, in the unit that keeps them short."""
+    return short_quantity(giga * 1e9, "FLOP/s" if product else "B/s")
+
+
 def _figure(rate: float) -> str:
-    """Return a rate in whole numbers, and with three significant figures below 10."""
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"
+    """Return a rate in four significant figures, and in whole numbers from 1000 on."""
+    return f"{rate:,.0f}" if rate >= 1e3 else f"{rate:.4g}"
 
 
 def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _short(line: LineCounts) -> str:
-    return "/".join(line.source.split("/")[-2:]) or "?"
+def _short(line: LineCounts, parts: int) -> str:
+    """Return a source line by the last parts of its file's path."""
+    return "/".join(line.source.split("/")[-parts:]) or "?"
 
 
 def _cut(text: str, width: int) -> str:

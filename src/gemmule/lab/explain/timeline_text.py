@@ -1,4 +1,4 @@
-"""A timeline as text for a terminal of 100 columns: rows are what takes part, columns are steps."""
+"""A timeline as text for a terminal: rows are warps, stages and units, columns are steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from .timeline import PLURAL, Role, Span, Timeline
 
+#: Characters of a line where no terminal says how many.
 WIDTH = 100
 #: Signs of what a role waits for.
 SHOWN_WAITS = {"its stores": "s", "its turn": "t", "slices": ".", "free stages": "."}
@@ -22,38 +23,38 @@ _COLUMNS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _SLICES, _WORK, _WAITING = "0123456789abcdefghijklmnopqruvxyz", "w#S=", "-.ts"
 
 
-def timeline_text(found: Timeline) -> str:
-    """Return the rows, and what their signs mean."""
-    unit = _unit(found)
-    return "\n".join([_head(found, unit), *_chart(found, unit), _legend(found)])
+def timeline_text(found: Timeline, width: int = WIDTH) -> str:
+    """Return the rows and the legend, in lines of `width` characters."""
+    unit = _unit(found, width)
+    return "\n".join([_head(found, unit, width), *_chart(found, unit), _legend(found, width)])
 
 
 def chart(found: Timeline) -> str:
     """Return the rows alone, for a page."""
-    return "\n".join(_chart(found, _unit(found)))
+    return "\n".join(_chart(found, _unit(found, WIDTH)))
 
 
-def _unit(found: Timeline) -> float:
+def _unit(found: Timeline, width: int) -> float:
     """Return the steps of a column: as few as the width allows."""
-    return next(one for one in _COLUMNS if found.end / found.step / one <= WIDTH - _LABEL or one == _COLUMNS[-1])
+    return next(one for one in _COLUMNS if found.end / found.step / one <= width - _LABEL or one == _COLUMNS[-1])
 
 
-def _head(found: Timeline, unit: float) -> str:
+def _head(found: Timeline, unit: float, width: int) -> str:
     per_sm = found.ctas // found.multiprocessors
     ctas = f"{per_sm} CTAs of a multiprocessor" if per_sm > 1 else "one CTA"
     if found.multiprocessors > 1:
         ctas += f" of a cluster of {found.multiprocessors}"
     tiles = f"{found.tiles} tiles" if found.tiles > 1 else "a tile"
-    slices = f"{found.slices} slices" if found.slices > 1 else "one slice"
+    slices = f"{found.slices} k-tiles" if found.slices > 1 else "one k-tile"
     rules = found.rules
     text = (
         f"Timeline of {ctas}: {tiles} of {slices} in the sample, {_columns(unit)}. A step is the products of a "
-        f"slice on the tensor cores, {found.step:,.0f} clocks. The virtual GPU says who waits for whom; it has no "
+        f"k-tile on the tensor cores, {found.step:,.0f} clocks. The virtual GPU knows what waits for what; it has no "
         f"clock. Lengths are by rule: {rules.flop:,.0f} FLOP and {rules.shared_bytes:.0f} bytes of shared memory a "
-        f"clock as documented, an instruction of a warp a clock; {rules.copy_bytes:g} bytes a clock for the copy "
-        f"engine and {rules.copy_latency:g} clocks until the first one comes are assumed."
+        f"clock as documented, an instruction of a warp a clock; for TMA {rules.copy_bytes:g} bytes a clock and a "
+        f"latency of {rules.copy_latency:g} clocks are assumed."
     )
-    return _wrapped(text)
+    return _wrapped(text, width)
 
 
 def _columns(unit: float) -> str:
@@ -182,19 +183,19 @@ def _row(label: str, cells: str) -> str:
     return f"{label:<{_LABEL}}{cells}".rstrip()
 
 
-def _legend(found: Timeline) -> str:
+def _legend(found: Timeline, width: int) -> str:
     waits = "t for the turn, " if any(wait.about == "its turn" for wait in found.waits) else ""
     text = (
-        "Warps: 0 to 9 and letters, a slice that is asked for (of several in a column the last), or multiplied; . "
-        "waits for a slice or a free stage, "
-        f"{waits}s for stores; w writes. Stages: - on its way, = has come, a number: is multiplied. Tensor cores: # "
+        "Warps: 0 to 9 and letters, a k-tile that is requested (of several in a column the last) or multiplied; . "
+        "waits for a k-tile or a free stage, "
+        f"{waits}s for stores; w writes. Stages: - in flight, = full, a number: multiplied. Tensor cores: # "
         "busy, + for a part of the column."
     )
-    return _wrapped(text)
+    return _wrapped(text, width)
 
 
-def waits_text(found: Timeline) -> str:
-    """Return who waits for whom, how long, and what the tensor cores wait for."""
+def waits_text(found: Timeline, width: int = WIDTH) -> str:
+    """Return the waits of each role, their lengths, and the idle times of the tensor cores."""
     rows = []
     for wait in found.waits:
         if wait.about in ("the cluster", "a barrier") or wait.clocks < 0.05 * found.step:
@@ -202,8 +203,9 @@ def waits_text(found: Timeline) -> str:
         by = "" if wait.by == (wait.role,) else f", by {_named(wait.by, wait.role)}"
         often = f"{wait.times} time{'s' if wait.times > 1 else ''}, {wait.clocks / found.step:.1f} steps"
         path = f"; {wait.critical} on the longest path" if wait.critical else ""
-        rows.append(_wrapped(f"  {wait.role.name:<14}for {wait.about}{by}: {often}{path}", " " * 18))
-    kinds = {"products": "products", "copy": "copies", "store": "stores of the copy engine", "write": "writing",
+        about = "k-tiles" if wait.about == "slices" else wait.about
+        rows.append(_wrapped(f"  {wait.role.name:<14}for {about}{by}: {often}{path}", width, " " * 18))
+    kinds = {"products": "products", "copy": "copies", "store": "TMA stores", "write": "writing",
              "instructions": "other instructions"}  # fmt: skip
     passed = [
         f"{kinds[what]} {clocks / found.step:.1f}"
@@ -214,11 +216,11 @@ def waits_text(found: Timeline) -> str:
     plural = "s" if found.stages > 1 else ""
     sentences = (
         f"Longest path, {found.end / found.step:.1f} steps: {', '.join(passed)}.",
-        f"Slices on their way at a time: {most} at most, {mean:.1f} on average, of {found.stages} stage{plural}. "
+        f"k-tiles in flight at a time: {most} at most, {mean:.1f} on average, of {found.stages} stage{plural}. "
         f"For a step of products, copies take {found.copying:.2g}.",
         f"The tensor cores work {found.busy / found.end:.0%} of the sample. {_idle(found)}".rstrip(),
     )
-    lines = ["Who waits for whom", *rows, *map(_wrapped, sentences)]
+    lines = ["Waits", *rows, *(_wrapped(sentence, width) for sentence in sentences)]
     return "\n".join(lines)
 
 
@@ -235,7 +237,7 @@ def _idle(found: Timeline) -> str:
         sums[when] = sums.get(when, 0.0) + clocks
     parts = [f"{clocks / found.step:.1f} steps {whens[when]}" for when, clocks in sums.items()
              if clocks >= 0.05 * found.step]  # fmt: skip
-    return f"They have nothing to do for {', '.join(parts)}." if parts else ""
+    return f"They idle for {', '.join(parts)}." if parts else ""
 
 
 def _sorted(shares: dict[str, float]) -> list[tuple[str, float]]:
@@ -243,5 +245,5 @@ def _sorted(shares: dict[str, float]) -> list[tuple[str, float]]:
     return sorted(shares.items(), key=key)
 
 
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def _wrapped(text: str, width: int, indent: str = "") -> str:
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from gemmule.core.errors import ArgumentError
-from gemmule.lab.name_suggestions import unknown_name
+from gemmule.core.name_suggestions import unknown_name
 
 from ..sizes import SIZE_SETS, Size
 

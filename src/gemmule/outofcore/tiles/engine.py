@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from ...core.quantities import flop_rate
 from ...executor.tiles import TileExecutor
 from ..stores.matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
 from .plan import StreamPlan
@@ -67,7 +68,7 @@ class Report:
         """Say in a line what was done and how fast."""
         kept = self.tiles - self.tiles_computed
         done = f"{self.tiles_computed} of {self.tiles} tiles computed" + (f", {kept} there already" if kept else "")
-        rate = f"{self.gflops:.{1 if self.gflops >= 1 else 4}f} GFLOP/s"
+        rate = flop_rate(self.gflops * 1e9)
         return (
             f"{self.m} x {self.n} x {self.k} on {self.device}: {self.seconds:.2f} s, {rate}; {done}; "
             f"{self.bytes_read / 1e9:.4g} GB read and {self.bytes_written / 1e9:.4g} GB written"

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.name_suggestions import remedy_for
+
 from ...core.dtype import NARROW_FLOATS, numpy_dtype
 from ...core.errors import ArgumentError, DTypeError, ShapeError
 from ..stores.matrix import AnyDType, MatrixSource, TransposedSource
@@ -42,7 +44,7 @@ def output_dtype(name: str) -> AnyDType:
     """
     dtype = numpy_dtype(name)
     if dtype.name not in _OUTPUTS:
-        raise DTypeError(f"output dtype {name!r} is not written; choose one of {', '.join(_OUTPUTS)}")
+        raise DTypeError(f"output dtype {name!r} is not written; {remedy_for(name, _OUTPUTS)}")
     return dtype
 
 

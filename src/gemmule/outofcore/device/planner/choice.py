@@ -8,6 +8,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from gemmule.core.name_suggestions import remedy_for
+
 from ....core.errors import ArgumentError, MemoryLimitError
 from ...stores.matrix import AnyDType
 from ...tiles.memory_budget import amount, format_bytes
@@ -119,7 +121,7 @@ def choose_plan(
         If the strategy is not known, or is not for this product.
     """
     if strategy is not None and strategy not in STRATEGIES:
-        raise ArgumentError(f"strategy {strategy!r} is not known; choose one of {', '.join(STRATEGIES)}")
+        raise ArgumentError(f"strategy={strategy!r} is not known; {remedy_for(strategy, STRATEGIES)}")
     if symmetric and strategy in (PAPER, PANELS):
         symmetric = False
     if strategy == RESIDENT and not symmetric:

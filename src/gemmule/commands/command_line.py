@@ -10,17 +10,17 @@ import click
 _META = "gemmule.arguments"
 
 
-class ToldCommand(click.Command):
-    """A command that remembers its arguments."""
+class RecordedCommand(click.Command):
+    """A command that stores its arguments, for `command_line`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remember the arguments before they are parsed."""
+        """Store the arguments, then parse them."""
         ctx.meta[_META] = tuple(args)
         return super().parse_args(ctx, args)
 
 
 def command_line() -> str:
-    """Return the command that is running as it was written, absolute paths cut down to their names."""
+    """Return the running command as the user wrote it, with absolute paths reduced to file names."""
     ctx = click.get_current_context()
     return shlex.join([*ctx.command_path.split(), *map(_without_folders, ctx.meta[_META])])
 

@@ -1,0 +1,54 @@
+"""Unknown names: a suggestion where one is similar, else all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import gemmule as gm
+from gemmule.cli import gemmule
+from gemmule.core.name_suggestions import did_you_mean, remedy_for, similar_names
+
+STRATEGIES = ["c-stationary", "panels", "resident-c", "paper"]
+
+
+def test_a_suggestion_is_a_question():
+    assert did_you_mean(["a"]) == "did you mean a?"
+    assert did_you_mean(["a", "b", "c"]) == "did you mean a, b or c?"
+
+
+def test_at_most_three_and_none_of_a_short_list():
+    assert len(similar_names("naive", ["a_naive", "b_naive", "c_naive", "d_naive"])) == 3
+    # "cpu" looks like "gpu", and means "host".
+    assert similar_names("cpu", ["gpu", "host", "vgpu"]) == ()
+
+
+def test_values_are_quoted_as_in_python():
+    assert remedy_for("panel", STRATEGIES).startswith("did you mean 'panels'")
+    assert remedy_for(3, ["a", "b"], ", or pass a function") == "choose one of 'a', 'b', or pass a function"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["multiply", "a", "b", "-o", "c", "--strategy", "panel"], "'panel' is not known; did you mean panels"),
+        (["multiply", "a", "b", "-o", "c", "--executor", "cpu"], "'cpu' is not one of 'gpu', 'host', 'vgpu'"),
+        (["bench", "gemm", "--precision", "bf16"], "did you mean bf16x6"),
+        (["bench", "gemm", "--layout", "xx"], "'xx' is not one of 'nn', 'nt', 'tn', 'tt'"),
+    ],
+)
+def test_values_of_options(words, message):
+    result = CliRunner().invoke(gemmule, words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_values_of_arguments():
+    a = np.ones((2, 2), np.float32)
+    with pytest.raises(gm.ArgumentError, match="epilogue='rellu' is not known; did you mean 'relu'"):
+        gm.gemm(a, a, epilogue="rellu")
+    with pytest.raises(gm.ArgumentError, match="or pass a function"):
+        gm.gemm(a, a, epilogue="xyz")
+    with pytest.raises(gm.ArgumentError, match="choose one of 'gpu', 'host', 'vgpu'"):
+        gm.matmul(a, a, executor="cpu")
