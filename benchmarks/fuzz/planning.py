@@ -38,7 +38,7 @@ class Target:
     Attributes
     ----------
     executor : str or None
-        None for the GPU, ``vgpu`` or ``host``.
+        None for the GPU, ``vgpu`` or ``cpu``.
     chip : str
         The GPU's name as its driver gives it.
     multiprocessors : int
@@ -198,7 +198,7 @@ def template(setting: Setting, number: int) -> Template:
             continue
         if found is None or result.kernel == kind:
             found = Template(drawn, result, first)
-        if result.kernel == kind or setting.target.executor == "host":
+        if result.kernel == kind or setting.target.executor == "cpu":
             # The host has no kernels.
             break
     assert found is not None
@@ -216,7 +216,7 @@ def problem_numbered(setting: Setting, index: int) -> FuzzProblem:
             result = planned(found, setting.target)
         except GemmuleError:
             continue
-        if setting.target.executor == "host":
+        if setting.target.executor == "cpu":
             return found
         if result.kernel == of.planned.kernel and result.jobs.keys() <= of.planned.jobs.keys():
             return found

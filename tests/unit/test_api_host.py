@@ -16,7 +16,7 @@ F32 = np.float32
 
 @pytest.fixture(autouse=True)
 def _on_the_host(monkeypatch):
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_transposes(rng):
 def test_plan():
     a = np.ones((3, 4), F32)
     plan = gm.plan(a, a.T)
-    assert (plan.executor, plan.operation, plan.flop, plan.bytes_min) == ("host", "matmul", 72, 132)
+    assert (plan.executor, plan.operation, plan.flop, plan.bytes_min) == ("cpu", "matmul", 72, 132)
     assert "matmul: blas on" in str(plan)
     np.testing.assert_array_equal(plan.execute(), a @ a.T)
     assert gm.plan(a, a.T, operation="gemm", alpha=2.0).execute()[0, 0] == 8
@@ -215,10 +215,14 @@ def test_outputs_that_overlap_are_refused():
     np.testing.assert_array_equal(gm.matmul(frozen, frozen), eye())
 
 
-def test_the_environment_names_the_executor(monkeypatch):
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "abacus")
-    with pytest.raises(ArgumentError, match="GEMMULE_EXECUTOR='abacus'"):
+@pytest.mark.parametrize("name", ["abacus", "host"])
+def test_the_environment_names_the_executor(monkeypatch, name):
+    monkeypatch.setenv("GEMMULE_EXECUTOR", name)
+    remedy = "is not known; choose one of 'gpu', 'cpu', 'vgpu', or leave it out$"
+    with pytest.raises(ArgumentError, match=f"^GEMMULE_EXECUTOR='{name}' {remedy}"):
         gm.matmul(eye(), eye())
+    with pytest.raises(ArgumentError, match=f"^executor='{name}' {remedy}"):
+        gm.matmul(eye(), eye(), executor=name)
 
 
 def test_libraries_known_by_the_standard_only(rng):
@@ -258,7 +262,7 @@ def test_an_axis_of_one_may_have_any_stride():
 def test_small_host_products_do_not_start_the_driver(monkeypatch):
     monkeypatch.setenv("GEMMULE_EXECUTOR", "")
     monkeypatch.setattr("gemmule.api.executors.device_count", lambda: pytest.fail("the driver was asked"))
-    assert gm.plan(eye(), eye()).executor == "host"
+    assert gm.plan(eye(), eye()).executor == "cpu"
 
 
 @pytest.mark.skipif(device_count() > 0, reason="this machine has a GPU")

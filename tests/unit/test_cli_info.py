@@ -30,7 +30,7 @@ def test_it_names_everything(info):
     found = json.loads(info("--json"))
     assert [kernel["name"] for kernel in found["kernels"]] == [spec.name for spec in REGISTRY]
     assert len(found["devices"]) == device_count()
-    assert "blas" in found["executors"]["host"].lower()
+    assert "blas" in found["executors"]["cpu"].lower()
     assert "virtual GPU (sm_90a)" in found["executors"]["vgpu"]
     assert (found["cache"]["kernels"], found["cache"]["bytes"]) == (1, 1000)
     assert set(found["tuned"]) == {"file", "products", "shipped"}

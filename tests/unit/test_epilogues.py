@@ -45,22 +45,22 @@ def test_on_the_host(name, dtype, rng):
     further = {role: value for role, value in values.items() if role not in ("bias", "c")} | case.numbers
     got = gm.gemm(
         a, b, values.get("c"), alpha=case.alpha, beta=case.beta, bias=values.get("bias"), epilogue=case.epilogue,
-        epilogue_args=further or None, executor="host", out=np.full((M, N), np.nan).astype(a.dtype),
+        epilogue_args=further or None, executor="cpu", out=np.full((M, N), np.nan).astype(a.dtype),
     )  # fmt: skip
     assert_finished(got, a, b, case, values)
 
 
 def test_special_values_on_the_host():
     a, b = np.array([[math.nan], [math.inf], [-math.inf], [-1e6]], np.float32), np.ones((1, 1), np.float32)
-    got = gm.gemm(a, b, epilogue="relu", executor="host")[:, 0]
+    got = gm.gemm(a, b, epilogue="relu", executor="cpu")[:, 0]
     np.testing.assert_array_equal(got, np.array([math.nan, math.inf, 0, 0], np.float32))
-    got = gm.gemm(a, b, epilogue="gelu", executor="host")[:, 0]
+    got = gm.gemm(a, b, epilogue="gelu", executor="cpu")[:, 0]
     assert np.isnan(got[0])
     assert got[1] == math.inf
     assert got[3] == 0
     for kind in ("float32", "float64"):
         for name in ("silu", "gelu", "gelu_tanh"):
-            got = gm.gemm(a.astype(kind), b.astype(kind), epilogue=name, executor="host")[:, 0]
+            got = gm.gemm(a.astype(kind), b.astype(kind), epilogue=name, executor="cpu")[:, 0]
             assert np.isnan(got[0])
             np.testing.assert_array_equal(got[1:], np.array([math.inf, 0, 0], kind))
 

@@ -41,7 +41,7 @@ def test_named_forms_on_the_host(name, dtype, storage, rng):
     kind = dtype_named(dtype).numpy()
     a, b, bias = (rng.standard_normal(shape).astype(kind) for shape in ((3, M, K), (K, 2 * N), (2 * N,)))
     out = np.full((3, M, N), np.nan).astype(kind)
-    assert gm.gemm(a, b, bias=bias, epilogue=name, gated=storage, alpha=0.5, executor="host", out=out) is out
+    assert gm.gemm(a, b, bias=bias, epilogue=name, gated=storage, alpha=0.5, executor="cpu", out=out) is out
     gate, up = cut(0.5 * (a.astype("f8") @ b.astype("f8")) + bias.astype("f8"), storage)
     unit = max(dtype_named(dtype).unit_roundoff, 2.0**-53)
     np.testing.assert_allclose(out.astype("f8"), GATES[name](gate) * up, rtol=2 * unit, atol=2000 * min(unit, 2.0**-24))
@@ -144,7 +144,7 @@ def test_the_absolute_maximum_on_the_host(rng):
     gm.gemm(a, b, absmax=largest)
     assert np.isnan(largest)
     a[1, 2, 3] = -np.inf
-    gm.gemm(a, b, absmax=largest, executor="host")
+    gm.gemm(a, b, absmax=largest, executor="cpu")
     assert largest == np.inf
     gm.gemm(a[:, :0], b, absmax=largest)
     assert largest == 0
@@ -249,7 +249,7 @@ def test_what_is_chosen_for_gated_forms():
 def test_two_factors_are_twice_the_work():
     assert problem().flop == 2 * problem(epilogue=None).flop
     a, b = np.ones((3, 4), np.float32), np.ones((4, 10), np.float32)
-    assert gm.plan(a, b, operation="gemm", epilogue="swiglu", executor="host").flop == 2 * 3 * 4 * 10
+    assert gm.plan(a, b, operation="gemm", epilogue="swiglu", executor="cpu").flop == 2 * 3 * 4 * 10
 
 
 def test_layers_are_one_gated_product():

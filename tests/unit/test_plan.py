@@ -70,7 +70,7 @@ def test_parts_of_float32_are_workspaces():
 
 
 def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
-    plan = gm.plan(X32, X32, executor="host")
+    plan = gm.plan(X32, X32, executor="cpu")
     assert (plan.chosen_by, plan.chosen_from, plan.predicted_us) == ("", "", None)
     assert "chosen by" not in str(plan)
 

@@ -191,7 +191,7 @@ def test_numbers_of_every_kind(two, rng):
     integers = rng.integers(-5, 5, (4, 4)).astype(np.int8)
     assert np.array_equal(gm.gemm(integers, integers, alpha=two), 2 * (integers.astype(int) @ integers))
     out = np.full((4, 4), np.nan)
-    gm.multiply(a, a, out, alpha=two, executor="host")
+    gm.multiply(a, a, out, alpha=two, executor="cpu")
     np.testing.assert_allclose(out, 2 * (a @ a), rtol=1e-13, atol=1e-13)
 
 
@@ -203,7 +203,7 @@ def test_what_is_no_number_is_no_scalar(value):
         one_line(error)
 
 
-@pytest.mark.parametrize("executor", ["host", "vgpu"])
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
 @pytest.mark.parametrize("dimensions", [33, 34, 35, 48, 64])
 def test_up_to_64_dimensions(dimensions, executor, rng):
     """NumPy broadcasts shapes of up to 32 dimensions only, and multiplies arrays of up to 64."""
@@ -299,11 +299,11 @@ def test_arrays_of_every_layout(rng):
         a.view(np.recarray),
         np.broadcast_to(a[0], (4, 4)),
     ):
-        for executor in ("host", "vgpu"):
+        for executor in ("cpu", "vgpu"):
             np.testing.assert_allclose(gm.matmul(x, a, executor=executor), x @ a, rtol=1e-13, atol=1e-13)
             assert np.array_equal(gm.transpose(x, executor=executor), x.T)
     for out in (between, field["v"], np.full((4, 4), np.nan, ">f8"), np.full((4, 4), np.nan)[::-1, ::-1]):
-        for executor in ("host", "vgpu"):
+        for executor in ("cpu", "vgpu"):
             out[...] = np.nan
             assert gm.matmul(a, a, out=out, executor=executor) is out
             np.testing.assert_allclose(out, a @ a, rtol=1e-13, atol=1e-13)

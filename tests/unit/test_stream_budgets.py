@@ -155,8 +155,8 @@ def test_a_dry_run_names_the_budget_that_binds(tmp_path):
     from gemmule.api.streamed import Request
 
     a = np.zeros((600, 700), "f4")
-    planned = dry_run(Request(a, a.T.copy(), np.zeros((600, 600), "f4"), executor="host", device_memory="200KiB"))
+    planned = dry_run(Request(a, a.T.copy(), np.zeros((600, 600), "f4"), executor="cpu", device_memory="200KiB"))
     assert planned.how.budgets.device == 200 << 10
     assert binding_line(planned.how).startswith("binds: device memory")
     with pytest.raises(gm.MemoryLimitError, match=r"pinned memory of 1 KiB is too small.*takes at least"):
-        dry_run(Request(a, a.T.copy(), str(tmp_path / "C.npy"), executor="host", pinned_memory="1KiB"))
+        dry_run(Request(a, a.T.copy(), str(tmp_path / "C.npy"), executor="cpu", pinned_memory="1KiB"))

@@ -39,7 +39,7 @@ def compute(executor, case):
 @pytest.mark.parametrize("kind", KINDS, ids=kind_id)
 def test_on_the_host(kind, rng):
     for case in empty_products(rng, kind):
-        compute("host", case)
+        compute("cpu", case)
 
 
 @pytest.mark.parametrize("kind", QUICK, ids=kind_id)

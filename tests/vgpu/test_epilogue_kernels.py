@@ -154,7 +154,7 @@ def test_each_operation_may_be_the_last(name, dtype, only, rng):
     got = gm.gemm(a, b, epilogue=LAST[name], executor="vgpu")
     assert got.dtype == dtype
     unit = 2.0**-44 if dtype == "float64" else 2.0**-18
-    np.testing.assert_allclose(got, gm.gemm(a, b, epilogue=LAST[name], executor="host"), unit, unit)
+    np.testing.assert_allclose(got, gm.gemm(a, b, epilogue=LAST[name], executor="cpu"), unit, unit)
 
 
 def one_of_three(acc, f):

@@ -45,7 +45,7 @@ def test_a_transpose_by_name(rng):
 def test_what_is_refused(rng, monkeypatch):
     monkeypatch.delenv("GEMMULE_EXECUTOR", raising=False)
     x = numbers(rng, (8, 8))
-    for executor in (None, "host", "gpu"):
+    for executor in (None, "cpu", "gpu"):
         with pytest.raises(
             gm.ArgumentError, match=r"kernel='g03_shared_tile' is for the virtual GPU; give executor='vgpu'"
         ):

@@ -52,17 +52,17 @@ def matmul(
         8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another integer type too: an int8 sum of
         -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer, is float64 by default, as in
         NumPy; written as integers it is exact modulo 2**64, or the size of that type.
-    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16', 'float8'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. ``'bf16x6'`` allows products to be put
         together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs
-        below 2**-110 lose bits, and infinities become NaN. For float64: ``'int8x15'`` allows 15 products of int8, on
+        below 2**-110 lose bits, and infinities become NaN. For float64: ``'ozaki-15'`` allows 15 products of int8, on
         Hopper faster where they are large and as accurate, but for numbers that are small beside others of their row
-        of `a` or column of `b`; infinities become NaN. ``'int8x14'`` and ``'int8x16'`` have four bits less, and more.
+        of `a` or column of `b`; infinities become NaN. ``'ozaki-14'`` and ``'ozaki-16'`` have four bits less, and more.
         For 8-bit floats: ``'float8'`` allows it to sum 128 of K at a time with 13 bits of the fraction, on Hopper
         about twice as fast. The default is ``'ieee'``.
     stream : int or stream, optional
         Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
-    executor : {'gpu', 'host', 'vgpu'}, optional
+    executor : {'gpu', 'cpu', 'vgpu'}, optional
         Where host arrays are multiplied; ``'vgpu'`` is the virtual GPU, which runs the GPU's kernels on the CPU. The
         default chooses, and `plan` tells. Arrays on a GPU stay there.
 
@@ -245,7 +245,7 @@ def transpose(
         can then change places, on a GPU if neighbours along one of them touch.
     stream : int or stream, optional
         As of `matmul`.
-    executor : {'gpu', 'host', 'vgpu'}, optional
+    executor : {'gpu', 'cpu', 'vgpu'}, optional
         Where the array is transposed: by default where it is. ``'vgpu'`` takes host arrays to the virtual GPU.
 
     Returns
@@ -334,9 +334,9 @@ def plan(*arguments: Any, operation: str | None = None, kernel: str | None = Non
     Examples
     --------
     >>> import numpy as np, gemmule as gm
-    >>> p = gm.plan(np.ones((64, 64)), np.ones((64, 64)), executor="host")
+    >>> p = gm.plan(np.ones((64, 64)), np.ones((64, 64)), executor="cpu")
     >>> p.executor, p.flop
-    ('host', 524288)
+    ('cpu', 524288)
     """
     if operation is None:
         operation = "matrix_transpose" if len(arguments) == 1 else "matmul"

@@ -23,7 +23,7 @@ class Plan:
     operation : str
         ``matmul``, ``gemm`` or ``transpose``.
     executor : str
-        ``gpu``, ``host`` or ``vgpu``.
+        ``gpu``, ``cpu`` or ``vgpu``.
     device : str
         Name of the GPU, of the BLAS or of the virtual GPU.
     kernel : str

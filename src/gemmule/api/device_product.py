@@ -103,7 +103,7 @@ class DevicePart:
     Attributes
     ----------
     name, device : str
-        ``gpu`` or ``host``, and its name in words.
+        ``gpu`` or ``cpu``, and its name in words.
     chosen : Budgeted
         The plan, and what is predicted.
     settings : Settings
@@ -216,7 +216,7 @@ def plan_device_product(
     Parameters
     ----------
     name : str
-        ``gpu`` or ``host``.
+        ``gpu`` or ``cpu``.
     a, b, c : MatrixSource
         The factors, and the matrix to add.
     shape, out, place

@@ -9,7 +9,7 @@ from gemmule.core.errors import ArgumentError, UnsupportedError, shown
 from gemmule.dispatch.select import why_no_gemm
 from gemmule.runtime.device import device_count, get_device
 
-_KNOWN = ("gpu", "host", "vgpu")
+_KNOWN = ("gpu", "cpu", "vgpu")
 
 #: Operations in one matrix product from which host arrays are worth the way to the GPU and back.
 HOST_TO_GPU_FLOP = 2**33
@@ -41,7 +41,7 @@ def check_device_arrays(executor: str | None) -> str:
     ArgumentError
         If the caller asks for another executor.
     """
-    if executor in ("host", "vgpu"):
+    if executor in ("cpu", "vgpu"):
         raise ArgumentError(
             f"executor={executor!r} takes host arrays, but these are on a GPU; copy them to the host first"
         )
@@ -69,20 +69,20 @@ def host_arrays_executor(
     UnsupportedError
         If the caller asks for the GPU and there is none, or it cannot take the problem.
     """
-    if executor in ("host", "vgpu"):
+    if executor in ("cpu", "vgpu"):
         # The driver is not even asked: this is the way around one that does not work.
         return executor, "asked for"
     if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
         # The driver is not started for small things.
-        return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
+        return "cpu", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
-            remedy = "executor='host'" if device_count() else "executor='host', or executor='vgpu', a virtual GPU"
+            remedy = "executor='cpu'" if device_count() else "executor='cpu', or executor='vgpu', a virtual GPU"
             raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
         return "gpu", "asked for"
     if why_not is not None:
-        return "host", why_not
+        return "cpu", why_not
     return "gpu", "host arrays with enough operations to pay for the copies"
 
 

@@ -249,10 +249,10 @@ def device_of(
     added = c.dtype.name if c is not None and request.beta != 0 else None
     name, _ = host_arrays_executor(wanted_executor(request.executor), None, names, added)
     if name == "vgpu" and asked:
-        raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; take 'gpu' or 'host'")
+        raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; give 'gpu' or 'cpu'")
     if request.devices is not None:
         check_devices(request.devices, name)
-    return name if name == "gpu" or (asked and name == "host") else None
+    return name if name == "gpu" or (asked and name == "cpu") else None
 
 
 def planned_part(

@@ -21,7 +21,7 @@ def chosen_executor(
     Parameters
     ----------
     name : str or None
-        ``gpu``, ``host``, ``vgpu`` or None.
+        ``gpu``, ``cpu``, ``vgpu`` or None.
     precision : Precision
         What float32 products may be rounded to.
     dtypes : tuple of str

@@ -78,7 +78,7 @@ bench_command.add_command(transpose_command)
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
     "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
-    help="How floats may be multiplied. The yardstick does TF32 too; beside bf16x6 float32, beside int8x15 float64.",
+    help="How floats may be multiplied. The yardstick does TF32 too; beside bf16x6 float32, beside ozaki-15 float64.",
 )  # fmt: skip
 @click.option(
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),

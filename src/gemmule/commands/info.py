@@ -109,7 +109,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
         "devices": devices,
         "executors": {
             **({"gpu": devices[0]["name"]} if devices else {}),
-            "host": HostTileExecutor().describe(),
+            "cpu": HostTileExecutor().describe(),
             "vgpu": _virtual(),
         },
         "compiler": compiler,

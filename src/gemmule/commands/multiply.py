@@ -95,7 +95,7 @@ class _Number(click.ParamType[Any]):
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
 @click.option("--c-dtype", metavar="DTYPE", help=_RAW.format("C0"))
 @click.option(
-    "--precision", type=click.Choice(["ieee", "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8"]),
+    "--precision", type=click.Choice(["ieee", "tf32", "bf16x6", "ozaki-14", "ozaki-15", "ozaki-16", "float8"]),
     default="ieee", show_default=True,
     help="How float32 may be multiplied: rounded to TF32, or as six products of bfloat16, as accurate and faster; "
     "float64: as 14 to 16 products of int8, where the numbers of a row are of about one size; and 8-bit floats: "
@@ -131,7 +131,7 @@ class _Number(click.ParamType[Any]):
 @click.option("--timeline", metavar="T.png", type=_FILE, help="Draw what ran when, by stream (.png or .svg).")
 @json_option
 @click.option(
-    "--executor", type=click.Choice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
+    "--executor", type=click.Choice(["gpu", "cpu", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
 )
 def multiply_command(**options: Any) -> None:
     """Multiply two matrices in files: C = alpha * A @ B + beta * C0.

@@ -120,8 +120,8 @@ class HostTileExecutor:
 
     @property
     def name(self) -> str:
-        """``host``."""
-        return "host"
+        """``cpu``."""
+        return "cpu"
 
     def describe(self) -> str:
         """Say which BLAS computes."""
