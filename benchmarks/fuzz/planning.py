@@ -144,7 +144,7 @@ def problem_of(problem: FuzzProblem, target: Target) -> Problem:
             alpha=problem.alpha, beta=problem.beta, precision=Precision.parse(problem.precision),
         )  # fmt: skip
     operation, positional, options = arguments_of(problem, arrays, np.zeros(1, np.float32))
-    found = gm.plan(*positional, operation=operation, **options | {"executor": "vgpu"}).problem
+    found = getattr(gm, operation).plan(*positional, **options | {"executor": "vgpu"}).problem
     assert found is not None
     return found
 

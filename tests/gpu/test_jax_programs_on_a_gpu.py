@@ -88,7 +88,7 @@ def test_epilogues(jax, jnp, programs, rng, gated):
     z = a.astype(np.float64) @ b + bias
     if gated is None:
         expected = np.maximum(z, 0)
-        calls = [{"epilogue": "relu"}, {"epilogue": lambda acc: gm.maximum(acc, 0)}]
+        calls = [{"epilogue": "relu"}, {"epilogue": lambda acc: gm.epilogue.maximum(acc, 0)}]
     else:
         gate, up = (z[:, :40], z[:, 40:]) if gated == "halves" else (z[:, ::2], z[:, 1::2])
         expected = gate / (1 + np.exp(-gate)) * up

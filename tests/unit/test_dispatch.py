@@ -269,7 +269,7 @@ def test_import_and_registry_need_no_compiler_and_no_gpu_package():
         from gemmule.dispatch.registry import REGISTRY
         a = np.arange(6.0).reshape(2, 3)
         assert (gm.matmul(a, a.T) == a @ a.T).all()
-        assert gm.plan(a, a.T).executor == "cpu"
+        assert gm.matmul.plan(a, a.T).executor == "cpu"
         print(len(REGISTRY))
     """)
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)

@@ -49,12 +49,12 @@ def test_the_host_computes_more_exactly_than_it_must(precision):
         import ml_dtypes
 
         a = a.astype(ml_dtypes.float8_e4m3fn)
-    plan = gm.plan(a, a, precision=precision.value, executor="cpu")
+    plan = gm.matmul.plan(a, a, precision=precision.value, executor="cpu")
     assert plan.precision == f"'{precision.value}' is allowed; the host computes as with 'ieee'"
     assert f"precision: {plan.precision}" in str(plan).splitlines()
 
 
 def test_without_a_precision_nothing_is_said():
-    plan = gm.plan(np.zeros((3, 3)), np.zeros((3, 3)), executor="cpu")
+    plan = gm.matmul.plan(np.zeros((3, 3)), np.zeros((3, 3)), executor="cpu")
     assert plan.precision == ""
     assert "precision" not in str(plan)
