@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest
 TORCH = 2.13.0
 JAX = 0.10.2
 
-.PHONY: help demo test test-all lint gpu-test test-interop clean
+.PHONY: help demo test test-all lint gpu-test test-interop pages clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -35,6 +35,9 @@ lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+pages: $(VENV)/.dev ## make the generated tables and plots of the documentation anew
+	PYTHONPATH=tools $(BIN)/python -m pages .
 
 clean: ## remove the environment, caches and everything that was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

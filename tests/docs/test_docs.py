@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.lab.pages import generated, pages, plots_link
 from gemmule.runtime.device import device_count
+from pages.blocks import generated, pages, plots_link
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "CONTRIBUTING.md", *pages(ROOT)]
@@ -39,7 +39,7 @@ def test_code_blocks_run(block, tmp_path, monkeypatch):
 def test_generated_blocks_are_current(page):
     text = page.read_text()
     new = generated(text, ROOT / "benchmarks" / "results", plots_link(page, ROOT))
-    assert new == text, "run: python -m gemmule.lab.pages ."
+    assert new == text, "run: python -m pages.blocks ."
 
 
 def anchors(text):

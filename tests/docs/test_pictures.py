@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.lab.drawing.theme import THEMES
-from gemmule.lab.pages import PLOTS, pages, pictures
 from gemmule.lab.plots import KINDS, plot_stem
+from pages.blocks import PLOTS, pages, pictures
 
 ROOT = Path(__file__).parents[2]
 TARGETS = re.compile(r"""<(?:img|source)[^>]*?\b(?:src|srcset)="(?!https?:)(?P<target>[^"]+)""")
@@ -22,7 +22,7 @@ def test_pictures_are_current(page):
         for theme in THEMES:
             for kind in KINDS:
                 path = ROOT / PLOTS / f"{plot_stem(stem, plot, theme)}.{kind}"
-                assert mark.encode() in path.read_bytes(), f"{path}: run python -m gemmule.lab.pages ."
+                assert mark.encode() in path.read_bytes(), f"{path}: run python -m pages.blocks ."
 
 
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: str(page.relative_to(ROOT)))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.lab.disk_tables import disk_ways_table
 from gemmule.lab.records import read_records
+from pages.disk import disk_ways_table
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "disk_ways.py"
 

@@ -19,9 +19,10 @@ from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
 from gemmule.lab.bench import Bench
 from gemmule.lab.bench_plan import BenchPlan
-from gemmule.lab.draw_tables import draw_rows, draws_block, line_of
+from gemmule.lab.draw_tables import draw_rows, line_of
 from gemmule.lab.draws import Draw, parse_draw, without_draws
 from gemmule.lab.products import LAYOUTS, gemm_problem
+from pages.draws import draws_block
 
 H100 = chip_named("h100")
 

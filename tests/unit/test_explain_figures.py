@@ -18,10 +18,10 @@ from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.lab.explain import arch_for
 from gemmule.lab.explain.advice import Figures, advice
 from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MATRIX, MEMORY, _arithmetic, busiest_share, waiting
-from gemmule.lab.explain.measured import measured_block
 from gemmule.lab.explain.named import _UNEXPLAINED, EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import _points, buffers, extents, resized, samples, spanned, tile_of
 from gemmule.lab.products import gemm_problem
+from pages.explained import measured_block
 
 PLAIN = Figures(
     seconds=((ARITHMETIC, 1.0), (ISSUE, 0.9), (L1, 0.5), (MEMORY, 0.1)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.lab.few_rows_table import few_rows_table
+from pages.few_rows import few_rows_table
 
 
 def test_times_ratios_and_their_mean():

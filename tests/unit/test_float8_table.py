@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.lab.float8_table import float8_table
+from pages.float8 import float8_table
 
 
 def test_rates_ratios_and_errors():

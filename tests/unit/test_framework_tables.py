@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.lab.framework_tables import host_times_table, training_table
+from pages.frameworks import host_times_table, training_table
 
 MODEL = {"layers": 2, "width": 64, "steps": 3, "batch": 4, "context": 16}
 TEXT = {"what": "words", "bytes": 1000, "sha256": "0"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sanitizer import Run, record_of
 
-from gemmule.lab.fuzz_tables import fuzz_block
+from pages.fuzz_campaigns import fuzz_block
 
 
 def check(kernel, problems, wrong, worst, types):

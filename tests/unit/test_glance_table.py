@@ -6,7 +6,7 @@ from pathlib import Path
 
 import glance
 
-from gemmule.lab.glance_table import _KINDS, glance_table
+from pages.glance_cells import _KINDS, glance_table
 
 
 def record(kind: str, edge: int, ratio: float | None, kernel: str = "a", tuned: bool = False) -> dict[str, object]:

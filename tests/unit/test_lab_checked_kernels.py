@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.lab.checked_kernels import examples_table, removals_table
+from pages.checked_kernels import examples_table, removals_table
 
 EXPERIMENT = {"record": "experiment"}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmule.lab.faithful import counters_table
-from gemmule.lab.hopper_tables import forms_table
+from pages.faithfulness import counters_table
+from pages.hopper_forms import forms_table
 
 
 def cells(table):

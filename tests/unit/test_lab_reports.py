@@ -15,11 +15,12 @@ from gemmule.lab import gemm_tables, protocol
 from gemmule.lab.bench import Bench
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.drawing.theme import DARK
-from gemmule.lab.pages import bench_block, generated, main, pictures, pictures_block, plots_link
 from gemmule.lab.plots import draw, error_plots, fingerprint, plots
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile, read_records, write_records
 from gemmule.lab.styles import short
+from pages.__main__ import main
+from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
 
 EXPERIMENT = {
     "record": "experiment", "date": "20260101T000000", "command": "gemmule bench gemm", "commit": "0123456789",

@@ -8,7 +8,7 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
-from gemmule.lab.searched import searched
+from pages.searched import searched
 
 EXPERIMENT = {"record": "experiment", "gpu": "NVIDIA H200"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.lab.overhead import overhead_table
+from pages.call_overhead import overhead_table
 
 
 def record(path, host_us, **problem):

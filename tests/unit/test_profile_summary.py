@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.profile.summary import RangesOf, busy_ns, rows, window_ns
-from gemmule.lab.profile.tables import profile_block, records, sizes, times
+from gemmule.lab.profile.tables import records, sizes, times
+from pages.profiles import profile_block
 
 PROBLEM = gemm_problem(100, 80, 60, "float32", "float32", "nn")
 NAMES = st.sampled_from(["one", "two", "three"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.lab.random_tables import random_problems_block, untuned_block
+from pages.random_problems import random_problems_block, untuned_block
 
 RUN = {
     "record": "random_problems", "seed": 5, "most": 5000, "checked": 30, "wrong": 0, "worst_share": 0.51,

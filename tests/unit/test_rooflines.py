@@ -10,9 +10,9 @@ import report_records as made
 
 from gemmule.core.chips import chip_named
 from gemmule.lab import counted, rooflines
-from gemmule.lab.pages import generated, pictures
 from gemmule.lab.panels import panels
 from gemmule.lab.records import write_records
+from pages.blocks import generated, pictures
 
 H100 = chip_named("h100")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

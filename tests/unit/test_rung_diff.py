@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from gemmule.lab.pages import generated
-from gemmule.lab.rung_diff import class_source, diff_block, source_block
+from pages.blocks import generated
+from pages.rung_diff import class_source, diff_block, source_block
 
 RUNGS = [
     "g01_naive_uncoalesced", "g02_naive_coalesced", "g03_shared_tile", "g04_register_tile", "g05_conflict_free",

@@ -260,7 +260,7 @@ def test_a_plan_shows_how_arrays_are_streamed():
 
 
 def test_the_table_of_streamed_products():
-    from gemmule.lab.tables import device_stream_table, stream_table
+    from pages.streams import device_stream_table, stream_table
 
     own = {
         "record": "stream", "strategy": "panels", "source": "pinned", "dtype": "float32", "m": 4, "n": 5, "k": 6,
@@ -289,7 +289,7 @@ def test_the_table_of_streamed_products():
 
 
 def test_the_tables_around_streamed_products():
-    from gemmule.lab.stream_tables import (
+    from pages.streams import (
         stream_conditions_table,
         stream_lines_table,
         stream_peers_table,
@@ -326,7 +326,7 @@ def test_the_tables_around_streamed_products():
 
 
 def test_the_tables_of_files_and_the_disk():
-    from gemmule.lab.disk_tables import disk_ways_table, file_runs_table
+    from pages.disk import disk_ways_table, file_runs_table
 
     alone = {"read_s": 2.0, "write_s": 1.5, "both_s": 3.0}
     files = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.lab.stream_shapes import numa_links_table, stream_shapes_table
+from pages.stream_shapes import numa_links_table, stream_shapes_table
 
 
 def cells(table):

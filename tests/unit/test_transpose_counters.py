@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.lab.transpose_counters import counters_table, throughput_table
+from pages.transpose_counters import counters_table, throughput_table
 
 LOADS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 STORES = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"

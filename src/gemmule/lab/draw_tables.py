@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .gemm_tables import Table, layout_text, size_text
-from .tables import markdown
 
 Record = Mapping[str, Any]
 
@@ -70,18 +69,3 @@ def _figures(group: Sequence[Record]) -> list[str]:
     below = [f"{sum(ratio < limit for ratio in first) / len(first):.0%}" if first else "" for limit in (LOW, VERY_LOW)]
     means = [f"{statistics.geometric_mean(some):.3f}" if some else "" for some in (first, best, torch)]
     return [str(len(first)), *means, f"{first[0]:.2f}" if first else "", *below]
-
-
-def draws_block(records: Sequence[Record]) -> str:
-    """Return the table of a draw for a page; the records may be of several runs.
-
-    Raises
-    ------
-    KeyError
-        If a seed does not follow from the commit that was measured: its first eight hexadecimal digits.
-    """
-    for block in (one for one in records if one["record"] == "experiment"):
-        wanted = int(str(block["commit"])[:8], 16)
-        if any(draw["seed"] != wanted for draw in block["draws"]):
-            raise KeyError(f"the seed of a draw is {wanted:#x}, the first eight digits of the measured commit")
-    return markdown(*draw_rows(records))

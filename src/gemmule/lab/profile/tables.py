@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gemmule.core.problem import GemmProblem
 
 from ..gemm_tables import Record, Table
-from ..tables import markdown
 from .summary import Row
 
 #: The tables of times in order: kind, title, and columns of text.
@@ -43,23 +42,6 @@ def sizes(records: Sequence[Record]) -> Table:
             rate = f"{one['bytes'] / one['total_us'] / 1e3:.2f}" if one["total_us"] else ""
             rows.append([one["name"], str(one["count"]), *(f"{number / 1e6:.3f}" for number in numbers), rate])
     return ["copy", "count", "total", "average", "min", "max", "GB/s"], rows
-
-
-def profile_block(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tables of a record file for the documentation."""
-    products = {(one["m"], one["n"], one["k"], one["dtype"]) for one in records if one["record"] == "profile"}
-    blocks = []
-    for m, n, k, dtype in sorted(products):
-        of_product = [
-            one
-            for one in records
-            if one["record"] == "profile" and (one["m"], one["n"], one["k"], one["dtype"]) == (m, n, k, dtype)
-        ]
-        tables = [(title, times(of_product, kind)) for kind, title, _ in TIME_TABLES]
-        for title, (header, rows) in [*tables, (SIZES_TITLE, sizes(of_product))]:
-            if rows:
-                blocks.append(f"{m} x {n} x {k}, {dtype}: {title}\n\n{markdown(header, rows)}")
-    return "\n\n".join(blocks)
 
 
 def _names(record: Record) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import counted, gemm_tables, rooflines, tables
@@ -13,7 +13,7 @@ from ..panels import Panels, panels
 from ..plots import Plot, error_plots, plots
 from . import figures
 from .profiles import profiles
-from .sources import PLAIN, Machine, Source
+from .sources import Machine, Source
 from .transposes import transposes
 from .views import Experiment, MachineView, Section, TableView, table_view
 
@@ -25,33 +25,6 @@ _WORDS = {
     "system": "system", "cpus": "CPUs", "seed": "seed", "seconds_per_point": "seconds for each figure",
     "warm_up_s": "seconds of warm-up",
 }  # fmt: skip
-_TITLES = {
-    "stream": "Products of streamed matrices", "host_to_gpu": "Host arrays through the GPU",
-    "overhead": "Time of a call on the host",
-    "virtual_gpu": "Time on the virtual GPU",
-    "probe": "What counters count",
-    "cta_times": "CTAs when half of a kernel's time has passed",
-    "survey": "Surveys of a search",
-    "removals": "Removals of synchronisation that the virtual GPU notices",
-    "example": "NVIDIA's examples on the virtual GPU",
-    "epilogue": "What epilogues cost",
-    "float8": "Products of 8-bit floats",
-    "few_rows": "Few rows by 8-bit weights",
-    "errors": "Errors of float32 and float64 products, in u (|A| |B|)ij",
-    "mapped": "Results written into memory maps",
-    "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
-    "numa": "Links from the nodes of the host",
-    "form_counts": "What the copy engine moves for forms of its instructions",
-    "timeline": "Pipelines that gemmule explain shows in steps",
-    "random_problems": "Random products held against a reference",
-    "configs": "Configs that the cost model was fitted to",
-    "config_times": "Times of these configs, and of cuBLASLt's algorithms",
-    "untuned": "What the cost model takes, beside a search",
-    "ceiling": "What the main loop of a kernel can reach, part by part",
-    "training": "Models that learn with gemmule's layers and with PyTorch's",
-}  # fmt: skip
-#: Fields that hold figures by name, each of which is a column.
-_SPREAD = {"errors": ("error_u",), "mapped": ("seconds",), "numa": ("alone", "together")}
 
 
 def machine_view(machine: Machine) -> MachineView:
@@ -75,7 +48,6 @@ def machine_view(machine: Machine) -> MachineView:
         transposes,
         _products,
         _checks,
-        *_plain_builders(),
         profiles,
     ):
         section = build(machine, name)
@@ -83,6 +55,8 @@ def machine_view(machine: Machine) -> MachineView:
             found.append(section)
         elif section:
             absent.append(section)
+    if machine.other_kinds:
+        absent.append(f"Records of other kinds: {', '.join(machine.other_kinds)}.")
     facts = [_facts(source) for source in machine.sources]
     common = tuple(fact for fact in facts[0] if len(facts) > 1 and all(fact in other for other in facts))
     experiments = tuple(
@@ -300,49 +274,6 @@ def _largest(found: Sequence[Panels], dtype: str) -> Panels:
         (counts for counts in found if counts.dtype == dtype),
         key=lambda counts: (counts.layout == "nn", math.prod(counts.shape)),
     )
-
-
-def _plain_builders() -> list[Callable[[Machine, str], Section | str]]:
-    """Return what builds a section of each kind of record that is shown as it is."""
-
-    def builder(kind: str) -> Callable[[Machine, str], Section | str]:
-        def build(machine: Machine, name: str) -> Section | str:
-            records = [_spread(record, _SPREAD.get(kind, ())) for record in _of(machine, kind)]
-            if not records:
-                return ""
-            columns = [
-                field
-                for field in dict.fromkeys(field for record in records for field in record)
-                if field != "record" and any(_plain(field, record.get(field)) for record in records)
-            ]
-            rows = tuple(tuple(_plain(field, record.get(field)) for field in columns) for record in records)
-            title = _TITLES[kind]
-            return Section(
-                f"{name}-{_slug(kind)}", title,
-                tables=(TableView(f"{name}-{_slug(kind)}-table", title, tuple(columns), rows),),
-            )  # fmt: skip
-
-        return build
-
-    return [builder(kind) for kind in PLAIN]
-
-
-def _spread(record: Record, fields: Sequence[str]) -> Record:
-    """Return a record with the figures of some fields, each under the field's name and its own."""
-    values = {field: record.get(field) for field in fields}
-    by_name = {field: value for field, value in values.items() if isinstance(value, dict)}
-    return {**record, **{f"{field} {name}": one for field, value in by_name.items() for name, one in value.items()}}
-
-
-def _plain(field: str, value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if field == "shape" and isinstance(value, list):
-        return " x ".join(map(str, value))
-    if field == "candidates" and isinstance(value, list):
-        times = [one["median_us"] for one in value if isinstance(one, dict) and "median_us" in one]
-        return f"{len(times)}, from {min(times):.4g} to {max(times):.4g} us" if times else ""
-    return str(value) if isinstance(value, (str, int)) else ""
 
 
 def _facts(source: Source) -> list[tuple[str, str]]:

@@ -12,7 +12,6 @@ from gemmule.core.chip import Chip
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.files.file_errors import errors_name
-from gemmule.lab.name_suggestions import unknown_name
 
 from ..gemm_tables import key_of
 from ..records import read_records
@@ -23,7 +22,7 @@ _NUMBER = (int, float)
 _PRODUCT = {"dtype": str, "m": int, "n": int, "k": int, "layout": str}
 _TIMES = {"min_us": _NUMBER, "mean_us": _NUMBER, "median_us": _NUMBER, "max_us": _NUMBER}
 _RATIO = {"ratio": _NUMBER, "paired_ratio_low": _NUMBER, "paired_ratio_high": _NUMBER}
-#: Kinds of records, each with the fields without which a report cannot show it.
+#: Kinds of records that a report shows, each with the fields without which it cannot.
 _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "experiment": {"date": str, "command": str, "packages": dict},
     "gemm": {"kernel": str, "config": dict, **_PRODUCT, **_TIMES, "tflops": _NUMBER},
@@ -38,38 +37,9 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "check": {"what": str},
     "profile": {"kind": str, "name": str, "dtype": str, "m": int, "n": int, "k": int, "count": int, "share": _NUMBER,
                 **{f"{name}_us": _NUMBER for name in ("total", "average", "median", "min", "max")}},
-    # Shown as they are.
-    "stream": {},
-    "host_to_gpu": {},
-    "overhead": {},
-    "virtual_gpu": {},
-    "probe": {},
-    "cta_times": {},
-    "survey": {},
-    "training": {},
-    "removals": {},
-    "example": {},
-    "epilogue": {},
-    "timeline": {},
-    "random_problems": {},
-    "untuned": {},
-    "ceiling": {},
-    "form": {},
-    "form_counts": {},
-    "numa": {},
-    "float8": {},
-    "few_rows": {},
-    "errors": {},
-    "mapped": {},
-    "configs": {},
-    "config_times": {},
 }  # fmt: skip
 #: Extents of a transpose, and of a product.
 _EXTENTS = (2, 3)
-#: The last kinds.
-PLAIN = ("stream", "host_to_gpu", "overhead", "virtual_gpu", "probe", "cta_times", "training", "survey", "removals",
-         "example", "epilogue", "timeline", "ceiling", "form", "form_counts", "random_problems",
-         "untuned", "numa", "float8", "few_rows", "errors", "mapped", "configs", "config_times")  # fmt: skip
 #: What a profile's record must have besides, by the kind of what was recorded.
 _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "range": {},
@@ -124,9 +94,11 @@ class Machine:
     sources : tuple of Source
         Its files, the oldest first.
     records : tuple of mapping
-        All records but the experiment blocks; of a figure that was measured twice, the newest.
+        All records of these kinds but the experiment blocks; of a figure that was measured twice, the newest.
     replaced : int
         Figures that are left out because a newer file has them.
+    other_kinds : tuple of str
+        Kinds of records in the files that a report does not show.
     """
 
     name: str
@@ -134,6 +106,7 @@ class Machine:
     sources: tuple[Source, ...]
     records: tuple[Record, ...]
     replaced: int
+    other_kinds: tuple[str, ...]
 
 
 def record_files(paths: Sequence[Path]) -> list[Path]:
@@ -181,8 +154,6 @@ def _problem(record: Record) -> str | None:
     """Return the rule that a record breaks, and the remedy; None for one that can be shown."""
     kind = record["record"]
     if kind not in _FIELDS:
-        return f"{unknown_name('record', kind, _FIELDS)}; leave the line out, or use the gemmule that wrote it"
-    if kind in PLAIN:
         return None
     rule = _broken_rule(record, kind)
     return None if rule is None else f"{rule}; give the file as gemmule wrote it"
@@ -242,13 +213,20 @@ def machines(sources: Sequence[Source]) -> list[Machine]:
         by_name.setdefault(source.machine, []).append(source)
     found = []
     for name, own in sorted(by_name.items(), key=lambda item: "gpu" not in item[1][0].experiment):
-        newest: dict[object, Record] = {}
-        total = 0
-        for source in own:
-            for record in source.records[1:]:
-                total += 1
-                newest[_what(record, total)] = record
-        found.append(Machine(name, _chip(name), tuple(own), tuple(newest.values()), total - len(newest)))
+        records = [record for source in own for record in source.records[1:]]
+        shown = [record for record in records if record["record"] in _FIELDS]
+        newest = {_what(record, number): record for number, record in enumerate(shown)}
+        others = sorted({str(record["record"]) for record in records} - _FIELDS.keys())
+        found.append(
+            Machine(
+                name=name,
+                chip=_chip(name),
+                sources=tuple(own),
+                records=tuple(newest.values()),
+                replaced=len(shown) - len(newest),
+                other_kinds=tuple(others),
+            )
+        )
     return found
 
 

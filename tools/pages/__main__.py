@@ -1,0 +1,30 @@
+"""Makes the generated blocks of README.md and docs/ anew, and the plots: ``make pages``."""
+
+import sys
+from pathlib import Path
+
+from gemmule.core.errors import UnsupportedError
+from gemmule.lab.drawing.theme import THEMES
+from gemmule.lab.plots import Picture, draw
+
+from .blocks import PLOTS, generated, pages, pictures, plots_link
+
+
+def main(root: Path) -> None:
+    """Make the blocks of a checkout's pages, and the plots where matplotlib is installed."""
+    results = root / "benchmarks" / "results"
+    shown: dict[str, tuple[Picture, str]] = {}
+    for page in pages(root):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(generated(text, results, plots_link(page, root)), encoding="utf-8")
+        shown |= pictures(text, results)
+    for plot, stem in shown.values():
+        try:
+            draw(plot, root / PLOTS, stem, THEMES)
+        except UnsupportedError as error:
+            sys.stderr.write(f"the plots stay as they are: {error}\n")
+            return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,359 @@
+"""The generated blocks of the documentation, and its plots.
+
+A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
+``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
+``host_to_gpu FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
+for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
+yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
+[PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
+the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
+``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
+[KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
+[FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
+FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
+``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
+``file_runs FILE`` each run of them, ``disk_ways FILE`` the disk alone,
+``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE`` pageable products by threads and buffers,
+``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
+length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE …`` the host's time
+of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
+KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
+synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
+``examples FILE …`` which of NVIDIA's examples run there. ``fuzz FILE`` says how many random problems of each kernel
+were checked, ``random_problems FILE …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
+reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
+float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
+type beside it, ``draws FILE`` what untuned calls reach on random products.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gemmule.core.chips import chip_named
+from gemmule.lab import counted, gemm_tables, rooflines
+from gemmule.lab.drawing.theme import DARK, LIGHT
+from gemmule.lab.explain.timeline_plot import timeline_plot
+from gemmule.lab.plots import Picture, Plot, fingerprint, plot_stem, plots
+from gemmule.lab.records import read_records
+from gemmule.lab.tables import check_rows, experiment_line
+from gemmule.lab.transpose_plots import transpose_plots
+
+from . import checked_kernels, faithfulness, frameworks, hopper_forms, stream_shapes, transposes
+from .call_overhead import overhead_table
+from .ceilings import ceiling_table
+from .disk import disk_ways_table, file_runs_table
+from .draws import draws_block
+from .epilogues import epilogue_table
+from .errors import errors_table
+from .explained import measured_block
+from .few_rows import few_rows_table
+from .float8 import float8_table
+from .fuzz_campaigns import fuzz_block
+from .glance_cells import glance_table
+from .markdown import markdown
+from .profiles import profile_block
+from .random_problems import random_problems_block, untuned_block
+from .registry import dtype_table, kernel_table
+from .rung_diff import diff_block, source_block
+from .searched import searched
+from .streams import (
+    device_stream_table,
+    host_to_gpu_table,
+    mapped_table,
+    stream_conditions_table,
+    stream_lines_table,
+    stream_peers_table,
+    stream_table,
+    stream_ways_table,
+    streamed_files_table,
+)
+from .timelines import timeline_block
+from .tuned_cells import tuned_cells_block
+
+_BLOCK = re.compile(
+    r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
+)
+#: Where plots lie, from the root.
+PLOTS = Path("docs", "plots")
+
+Record = Mapping[str, Any]
+
+
+def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
+    """Return a page's text with its generated blocks made anew.
+
+    Parameters
+    ----------
+    text : str
+        The page.
+    results : Path
+        Folder of the record files.
+    plots_folder : str
+        Folder of the plots, as the page links to it.
+
+    Raises
+    ------
+    KeyError
+        If a block has a name that nothing generates.
+    """
+
+    def block(match: re.Match[str]) -> str:
+        name, file, rest = match["name"], match["file"], match["rest"].split()
+        if file is None:
+            content = {"kernels": kernel_table, "dtypes": dtype_table}[name]()
+        elif name in ("diff", "source"):
+            content = diff_block(file, *rest) if name == "diff" else source_block(file)
+        elif name in transposes.BLOCKS:
+            content = transposes.BLOCKS[name](results, [file, *rest])
+        elif name == "timeline":
+            content = timeline_block(read_records(results / file), *rest)
+        elif name == "counts":
+            content = counts_block(file, _together(results, rest))
+        elif name == "tuned_cells":
+            content = tuned_cells_block(results, file, *rest)
+        elif name in _OF_SEVERAL:
+            content = _OF_SEVERAL[name]([record for one in (file, *rest) for record in read_records(results / one)])
+        elif name == "searched":
+            words = [file, *rest]
+            files = [word for word in words if word.endswith(".jsonl")]
+            content = searched_block(_together(results, files), [word for word in words if word not in files])
+        elif name in _PICTURES:
+            content = pictures_block(*_PICTURES[name](results, [file, *rest]), plots_folder)
+        else:
+            records = read_records(results / file)
+            if name == "bench":
+                content = bench_block(records, rest)
+            else:
+                tables = {
+                    "bits": faithfulness.bits_table,
+                    "ceilings": ceiling_table,
+                    "choices": choices_block,
+                    "counters": faithfulness.counters_table,
+                    "epilogues": epilogue_table,
+                    "errors": errors_table,
+                    "disk_ways": disk_ways_table,
+                    "experiment": experiment_line,
+                    "explained": measured_block,
+                    "few_rows": few_rows_table,
+                    "file_runs": file_runs_table,
+                    "float8": float8_table,
+                    "forms": hopper_forms.forms_table,
+                    "host_to_gpu": host_to_gpu_table,
+                    "neighbours": neighbours_block,
+                    "numa_links": stream_shapes.numa_links_table,
+                    "overhead": overhead_table,
+                    "profile": profile_block,
+                    "ratios": ratios_block,
+                    "speed": faithfulness.speed_table,
+                    "stream": stream_table,
+                    "stream_maps": mapped_table,
+                    "stream_conditions": stream_conditions_table,
+                    "stream_lines": stream_lines_table,
+                    "stream_peers": stream_peers_table,
+                    "stream_shapes": stream_shapes.stream_shapes_table,
+                    "stream_ways": stream_ways_table,
+                    "streamed": device_stream_table,
+                    "streamed_files": streamed_files_table,
+                    "training": frameworks.training_table,
+                }
+                content = tables[name](records)
+        head = match[0].partition("\n")[0]
+        return f"{head}\n{content}\n<!-- end -->"
+
+    return _BLOCK.sub(block, text)
+
+
+def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) -> str:
+    """Return the figures of measured products, of some kernels or of all."""
+    chosen = [r for r in records if not kernels or r.get("kernel", r.get("library")) in kernels]
+    wrong = set(kernels) - {r.get("kernel", r.get("library")) for r in records}
+    if wrong:
+        raise KeyError(f"the record has no kernel {', '.join(sorted(wrong))}")
+    # A page shows what was measured, and says in lines below what was not.
+    rows = markdown(*gemm_tables.figures([r for r in chosen if r["record"] not in ("skipped", "check")]))
+    notes = [*gemm_tables.skipped(chosen), *gemm_tables.controls(chosen)]
+    return "\n".join([rows, *(f"\n{note}." for note in notes)])
+
+
+def checks_block(records: Sequence[Record]) -> str:
+    """Return the checks of a record file, by file of tests."""
+    return markdown(*check_rows(records))
+
+
+def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the ratios to the yardstick, sizes by kernels."""
+    return markdown(*gemm_tables.ratios(records))
+
+
+def searched_block(records: Sequence[Mapping[str, Any]], only: Sequence[str]) -> str:
+    """Return the best config at every size, of some types and layouts or of all."""
+    table, means = searched(records, only)
+    return f"{markdown(*table)}\n\n{means}."
+
+
+def choices_block(records: Sequence[Record]) -> str:
+    """Return the host time of choosing a kernel."""
+    header = ["product", "type", "", "us", "10th percentile", "90th percentile"]
+    words = {"choose_first": "first", "choose_again": "again"}
+    rows = [
+        [" x ".join(map(str, one["shape"])), one["dtype"], words[one["path"]]]
+        + [f"{one[field]:.1f}" for field in ("host_us", "host_us_low", "host_us_high")]
+        for one in records
+        if one["record"] == "overhead" and one["path"] in words
+    ]
+    return markdown(header, rows)
+
+
+def counts_block(kernel: str, records: Sequence[Record]) -> str:
+    """Return what was counted of a kernel, beside the virtual GPU's counts of it, and its place on the roofline.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name.
+    records : sequence of mapping
+        An experiment block of the GPU, `counts` records, and `gemm` records for the rates.
+
+    Raises
+    ------
+    KeyError
+        If the kernel was not counted.
+    """
+    of_kernel = [one for one in counted.counted(records) if one.key[0] == kernel and one.layout == "nn"]
+    if not of_kernel:
+        raise KeyError(f"the records have no counts of {kernel}")
+    names = gemm_tables.labels(r for r in records if r["record"] == "counts" and r["kernel"] == kernel)
+    places = {
+        (roofline.dtype, roofline.shape, place.key): place
+        for roofline in rooflines.rooflines(records, chip_named(str(records[0]["gpu"])))
+        for place in roofline.places
+    }
+    parts = []
+    for dtype, shape in dict.fromkeys((one.dtype, one.shape) for one in of_kernel):
+        here = [one for one in of_kernel if (one.dtype, one.shape) == (dtype, shape)]
+        columns = [
+            column
+            for one in here
+            for column in ((names[one.key], one.hardware), (f"{names[one.key]}, virtual GPU", one.virtual))
+            if column[1]
+        ]
+        header, rows = counted.table(columns)
+        parts.append(markdown([f"{' x '.join(map(str, shape))}, {dtype}", *header[1:]], rows))
+        found = [places[dtype, shape, one.key] for one in here if (dtype, shape, one.key) in places]
+        if found:
+            parts.append(markdown(*rooflines.table(found)))
+        untimed = [place.name for place in found if place.rate is None]
+        if untimed:
+            parts.append(f"Counted at this size and not timed: {', '.join(untimed)}.")
+    return "\n\n".join(parts)
+
+
+def neighbours_block(records: Sequence[Record]) -> str:
+    """Return what odd sizes reach of their aligned neighbours."""
+    return markdown(*gemm_tables.neighbours(records))
+
+
+def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:
+    """Return pictures, each for a light page and for a dark one; rooflines with their tables."""
+    parts = []
+    for plot in found:
+        if isinstance(plot, rooflines.Roofline) and not plot.drawn:
+            parts.append(f"{plot.title}: counted, and not timed at this size.")
+            parts.append(markdown(*rooflines.table(plot.places)))
+            continue
+        # On GitHub a picture follows the reader's theme; elsewhere the light one is shown.
+        parts.append(
+            f"<picture>\n"
+            f'<source media="(prefers-color-scheme: dark)" srcset="{folder}/{plot_stem(stem, plot, DARK)}.svg">\n'
+            f'<img alt="{plot.title}" src="{folder}/{plot_stem(stem, plot, LIGHT)}.svg">\n'
+            f"</picture>"
+        )
+        if isinstance(plot, rooflines.Roofline):
+            parts.append(markdown(*rooflines.table(plot.places)))
+    return "\n\n".join(parts)
+
+
+def _plots_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the plots of a record file, those named only, and what their files are called after."""
+    file, *named = words
+    found = plots(read_records(results / file))
+    if wrong := set(named) - {plot.name for plot in found}:
+        raise KeyError(f"{file} gives no plot {', '.join(sorted(wrong))}, but {', '.join(plot.name for plot in found)}")
+    return [plot for plot in found if not named or plot.name in named], Path(file).stem
+
+
+def _rooflines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the rooflines of record files, of the types named only, and what their files are called after."""
+    files = [word for word in words if word.endswith(".jsonl")]
+    dtypes = [word for word in words if word not in files]
+    records = _together(results, files)
+    found = rooflines.rooflines(records, chip_named(str(records[0]["gpu"])))
+    return [one for one in found if not dtypes or one.dtype in dtypes], Path(files[0]).stem
+
+
+def _transposes_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the plots of measured transposes of a record file, and what its files are called after."""
+    (file,) = words
+    return list(transpose_plots(read_records(results / file))), Path(file).stem
+
+
+def _timelines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the pictures of kernels' timelines of a record file, and what their files are called after."""
+    file, *kernels = words
+    records = read_records(results / file)
+    return [timeline_plot(records, kernel) for kernel in kernels], f"{Path(file).stem}-timeline"
+
+
+_PICTURES = {
+    "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of, "timeline_plot": _timelines_of,
+}  # fmt: skip
+
+#: Tables of the records of one file or several.
+_OF_SEVERAL = {
+    "checks": checks_block,
+    "draws": draws_block,
+    "examples": checked_kernels.examples_table,
+    "fuzz": fuzz_block,
+    "glance": glance_table,
+    "host_times": frameworks.host_times_table,
+    "random_problems": random_problems_block,
+    "removals": checked_kernels.removals_table,
+    "untuned": untuned_block,
+}
+
+
+def _together(results: Path, files: Sequence[str]) -> list[Record]:
+    """Return the records of files, the first one's experiment block first; all must be of one GPU, or of none."""
+    all_records = [read_records(results / file) for file in files]
+    gpus = {records[0]["gpu"] for records in all_records if "gpu" in records[0]}
+    if len(gpus) != 1:
+        raise KeyError(f"{', '.join(files)}: files of one GPU are wanted, not of {', '.join(sorted(gpus)) or 'none'}")
+    experiment = next(records[0] for records in all_records if "gpu" in records[0])
+    return [experiment, *(record for records in all_records for record in records[1:])]
+
+
+def pictures(text: str, results: Path) -> dict[str, tuple[Picture, str]]:
+    """Return the pictures of a page's blocks, with the stem of their files, by the fingerprint in those files."""
+    shown: dict[str, tuple[Picture, str]] = {}
+    for match in _BLOCK.finditer(text):
+        if match["name"] in _PICTURES:
+            found, stem = _PICTURES[match["name"]](results, [match["file"], *match["rest"].split()])
+            # What was counted and not timed has no picture.
+            drawn = [plot for plot in found if isinstance(plot, Plot) or plot.drawn]
+            shown.update({fingerprint(plot): (plot, stem) for plot in drawn})
+    return shown
+
+
+def plots_link(page: Path, root: Path) -> str:
+    """Return the folder of the plots as `page` links to it."""
+    return Path(os.path.relpath(root / PLOTS, page.parent)).as_posix()
+
+
+def pages(root: Path) -> list[Path]:
+    """Return the pages that may hold generated blocks."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
