@@ -86,16 +86,18 @@ _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 _LAZY_MODULES = ("epilogue",)
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name's module, and bind the name."""
-    if name in _LAZY_MODULES:
-        # The import binds the name.
-        return importlib.import_module(f"gemmule.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'gemmule' has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:
+    # A type checker that saw it would accept every name.
+    def __getattr__(name: str) -> object:
+        """Import a public name's module, and bind the name."""
+        if name in _LAZY_MODULES:
+            # The import binds the name.
+            return importlib.import_module(f"gemmule.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'gemmule' has no attribute {name!r}")
+        found: object = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:
