@@ -34,32 +34,27 @@ from gemmule.core.errors import (
 if TYPE_CHECKING:
     from gemmule import epilogue
     from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, transpose
-    from gemmule.core.problem import GemmProblem, TransposeProblem
-    from gemmule.core.spec import Choice
-    from gemmule.outofcore.device.budgets import Budgeted
+    from gemmule.compiler.pack import Pack
     from gemmule.outofcore.multiply import Report
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "ArgumentError",
-    "Budgeted",
-    "Choice",
     "CompileError",
     "DTypeError",
     "DeviceMemoryError",
     "DriverError",
     "FileAccessError",
     "FileFormatError",
-    "GemmProblem",
     "GemmuleError",
     "HostMemoryError",
     "MemoryLimitError",
     "OverlapError",
+    "Pack",
     "Plan",
     "Report",
     "ShapeError",
-    "TransposeProblem",
     "UnsupportedError",
     "WrongResultError",
     "__version__",
@@ -76,9 +71,7 @@ __all__ = [
 #: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
 _LAZY = {
     "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "transpose"),
-    "gemmule.core.problem": ("GemmProblem", "TransposeProblem"),
-    "gemmule.core.spec": ("Choice",),
-    "gemmule.outofcore.device.budgets": ("Budgeted",),
+    "gemmule.compiler.pack": ("Pack",),
     "gemmule.outofcore.multiply": ("Report",),
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}

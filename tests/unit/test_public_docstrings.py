@@ -9,7 +9,7 @@ import gemmule as gm
 
 SOURCE = Path(gm.__file__).parent
 #: Where docstrings name types and functions: ``name : Type``, a line of Returns or Raises, `` `Name` ``.
-_TYPED = re.compile(r"^ *[\w, *]+ : (.*)$|^ *([A-Z]\w*(?:, [A-Z]\w*)*)$", re.MULTILINE)
+_TYPED = re.compile(r"^ *[\w, *]+ : (.*)$|^ *([A-Z]\w*(?:, [A-Z]\w*)*)$(?!\n *---)", re.MULTILINE)
 _QUOTED = re.compile(r"(?<!`)`([A-Za-z_]\w*)(?:\.\w+)?`(?!`)")
 
 
@@ -34,7 +34,7 @@ def documented(module):
 
 
 def names_in(text, known):
-    """Return the types that a docstring names, and the names in single quotes that are no parameter."""
+    """Return the classes of gemmule that a docstring names."""
     parts = [part for found in _TYPED.findall(text) for part in found]
     typed = {word for part in parts for word in re.findall(r"\b[A-Z]\w+\b", part)} & known
     return typed | {name for name in _QUOTED.findall(text) if name in known}

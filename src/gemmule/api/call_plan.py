@@ -34,11 +34,11 @@ class Plan:
         Why this executor.
     refused : tuple of (str, str)
         Kernels that were asked before and why they cannot take the problem.
-    problem : GemmProblem, TransposeProblem or None
-        The problem as kernels see it; None where no kernel takes part.
+    problem : object or None
+        The problem as kernels see it: extents, operands, epilogue; None where no kernel takes part.
     flop, bytes_min : int
         Operations, and the fewest bytes to move, in all.
-    streaming : Budgeted or None
+    streaming : object or None
         For host arrays that do not fit into the GPU's memory: how they pass through it, and what that is expected to
         take at the chip's peak rate.
     bound_s : float or None
@@ -56,7 +56,7 @@ class Plan:
         What is done to each element of a product before it is rounded; empty where nothing is.
     precision : str
         What becomes of a `precision` that was given: whether the kernel makes use of it. Empty for ``'ieee'``.
-    choice : Choice or None
+    choice : object or None
         The kernel and its config as the registry has them; None where no kernel takes part.
     places : mapping of str to (str, int)
         On a GPU, for each operand that a product reads the role of its array, and its address.
