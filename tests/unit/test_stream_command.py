@@ -198,7 +198,7 @@ def test_a_product_goes_on_with_the_device_that_it_began_with_only(folder):
     for out, first, then in (("C.npy", on_device, on_host), ("D.npy", on_host, on_device)):
         with pytest.raises(KeyboardInterrupt):
             gm.multiply("A.npy", "B.npy", out, **first, progress=stop)
-        with pytest.raises(gm.ArgumentError, match=r"whose device is (host, not None|None, not host); repeat"):
+        with pytest.raises(gm.ArgumentError, match=r"whose device is (cpu, not None|None, not cpu); repeat"):
             gm.multiply("A.npy", "B.npy", out, **then)
         assert gm.multiply("A.npy", "B.npy", out, **first).tiles_computed
 
