@@ -190,7 +190,7 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
                 return
             assert target is not None
             decided = {**_decided(request, part.device), "device": device}
-            if device == "host":
+            if device == "cpu":
                 decided["blas_threads"] = blas.thread_count()
             room = part.chosen.memory
             taken = open_work(
@@ -239,7 +239,7 @@ def _decided(request: Request, computer: str) -> dict[str, Any]:
 
 def _blas_threads(request: Request, computer: TileExecutor, plan: StreamPlan) -> int | None:
     """Return the threads of the host's BLAS that the product begins with; None where they decide no bits."""
-    if computer.name != "host" or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT:
+    if computer.name != "cpu" or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT:
         return None
     if request.scheduler is None:
         return blas.thread_count()
