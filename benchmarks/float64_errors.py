@@ -73,7 +73,7 @@ def errors(a: torch.Tensor, b: torch.Tensor) -> dict[str, float]:
     total, rest = exact_product(a, b)
     size = a.abs() @ b.abs()
     found = {}
-    for name, spec, precision in (("int8x15", SPLIT, Precision.INT8X15), (PLAIN.name, PLAIN, Precision.IEEE)):
+    for name, spec, precision in (("ozaki-15", SPLIT, Precision.OZAKI_15), (PLAIN.name, PLAIN, Precision.IEEE)):
         problem = dataclasses.replace(gemm_problem(m, n, k, "float64", "float64", "nn"), precision=precision)
         out = torch.full((m, n), math.nan, device="cuda", dtype=torch.float64)
         able = next(one for one in spec.configs if spec.why_not(problem, get_device().arch, one) is None)

@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[str, str | None, Precision, str, bool, tuple[int, ...]]] 
     "float32": ("float32", None, Precision.IEEE, "nn", False, (*SQUARES, 4095)),
     "bf16x6": ("float32", None, Precision.BF16X6, "nn", False, SQUARES),
     "float64": ("float64", None, Precision.IEEE, "nn", False, SQUARES),
-    "int8x15": ("float64", None, Precision.INT8X15, "nn", False, SQUARES),
+    "ozaki-15": ("float64", None, Precision.OZAKI_15, "nn", False, SQUARES),
 }
 
 

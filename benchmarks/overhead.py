@@ -33,7 +33,7 @@ PROBLEMS = (
 
 def rectified(acc):
     """Be traced at every call."""
-    return gm.maximum(acc, 0.0)
+    return gm.epilogue.maximum(acc, 0.0)
 
 
 def sample(call) -> float:
@@ -90,7 +90,7 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
         "torch_transpose": lambda: turned.copy_(a.t()),
         "transpose": lambda: gm.transpose(a, out=turned),
     }
-    plan = gm.plan(a, b)
+    plan = gm.matmul.plan(a, b)
     config = " ".join(f"{name}={value}" for name, value in plan.config.items())
     kernel = f"{plan.kernel} [{config}]" + (f", {plan.then}" if plan.then else "")
     torch.testing.assert_close(gm.matmul(a, b, out=out), torch.mm(a, b), rtol=0.02, atol=0.1)

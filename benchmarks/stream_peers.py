@@ -75,7 +75,7 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Return the product of ``operation:type:extents``, where one extent stands for all three.
 
-        ``:bf16x6`` or ``:int8x15`` behind it is how gemmule multiplies float32 or float64.
+        ``:bf16x6`` or ``:ozaki-15`` behind it is how gemmule multiplies float32 or float64.
         """
         operation, dtype, extents, *precision = text.split(":")
         m, n, k = (list(map(int, extents.split(","))) * 3)[:3]

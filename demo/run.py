@@ -166,8 +166,8 @@ def main() -> None:
     start = time.perf_counter()
     FOLDER.mkdir(parents=True, exist_ok=True)
     sample = np.broadcast_to(np.float32(1), (SIZE, SIZE))
-    where = {"gpu": "an NVIDIA GPU", "host": "the BLAS of NumPy; no GPU was found"}
-    executor = str(gm.plan(sample, sample).executor)
+    where = {"gpu": "an NVIDIA GPU", "cpu": "the BLAS of NumPy; no GPU was found"}
+    executor = str(gm.matmul.plan(sample, sample).executor)
     print(f"gemmule {gm.__version__} computes on: {where.get(executor, executor)}\n")
 
     print(f"1. Similarities of handwritten digits, in at most {MEMORY}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-import gemmule as gm
+import gemmule.epilogue as ep
 from gemmule.core.dtype import dtype_named
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -68,7 +68,7 @@ CASES = {
     "bias_gelu": Case("gelu", lambda x, bias: gelu(x + bias), {"bias": ROW}),
     "row_bias_silu": Case("silu", lambda x, bias: silu(0.5 * x + bias), {"bias": COLUMN}, alpha=0.5),
     "named_c": Case(
-        lambda acc, c, bias, scale: scale * gm.relu(acc + bias) + c,
+        lambda acc, c, bias, scale: scale * ep.relu(acc + bias) + c,
         lambda x, c, bias, scale: scale * np.maximum(x + bias, 0) + c,
         {"c": C, "bias": ROW},
         {"scale": 0.75},
@@ -78,21 +78,21 @@ CASES = {
     ),
     "two_matrices": Case(
         # Without a step where the comparison turns, which a rounding could cross.
-        lambda acc, x, y: gm.where(acc > x, (acc - x) * y, x - acc),
+        lambda acc, x, y: ep.where(acc > x, (acc - x) * y, x - acc),
         lambda acc, x, y: np.where(acc > x, (acc - x) * y, x - acc),
         {"x": Given("mn", "float32"), "y": MATRIX},
         slope=6,
     ),
     "functions": Case(
         lambda acc, x: (
-            gm.tanh(acc) + gm.exp(-abs(x)) + gm.erf(acc / 2) + gm.sqrt(x * x) + gm.log(x * x + 1) + gm.minimum(acc, 3)
+            ep.tanh(acc) + ep.exp(-abs(x)) + ep.erf(acc / 2) + ep.sqrt(x * x) + ep.log(x * x + 1) + ep.minimum(acc, 3)
         ),
         lambda acc, x: np.tanh(acc) + np.exp(-abs(x)) + erf(acc / 2) + abs(x) + np.log(x * x + 1) + np.minimum(acc, 3),
         {"x": COLUMN},
         slope=4,
     ),
     "powers": Case(
-        lambda acc, x: gm.sigmoid(acc) ** 3 - (2 - x) / 4,
+        lambda acc, x: ep.sigmoid(acc) ** 3 - (2 - x) / 4,
         lambda acc, x: (1 / (1 + np.exp(-acc))) ** 3 - (2 - x) / 4,
         {"x": ROW},
         slope=1,

@@ -36,7 +36,7 @@ ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
 _EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048), (64, 768, 2**17))
 # Element types of A, B and D, and the precisions that say something of them.
 _TYPES = {
-    ("float64", "float64", "float64"): (Precision.IEEE, Precision.INT8X14, Precision.INT8X15, Precision.INT8X16),
+    ("float64", "float64", "float64"): (Precision.IEEE, Precision.OZAKI_14, Precision.OZAKI_15, Precision.OZAKI_16),
     ("float32", "float32", "float32"): (Precision.IEEE, Precision.TF32, Precision.BF16X6),
     ("float32", "float32", "bfloat16"): (Precision.IEEE,),
     ("bfloat16", "bfloat16", "bfloat16"): (Precision.IEEE,),

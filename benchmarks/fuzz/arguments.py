@@ -15,17 +15,17 @@ Arguments = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 def residual(acc: Any, c: Any, bias: Any, scale: Any) -> Any:
     """Return what a function with an input of every kind makes."""
-    return scale * gm.relu(acc + bias) + c
+    return scale * gm.epilogue.relu(acc + bias) + c
 
 
 def two_matrices(acc: Any, x: Any, y: Any) -> Any:
     """Return a continuous function of two matrices."""
-    return gm.where(acc > x, (acc - x) * y, x - acc)
+    return gm.epilogue.where(acc > x, (acc - x) * y, x - acc)
 
 
 def scaled_reglu(gate: Any, up: Any, scale: Any) -> Any:
     """Return a gated form of the caller's own."""
-    return scale * (gm.relu(gate) * up)
+    return scale * (gm.epilogue.relu(gate) * up)
 
 
 #: What `gemm` is given for each epilogue, beside its arrays.

@@ -109,7 +109,7 @@ class Call:
         on_gpu = self.target.executor is None
         if not on_gpu or problem.library == "numpy":
             options["executor"] = self.target.executor or "gpu"
-        self.kernel = gm.plan(*positional, operation=operation, **options).kernel
+        self.kernel = getattr(gm, operation).plan(*positional, **options).kernel
         function = getattr(gm, operation)
         for _ in range(calls_before(problem)):
             function(*positional, **options)

@@ -8,7 +8,7 @@ memory around all arrays are poisoned; what must not be read is NaN. Every eleme
 float64, or of about 120 bits for float64, with a bound of its own; integers and transposes exactly.
 
 A problem that fails is printed as the command that repeats it. Writes a `check` record for each kernel that ran, after
-the time is over for the problems done by then. ``--executor vgpu`` or ``host`` needs no GPU.
+the time is over for the problems done by then. ``--executor vgpu`` or ``cpu`` needs no GPU.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--templates", type=int, help="sketches that problems are made of; bounds what is compiled")
     parser.add_argument("--workers", type=int, default=14, help="processes that share the GPU")
     parser.add_argument("--compilers", type=int, help="processes that compile; one for each CPU by default")
-    parser.add_argument("--executor", choices=("host", "vgpu"), help="instead of the GPU")
+    parser.add_argument("--executor", choices=("cpu", "vgpu"), help="instead of the GPU")
     parser.add_argument("--libraries", nargs="+", metavar="NAME", help="torch and others of cupy, jax, numpy")
     parser.add_argument("--prepare", action="store_true", help="compile, and check nothing")
     parser.add_argument("--out", type=Path, help="folder for the record file and the list of failures")
@@ -146,13 +146,13 @@ def main() -> None:
     try:
         setting, command = setting_of(given)
     except GemmuleError as error:
-        sys.exit(f"{error}; without a GPU pass --executor vgpu or --executor host")
+        sys.exit(f"{error}; without a GPU pass --executor vgpu or --executor cpu")
     if given.only is not None:
         sys.exit(_alone(setting, given.only))
     print(command, flush=True)
     workers = Workers(setting, given.workers)
     planned = workers.plan()
-    jobs = pool(planned) if setting.target.executor != "host" else []
+    jobs = pool(planned) if setting.target.executor != "cpu" else []
     drawn = collections.Counter(one.kernel for one in planned)
     print(f"{time.time() - began:.0f} s: {len(planned)} templates, {len(jobs)} kernels to compile: {dict(drawn)}")
     refused = compiled(jobs, given.compilers)

@@ -236,7 +236,7 @@ class OnDask:
         # A client waits so long for a scheduler that was killed.
         dask.config.set({"distributed.comm.timeouts.connect": "2s", "distributed.scheduler.worker-ttl": "5s"})
         self._victim, self._rng = kind.removeprefix("dask-"), rng
-        os.environ["GEMMULE_EXECUTOR"] = "host"
+        os.environ["GEMMULE_EXECUTOR"] = "cpu"
         # Threads of BLAS would not survive a fork of this process.
         code = os.waitpid(forked(lambda: gemmule.multiply("A.npy", "B.npy", "new.npy", memory="280KB"), "out"), 0)[1]
         assert code == 0, Path("out").read_text()
@@ -330,7 +330,7 @@ def checked(kind: str, kills: int, rng: random.Random, seconds: float) -> dict[s
         os.chdir(folder)
         try:
             make_inputs()
-            os.environ["GEMMULE_EXECUTOR"] = "host"
+            os.environ["GEMMULE_EXECUTOR"] = "cpu"
             one = (OnDask if kind.startswith("dask") else OnDisk)(kind, rng)
             while passed + len(broken) < kills and time.monotonic() < end:
                 try:

@@ -38,7 +38,7 @@ class Target:
     Attributes
     ----------
     executor : str or None
-        None for the GPU, ``vgpu`` or ``host``.
+        None for the GPU, ``vgpu`` or ``cpu``.
     chip : str
         The GPU's name as its driver gives it.
     multiprocessors : int
@@ -144,7 +144,7 @@ def problem_of(problem: FuzzProblem, target: Target) -> Problem:
             alpha=problem.alpha, beta=problem.beta, precision=Precision.parse(problem.precision),
         )  # fmt: skip
     operation, positional, options = arguments_of(problem, arrays, np.zeros(1, np.float32))
-    found = gm.plan(*positional, operation=operation, **options | {"executor": "vgpu"}).problem
+    found = getattr(gm, operation).plan(*positional, **options | {"executor": "vgpu"}).problem
     assert found is not None
     return found
 
@@ -198,7 +198,7 @@ def template(setting: Setting, number: int) -> Template:
             continue
         if found is None or result.kernel == kind:
             found = Template(drawn, result, first)
-        if result.kernel == kind or setting.target.executor == "host":
+        if result.kernel == kind or setting.target.executor == "cpu":
             # The host has no kernels.
             break
     assert found is not None
@@ -216,7 +216,7 @@ def problem_numbered(setting: Setting, index: int) -> FuzzProblem:
             result = planned(found, setting.target)
         except GemmuleError:
             continue
-        if setting.target.executor == "host":
+        if setting.target.executor == "cpu":
             return found
         if result.kernel == of.planned.kernel and result.jobs.keys() <= of.planned.jobs.keys():
             return found

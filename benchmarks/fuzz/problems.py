@@ -44,7 +44,7 @@ MIXED = (
     ("float8_e5m2", "float16"),
 )  # fmt: skip
 SINGLE, DOUBLE, INT8 = ("float32", "float32"), ("float64", "float64"), ("int8", "int8")
-INT8_PRODUCTS = ("int8x14", "int8x15", "int8x16")
+INT8_PRODUCTS = ("ozaki-14", "ozaki-15", "ozaki-16")
 #: Epilogues of floats, by name; see `arguments.EPILOGUES`.
 EPILOGUES = (
     "bias", "relu", "gelu", "silu", "gelu_tanh", "residual", "two_matrices", "swiglu", "pairs", "second", "absmax",

@@ -1,4 +1,4 @@
-"""The code of every launch for precision='int8x15', without a GPU: no spills, no sums or memory touched too early."""
+"""The code of every launch for precision='ozaki-15', without a GPU: no spills, no sums or memory touched too early."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_alpha_beta_and_the_host_by_name(tmp_path, rng):
     a, b, c = (rng.standard_normal((300, 300)).astype(np.float32) for _ in range(3))
     for name, array in (("a", a), ("b", b), ("c", c)):
         np.save(tmp_path / f"{name}.npy", array)
-    for executor in ("gpu", "host"):
+    for executor in ("gpu", "cpu"):
         done = run("multiply", tmp_path / "a.npy", tmp_path / "b.npy", "--c", tmp_path / "c.npy", "--alpha", "0.5",
                    "--beta", "-2", "-o", tmp_path / "d.npy", "--force", "--executor", executor, "--json")  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -54,7 +54,7 @@ def test_types_without_a_kernel_go_to_the_host_or_are_refused(tmp_path):
     assert "int64" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "c.npy").exists()
-    assert json.loads(run(*arguments).stdout)["executor"] == "host"
+    assert json.loads(run(*arguments).stdout)["executor"] == "cpu"
 
 
 def test_info_names_the_gpu():

@@ -128,7 +128,7 @@ def test_torch_arrays(rng):
     scale = float(rng.uniform(0.5, 2))
     for factor in (scale, scale + 1):
         got = gm.gemm(
-            a, b, bias=bias, epilogue=lambda acc, r, rows, s: s * gm.relu(acc) + r * rows,
+            a, b, bias=bias, epilogue=lambda acc, r, rows, s: s * gm.epilogue.relu(acc) + r * rows,
             epilogue_args={"r": r, "rows": rows, "s": factor},
         )  # fmt: skip
         exact = factor * torch.relu(a.double() @ b.double() + bias.double()) + r.double() * rows.double()

@@ -33,7 +33,7 @@ def finish(spec, config, rng, *, shape=(136, 200, 520), kind="row", batch=(), ou
     """Run a gated form with C and the maximum on a kernel, in the first config that can; hold both against float64."""
     device, dtype, out = get_device(), dtype_named("bfloat16"), dtype_named(out)
     m, n, k = shape
-    ending, _ = ending_of(lambda gate, up, c: gm.silu(gate) * up - c, None, np.zeros(1), None, gated=True)
+    ending, _ = ending_of(lambda gate, up, c: gm.epilogue.silu(gate) * up - c, None, np.zeros(1), None, gated=True)
     arrays = {
         "a": random_matrix(rng, dtype, (*batch, m, k)),
         "b": random_matrix(rng, dtype, (*batch, k, n)),
@@ -96,7 +96,8 @@ def test_torch_arrays(storage, rng):
     exact = torch.nn.functional.silu(gate) * up
     for factor in (1.0, 0.5):
         got = gm.gemm(
-            x, w.T, bias=bias, gated=storage, absmax=largest, epilogue=lambda gate, up, s: s * gm.silu(gate) * up,
+            x, w.T, bias=bias, gated=storage, absmax=largest,
+            epilogue=lambda gate, up, s: s * gm.epilogue.silu(gate) * up,
             epilogue_args={"s": factor},
         )  # fmt: skip
         assert got.shape == (2, m, n)

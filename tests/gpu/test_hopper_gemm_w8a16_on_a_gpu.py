@@ -97,8 +97,7 @@ def test_batches():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     a = torch.randn(3, 5, 400, device="cuda").to(torch.float8_e4m3fn)
     b = torch.randn(3, 136, 400, device="cuda").to(torch.float8_e5m2)
-    options = {"out_dtype": torch.float16, "operation": "gemm"}
-    assert SPEC.name in str(gm.plan(a, b.mT, **options))
+    assert SPEC.name in str(gm.gemm.plan(a, b.mT, out_dtype=torch.float16))
     got = gm.gemm(a, b.mT, out_dtype=torch.float16)
     exact = a.double() @ b.double().mT
     assert ((got.double() - exact).abs() <= exact.abs() * 2**-10 + 1e-4).all()
@@ -119,7 +118,7 @@ def test_the_same_bits_in_many_launches(shape):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     m, n, k = shape
     a, b = (torch.randn(x, k, device="cuda").to(torch.float8_e4m3fn) for x in (m, n))
-    assert SPEC.name in str(gm.plan(a, b.T, operation="gemm", out_dtype=torch.float32))
+    assert SPEC.name in str(gm.gemm.plan(a, b.T, out_dtype=torch.float32))
     exact, size = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
     results = [torch.full((m, n), float("nan"), device="cuda") for _ in range(4)]
     wrong = torch.zeros((), device="cuda", dtype=torch.int64)

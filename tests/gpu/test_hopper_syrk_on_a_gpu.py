@@ -98,8 +98,8 @@ def test_tf32(torch, shape, rng):
         if config.tile_n % 32 == 0 and config.cluster == 1:
             check(square(values, poisoned(dtype_named("float32"), (shape[0],) * 2), config, precision="tf32"), values)
     x = to_torch(torch, random_matrix(rng, dtype_named("float32"), (2048, 1024)))
-    assert gm.plan(x, x.T, precision="tf32").kernel == "hopper_syrk"
-    assert gm.plan(x, x.T).kernel != "hopper_syrk"
+    assert gm.matmul.plan(x, x.T, precision="tf32").kernel == "hopper_syrk"
+    assert gm.matmul.plan(x, x.T).kernel != "hopper_syrk"
     got = gm.matmul(x, x.T, precision="tf32")
     assert torch.equal(got, got.T)
     assert (got - x.double() @ x.double().T).abs().max() < 1.0
@@ -137,8 +137,8 @@ def test_what_is_kept_of_one_is_not_taken_for_another(torch, rng, given):
     kind = dtype_named("bfloat16")
     values = [random_matrix(rng, kind, (2048, 512)) for _ in range(2)]
     x, y = (to_torch(torch, one) for one in values)
-    assert gm.plan(x, x.T).kernel == "hopper_syrk"
-    assert gm.plan(x, y.T).kernel != "hopper_syrk"
+    assert gm.matmul.plan(x, x.T).kernel == "hopper_syrk"
+    assert gm.matmul.plan(x, y.T).kernel != "hopper_syrk"
     out = torch.empty((2048, 2048), dtype=torch.bfloat16, device="cuda") if given else None
     exact = {(i, j): values[i].astype(np.float32) @ values[j].astype(np.float32).T for i in (0, 1) for j in (0, 1)}
     scale = max(np.abs(one).max() for one in exact.values())

@@ -43,11 +43,11 @@ def test_no_room_for_a_workspace(torch, full, rng):
         pytest.skip("needs compute capability 9.0")
     small = [random_matrix(rng, KIND, shape) for shape in ((1031, 515), (515, 1031))]
     tensors = [to_torch(torch, x) for x in small]
-    assert gm.plan(*tensors).kernel == "hopper_gemm_repacked"
+    assert gm.matmul.plan(*tensors).kernel == "hopper_gemm_repacked"
     m = 12001
     a, b = (torch.randn(m, m, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
-    assert gm.plan(a, b).workspace_bytes > 400 << 20
+    assert gm.matmul.plan(a, b).workspace_bytes > 400 << 20
     for warm in (False, True):
         if warm:
             gm.matmul(a, b, out=out)

@@ -13,7 +13,7 @@ DEPTH = 65536
 
 def overlapping(a, b, out):
     """Return whether the launch of a product may begin before the one in front has ended."""
-    plan = gm.plan(a, b, out=out)
+    plan = gm.matmul.plan(a, b, out=out)
     (step,) = launches_of(plan.problem, plan.choice, 0, (*plan.places, "d")).steps()
     return plan.kernel, step.launch.overlaps
 

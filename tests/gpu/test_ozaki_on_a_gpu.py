@@ -30,7 +30,7 @@ SPEC, PLAIN = SPECS["ozaki_gemm"], SPECS["float64_gemm"]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILES = [pytest.param(config, id=str(config).replace(" ", ",")) for config in PRODUCTS.configs]
 U = FLOAT64.unit_roundoff
-multiply = functools.partial(test_gemm_kernels.multiply, precision=Precision.INT8X15)
+multiply = functools.partial(test_gemm_kernels.multiply, precision=Precision.OZAKI_15)
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +142,7 @@ def test_many_calls_without_waiting(rng):
             ]
         )
     for da, db, dd in held:
-        problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), None, dd.matrix(), precision=Precision.INT8X15)
+        problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), None, dd.matrix(), precision=Precision.OZAKI_15)
         run_kernel(problem, Choice(SPEC, SPEC.default), {"a": da.address, "b": db.address, "d": dd.address}, 0, STREAM)
     for (a, b), (da, db, dd) in zip(arrays, held, strict=True):
         assert eta(dd.get(), a, b) <= 3

@@ -65,9 +65,9 @@ def test_linear_forward_and_backward(torch, gt, dtype, rows):
 
 def test_rows_over_several_dimensions_are_one_product(torch):
     x, weight = normal(torch, "bfloat16", (4, 33, 256), (512, 256))
-    plan = gm.plan(x, weight.mT)
+    plan = gm.matmul.plan(x, weight.mT)
     assert (plan.problem.m, plan.problem.batch) == (4 * 33, ())
-    assert plan.kernel == gm.plan(x.flatten(0, 1), weight.mT).kernel
+    assert plan.kernel == gm.matmul.plan(x.flatten(0, 1), weight.mT).kernel
     assert_close(torch, plan.execute(), x.double() @ weight.double().mT, "bfloat16", 256)
     parts = x[:, :32]  # whose rows do not follow from one matrix to the next
     assert_close(torch, gm.matmul(parts, weight.mT), parts.double() @ weight.double().mT, "bfloat16", 256)
@@ -260,7 +260,7 @@ def test_negated_views(torch, gt, dtype):
 def test_negated_views_on_a_stream_that_is_named_and_in_a_plan(torch):
     a, b = normal(torch, "float32", (512, 512), (512, 512))
     lazy, stream = torch._neg_view(a), torch.cuda.Stream()
-    plan = gm.plan(lazy, b)
+    plan = gm.matmul.plan(lazy, b)
     for _ in range(3):
         a.normal_()
         expected = -(a.double() @ b.double())
@@ -307,7 +307,7 @@ def test_parameters_can_be_freed_and_gathered(torch):
         weight.untyped_storage().resize_(0)
         weight.untyped_storage().resize_(size)
         weight.copy_(whole)
-    plan = gm.plan(x, weight)
+    plan = gm.matmul.plan(x, weight)
     weight.untyped_storage().resize_(0)
     with pytest.raises(gm.ArgumentError, match="the storage of b was freed or moved"):
         plan.execute()

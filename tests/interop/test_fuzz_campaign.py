@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 from planning import Setting, Target, problem_numbered
 from workers import check
 
-HOST = Setting(seed=11, templates=96, most=40, libraries=("torch", "numpy"), target=Target("host"))
+HOST = Setting(seed=11, templates=96, most=40, libraries=("torch", "numpy"), target=Target("cpu"))
 CAMPAIGN = Path(__file__).parents[2] / "benchmarks" / "fuzz" / "campaign.py"
 
 
@@ -82,7 +82,7 @@ def test_what_raises_is_a_failure_of_its_own_problem():
 
 
 def test_the_command_writes_a_record_for_each_kernel(tmp_path):
-    command = [sys.executable, CAMPAIGN, "--executor", "host", "--problems", "30", "--seed", "5", "--workers", "1"]
+    command = [sys.executable, CAMPAIGN, "--executor", "cpu", "--problems", "30", "--seed", "5", "--workers", "1"]
     run = subprocess.run([*command, "--out", tmp_path], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     (path,) = tmp_path.glob("*.jsonl")

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 import workers
 from planning import Setting, Target
 
-HOST = Setting(seed=11, templates=3, most=20, libraries=("torch",), target=Target("host"))
+HOST = Setting(seed=11, templates=3, most=20, libraries=("torch",), target=Target("cpu"))
 
 
 def work_but_not_that(setting, pipe):

@@ -112,7 +112,7 @@ def test_a_negated_view_of_real_numbers():
 
 def test_a_plan_resolves_what_the_view_shows_at_each_run():
     z, b = torch.randn(4, 4, dtype=torch.complex128), torch.randn(4, 4, dtype=torch.complex128)
-    plans = [gm.plan(z.mH, b), gm.plan(z.mH)]
+    plans = [gm.matmul.plan(z.mH, b), gm.matrix_transpose.plan(z.mH)]
     for _ in range(2):
         torch.testing.assert_close(plans[0].execute(), z.mH @ b)
         assert torch.equal(plans[1].execute(), z.conj())
@@ -161,7 +161,7 @@ def test_parameters_of_fsdp_can_be_freed_and_gathered():
 
 def test_a_plan_whose_memory_is_gone_says_so():
     a, b = torch.randn(64, 64), torch.randn(64, 64)
-    plan = gm.plan(a, b)
+    plan = gm.matmul.plan(a, b)
     torch.testing.assert_close(plan.execute(), a @ b)
     b.untyped_storage().resize_(0)
     with pytest.raises(ArgumentError, match=r"^the storage of b was freed or moved.*plan again"):

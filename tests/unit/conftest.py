@@ -27,7 +27,7 @@ def kills(tmp_path_factory):
             folder = tmp_path_factory.mktemp("killed")
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)
-                patch.setenv("GEMMULE_EXECUTOR", "host")
+                patch.setenv("GEMMULE_EXECUTOR", "cpu")
                 make_inputs()
                 calls = int(child(output, int(1e9))[1].split()[-1])
                 expected = content(output)
@@ -45,7 +45,7 @@ def kills(tmp_path_factory):
 def in_a_copy(folder, tmp_path, monkeypatch):
     shutil.copytree(folder, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
 
 
 @pytest.fixture

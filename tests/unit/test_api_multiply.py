@@ -14,7 +14,7 @@ import gemmule as gm
 @pytest.fixture(autouse=True)
 def on_the_host(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_what_is_refused(factors):
     with pytest.raises(gm.MemoryLimitError, match="at least"):
         gm.multiply(a, b, "out.npy", memory=1000)
     with pytest.raises(gm.DTypeError, match="is for float64 products"):
-        gm.multiply(a, b, "out.npy", precision="int8x15")
+        gm.multiply(a, b, "out.npy", precision="ozaki-15")
     with pytest.raises(gm.DTypeError, match="is for float32 products, not float64"):
         gm.multiply(a, b, "out.npy", precision="tf32", compute_dtype="float64")
     assert os.listdir() == ["m.npy"]

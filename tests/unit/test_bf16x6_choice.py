@@ -130,9 +130,9 @@ def test_the_unit_that_multiplies():
 
 def test_it_is_for_float32_and_the_host_computes_exactly():
     a = np.ones((3, 3), np.float32)
-    np.testing.assert_array_equal(gm.matmul(a, a, precision="bf16x6", executor="host"), 3 * a)
+    np.testing.assert_array_equal(gm.matmul(a, a, precision="bf16x6", executor="cpu"), 3 * a)
     with pytest.raises(DTypeError, match="precision='bf16x6' is for float32 products, not float64 x float64"):
-        gm.matmul(a.astype(np.float64), a.astype(np.float64), precision="bf16x6", executor="host")
+        gm.matmul(a.astype(np.float64), a.astype(np.float64), precision="bf16x6", executor="cpu")
 
 
 def test_a_budget_leaves_room_for_the_parts():

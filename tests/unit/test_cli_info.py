@@ -31,7 +31,7 @@ def test_it_names_everything(info):
     found = json.loads(info("--json"))
     assert [kernel["name"] for kernel in found["kernels"]] == [spec.name for spec in REGISTRY]
     assert len(found["devices"]) == device_count()
-    assert "blas" in found["executors"]["host"].lower()
+    assert "blas" in found["executors"]["cpu"].lower()
     assert "virtual GPU (sm_90a)" in found["executors"]["vgpu"]
     assert (found["cache"]["kernels"], found["cache"]["bytes"]) == (1, 1000)
     assert set(found["tuned"]) == {"file", "products", "shipped"}
@@ -45,7 +45,7 @@ def test_ten_lines_with_the_verdict_first(info):
         assert verdict == f"gemmule {found['gemmule']}: no NVIDIA GPU found; products run on the CPU"
     assert 6 <= len(lines) < 10
     assert f"tuned: {found['tuned']['products']} products in {found['tuned']['file']}; shipped: " in "\n".join(lines)
-    for words in ("host: ", "vgpu: ", "cache: 1 compiled kernels, ", "kernels: ", "rates: "):
+    for words in ("cpu: ", "vgpu: ", "cache: 1 compiled kernels, ", "kernels: ", "rates: "):
         assert any(line.startswith(words) for line in lines)
 
 

@@ -26,7 +26,7 @@ CONSTANT = 200 << 20
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     rng = np.random.default_rng(0)
     np.save("A.npy", rng.standard_normal((300, 200), "f4"))
     np.save("B.npy", rng.standard_normal((200, 400), "f4"))
@@ -141,8 +141,8 @@ def test_failures_are_one_line(folder):
     assert "--beta" in refused("A.npy", "B.npy", "-o", "C.npy", "--c", "A.npy")
     assert "float32, not bfloat16" in refused("A.npy", "B.npy", "-o", "C.npy", "--dtype", "bfloat16")
     assert "not a regular file" in refused("A.npy", "B.npy", "-o", ".", "--force")
-    wide = refused("A.npy", "B.npy", "-o", "C.npy", "--precision", "int8x15")
-    assert "--precision int8x15 is for float64 products, not float32 x float32" in wide
+    wide = refused("A.npy", "B.npy", "-o", "C.npy", "--precision", "ozaki-15")
+    assert "--precision ozaki-15 is for float64 products, not float32 x float32" in wide
     assert "float8 is for" in refused("A.npy", "B.npy", "-o", "C.npy", "--precision", "float8", "--dry-run")
     Path("C.npy").write_bytes(b"precious")
     assert "give --force to replace it" in refused("A.npy", "B.npy", "-o", "C.npy")
@@ -211,7 +211,7 @@ def test_a_result_that_the_check_cannot_prove_is_kept_and_told(folder):
 
 #: Commands find the package where this process did, whatever their folder.
 # The commands started here see what this process sees, and compute on the host.
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GEMMULE_EXECUTOR": "host"}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GEMMULE_EXECUTOR": "cpu"}
 
 SLOW = """
 import time

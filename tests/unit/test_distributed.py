@@ -41,7 +41,7 @@ def test_bands_hold_every_tile_once(workers):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     rng = np.random.default_rng(0)
     np.save("A.npy", rng.standard_normal((160, 80), "f4"))
     np.save("B.npy", rng.standard_normal((80, 200), "f4"))

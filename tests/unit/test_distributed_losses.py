@@ -94,7 +94,7 @@ def test_distributed_logs_no_traceback_of_a_lost_connection():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     np.save("A.npy", np.ones((160, 80), "f4"))
     np.save("B.npy", np.ones((80, 200), "f4"))
     return tmp_path

@@ -45,22 +45,22 @@ def test_on_the_host(name, dtype, rng):
     further = {role: value for role, value in values.items() if role not in ("bias", "c")} | case.numbers
     got = gm.gemm(
         a, b, values.get("c"), alpha=case.alpha, beta=case.beta, bias=values.get("bias"), epilogue=case.epilogue,
-        epilogue_args=further or None, executor="host", out=np.full((M, N), np.nan).astype(a.dtype),
+        epilogue_args=further or None, executor="cpu", out=np.full((M, N), np.nan).astype(a.dtype),
     )  # fmt: skip
     assert_finished(got, a, b, case, values)
 
 
 def test_special_values_on_the_host():
     a, b = np.array([[math.nan], [math.inf], [-math.inf], [-1e6]], np.float32), np.ones((1, 1), np.float32)
-    got = gm.gemm(a, b, epilogue="relu", executor="host")[:, 0]
+    got = gm.gemm(a, b, epilogue="relu", executor="cpu")[:, 0]
     np.testing.assert_array_equal(got, np.array([math.nan, math.inf, 0, 0], np.float32))
-    got = gm.gemm(a, b, epilogue="gelu", executor="host")[:, 0]
+    got = gm.gemm(a, b, epilogue="gelu", executor="cpu")[:, 0]
     assert np.isnan(got[0])
     assert got[1] == math.inf
     assert got[3] == 0
     for kind in ("float32", "float64"):
         for name in ("silu", "gelu", "gelu_tanh"):
-            got = gm.gemm(a.astype(kind), b.astype(kind), epilogue=name, executor="host")[:, 0]
+            got = gm.gemm(a.astype(kind), b.astype(kind), epilogue=name, executor="cpu")[:, 0]
             assert np.isnan(got[0])
             np.testing.assert_array_equal(got[1:], np.array([math.inf, 0, 0], kind))
 
@@ -90,11 +90,11 @@ def test_a_function_is_known_by_what_it_does():
     one = np.ones(N, np.float32)
 
     def other(product, shift):
-        return gm.maximum(0, shift + product)
+        return gm.epilogue.maximum(0, shift + product)
 
     texts = {
-        text_of(lambda acc, bias: gm.relu(acc + bias), bias=one),
-        text_of(lambda acc: gm.relu(acc), bias=one),
+        text_of(lambda acc, bias: gm.epilogue.relu(acc + bias), bias=one),
+        text_of(lambda acc: gm.epilogue.relu(acc), bias=one),
         text_of("relu", bias=one),
         text_of(other, shift=one),
     }
@@ -130,10 +130,10 @@ def test_a_long_chain_is_one_list(rng):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda acc: max(0, acc), "a branch on it.*acc.*gemmule.where"),
+        (lambda acc: max(0, acc), "a branch on it.*acc.*use where, .* of gemmule.epilogue"),
         (lambda acc: max(acc, 0), "a branch on it"),
-        (lambda acc: math.exp(acc), r"Python's math.*acc.*gemmule\.exp"),
-        (lambda acc: np.exp(acc), r"numpy\.exp.*functions of gemmule"),
+        (lambda acc: math.exp(acc), r"Python's math.*acc.*use exp, .* of gemmule.epilogue"),
+        (lambda acc: np.exp(acc), r"numpy\.exp.*functions of gemmule\.epilogue"),
         (lambda acc: np.maximum(acc, 0), r"numpy\.maximum"),
         (lambda acc: acc + np.ones(3), "with an array.*epilogue_args"),
         (lambda acc: np.ones(3) * acc, "with an array.*epilogue_args"),
@@ -146,9 +146,9 @@ def test_a_long_chain_is_one_list(rng):
         (lambda acc: 1.0, "returned a float"),
         (lambda acc: acc > 0, r"returned the comparison \(0.0 < acc\)"),
         (lambda acc: (acc > 0) * acc, "not a comparison|comparisons go into"),
-        (lambda acc: gm.where(acc, 1, 2), "where takes a comparison"),
+        (lambda acc: gm.epilogue.where(acc, 1, 2), "where takes a comparison"),
         (lambda acc: acc**0.5, "powers are whole numbers"),
-        (lambda acc: gm.gelu(acc, approximate="fast"), "got 'fast'"),
+        (lambda acc: gm.epilogue.gelu(acc, approximate="fast"), "got 'fast'"),
         (lambda acc, x: acc + x, "a parameter x for which there is no value"),
         (lambda acc, c: acc + c, "a parameter c for which there is no value; pass c to gemm"),
         (lambda *values: values[0], "takes no parameter by position"),
@@ -190,14 +190,16 @@ def test_a_wider_bias_than_the_sum_is_refused():
 
 
 def test_functions_are_for_epilogues():
-    with pytest.raises(gm.ArgumentError, match=r"gemmule\.relu takes values inside of an epilogue, not ndarray"):
-        gm.relu(np.ones(3))
+    with pytest.raises(
+        gm.ArgumentError, match=r"gemmule\.epilogue\.relu takes values inside of an epilogue, not ndarray"
+    ):
+        gm.epilogue.relu(np.ones(3))
 
 
 def test_results_of_vectors_and_batches():
     a, b = np.full((3, 2, 4), 1.0), np.full((4, 5), 0.5)
     rows, cols = np.array([[1.0], [-9.0]]), np.arange(5.0)
-    got = gm.gemm(a, b, bias=cols, epilogue=lambda acc, r: gm.relu(acc + r), epilogue_args={"r": rows})
+    got = gm.gemm(a, b, bias=cols, epilogue=lambda acc, r: gm.epilogue.relu(acc + r), epilogue_args={"r": rows})
     np.testing.assert_array_equal(got, np.broadcast_to(np.maximum(2 + rows + cols, 0), (3, 2, 5)))
     np.testing.assert_array_equal(gm.gemm(a[0], b[:, 0], bias=np.array([1.0, 2.0])), [3, 4])
     np.testing.assert_array_equal(gm.gemm(a[0, 0], b, bias=cols), 2 + cols)
@@ -206,14 +208,14 @@ def test_results_of_vectors_and_batches():
 def test_layers_are_one_product_with_their_bias():
     kind = dtype_named("bfloat16").numpy()
     x, w, bias, residual = (np.ones(shape, kind) for shape in ((3, 16, 8), (8, 24), (24,), (3, 16, 24)))
-    given = {"operation": "gemm", "executor": "vgpu", "epilogue": lambda acc, r: gm.relu(acc) + r}
-    plan = gm.plan(x, w, bias=bias, epilogue_args={"r": residual}, **given)
+    given = {"executor": "vgpu", "epilogue": lambda acc, r: gm.epilogue.relu(acc) + r}
+    plan = gm.gemm.plan(x, w, bias=bias, epilogue_args={"r": residual}, **given)
     assert (plan.problem.m, plan.problem.batch, plan.problem.c.rows) == (48, (), 48)
     assert "epilogue: r + relu(acc + bias)" in str(plan).splitlines()
     (found,) = plan.problem.epilogue.matrices
     assert (found.rows, found.row_stride, found.col_stride, found.batch_strides) == (48, 0, 1, ())
     # A value for each row of every matrix is none for each row of the large one.
-    plan = gm.plan(x, w, bias=np.ones((16, 1), kind), epilogue_args={"r": residual}, **given)
+    plan = gm.gemm.plan(x, w, bias=np.ones((16, 1), kind), epilogue_args={"r": residual}, **given)
     assert (plan.problem.m, plan.problem.batch) == (16, (3,))
 
 

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def multiply(*arguments, **options):
-    return gm.multiply(*arguments, executor="host", **options)
+    return gm.multiply(*arguments, executor="cpu", **options)
 
 
 def test_a_file_that_is_not_there(folder):
@@ -81,7 +81,7 @@ def test_a_full_disk_leaves_nothing_under_the_name(folder):
 
     command = [sys.executable, "-m", "gemmule", "multiply", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy"]
     told = subprocess.run(
-        [*command, "--executor", "host"], preexec_fn=limited, capture_output=True, text=True, check=False
+        [*command, "--executor", "cpu"], preexec_fn=limited, capture_output=True, text=True, check=False
     )
     assert told.returncode == 1, told.stderr
     assert told.stderr.startswith("gemmule: c.npy: writing it failed: File too large; raise the limit")

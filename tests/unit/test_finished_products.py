@@ -69,11 +69,11 @@ def test_the_second_call_is_not_planned(state):
 def test_functions_are_known_by_what_they_do(state):
     factor = 2.0
     for _ in range(2):
-        gemm(A, B, epilogue=lambda acc: gm.relu(acc) * factor, out=OUT)
-    gemm(A, B, epilogue=lambda x: factor * gm.relu(x), out=OUT)
+        gemm(A, B, epilogue=lambda acc: gm.epilogue.relu(acc) * factor, out=OUT)
+    gemm(A, B, epilogue=lambda x: factor * gm.epilogue.relu(x), out=OUT)
     assert len(state.planned) == 1
     factor = 3.0
-    gemm(A, B, epilogue=lambda acc: gm.relu(acc) * factor, out=OUT)
+    gemm(A, B, epilogue=lambda acc: gm.epilogue.relu(acc) * factor, out=OUT)
     assert len(state.planned) == 2, "a number from outside the function has changed"
 
 
@@ -82,7 +82,7 @@ def test_a_function_is_called_once_a_call(state):
 
     def counted(acc):
         called.append(acc)
-        return gm.relu(acc)
+        return gm.epilogue.relu(acc)
 
     for number in range(1, 4):
         gemm(A, B, epilogue=counted, out=OUT)

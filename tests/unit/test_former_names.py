@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gemmule.core.dtype import Precision
 from gemmule.dispatch import former_names
+from gemmule.dispatch.problem_key import ProblemKey, key_of
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import contiguous_gemm
 from gemmule.dispatch.tuned_file import read_tuned
 from gemmule.lab.records import read_records
 
@@ -17,7 +20,9 @@ NAMES = {spec.name for spec in REGISTRY}
 FOLLOWERS = {"bf16x6_products", "ozaki_products", "ozaki_residues", "ozaki_reconstruction"}
 
 
-def test_every_former_name_is_of_a_kernel_of_today():
+def test_every_former_name_is_of_a_kernel_or_precision_of_today():
+    assert set(former_names.PRECISIONS.values()) <= {one.value for one in Precision}
+    assert not {one.value for one in Precision}.intersection(former_names.PRECISIONS)
     assert set(former_names.KERNELS.values()) <= NAMES | FOLLOWERS
     assert not NAMES.intersection(former_names.KERNELS)
 
@@ -29,6 +34,7 @@ def test_every_former_name_is_of_a_kernel_of_today():
         ("h11_packed + h09_production", "hopper_gemm_repacked + hopper_gemm"),
         ("h09_production_l2_64[tile_m=128]", "h09_production_l2_64[tile_m=128]"),
         ("h09_production [tile_m=64 swapped=1]", "hopper_gemm [tile_m=64 swap_ab=1]"),
+        ("float64 (int8x15) by h14_int8x15", "float64 (ozaki-15) by ozaki_gemm"),
         ("hopper_syrk[swapped=0,group=8]", "hopper_syrk[swap_ab=0,group=8]"),
         ("swapped tiles of g07_cp_async[tile_m=64]", "swapped tiles of g07_cp_async[tile_m=64]"),
     ],
@@ -44,16 +50,25 @@ def test_records_are_read_under_the_names_of_today(tmp_path):
         {"record": "gemm", "kernel": "h09_production", "config": {"swapped": 1, "tile_m": 64}, "m": 3},
         {"record": "epilogue", "kernel": "h09_production", "plain_config": {"swapped": 0}, "best_kernel": "none"},
         {"record": "configs", "kernel": "h15_symmetric", "configs": [{"swapped": 0}, {"tile_m": 128}]},
+        {"record": "errors", "precision": "int8x14", "kind": "int8x16", "error_u": {"int8x15": 0.5, "cuBLAS": 0.25}},
         {"record": "check", "what": "memcheck of h15_symmetric", "by": {"d03_mma_f64": [{"kernel": "t12_production"}]}},
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    experiment, gemm, epilogue, configs, check = read_records(path)
+    experiment, gemm, epilogue, configs, errors, check = read_records(path)
     assert experiment == lines[0]  # the command is what was typed
     assert gemm == {"record": "gemm", "kernel": "hopper_gemm", "config": {"swap_ab": 1, "tile_m": 64}, "m": 3}
     assert epilogue["plain_config"] == {"swap_ab": 0}
     assert configs["configs"] == [{"swap_ab": 0}, {"tile_m": 128}]
+    assert (errors["precision"], errors["kind"]) == ("ozaki-14", "ozaki-16")
+    assert errors["error_u"] == {"ozaki-15": 0.5, "cuBLAS": 0.25}
     assert check["what"] == "memcheck of hopper_syrk"
     assert check["by"] == {"float64_gemm": [{"kernel": "transpose_tiled"}]}
+
+
+def test_a_product_of_before_has_the_precision_of_today():
+    key = key_of(contiguous_gemm(8, 8, 8, ("float64",) * 3, precision=Precision.OZAKI_15))
+    assert key.precision == "ozaki-15"
+    assert ProblemKey.of_dict(key.as_dict() | {"precision": "int8x15"}) == key
 
 
 def test_a_tuned_table_of_before_names_kernels_and_configs_of_today():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import gemmule as gm
+import gemmule.epilogue as ep
 from gemmule.api.epilogues import ending_of
 from gemmule.core.epilogue import Expression
 from gemmule.core.formula import formula
@@ -17,17 +17,17 @@ NAMESPACE = {
     "silu": lambda x: x / (1 + np.exp(-x)), "inf": np.inf,
 }  # fmt: skip
 FUNCTIONS = {
-    "relu(acc + x)": lambda acc, x: gm.relu(acc + x),
+    "relu(acc + x)": lambda acc, x: ep.relu(acc + x),
     "acc - x - 2": lambda acc, x: acc - x - 2,
     "acc - (x - 2)": lambda acc, x: acc - (x - 2),
     "acc / (x / acc) / 2": lambda acc, x: acc / (x / acc) / 2,
     "-(acc + x) * acc": lambda acc, x: acc * -(acc + x),
     "acc - -acc * x": lambda acc, x: acc - (-acc) * x,
-    "acc * sigmoid(acc + x)": lambda acc, x: acc * gm.sigmoid(acc + x),
-    "silu(acc) * abs(x)": lambda acc, x: abs(x) * gm.silu(acc),
-    "where(x < acc, acc, 0.25 * x)": lambda acc, x: gm.where(acc > x, acc, x * 0.25),
-    "where(acc + x == 2, acc, maximum(acc, x))": lambda acc, x: gm.where(acc + x == 2, acc, gm.maximum(acc, x)),
-    "minimum(acc, inf) * -1.5e-07": lambda acc, x: gm.minimum(acc, float("inf")) * -1.5e-7 + 0 * x,
+    "acc * sigmoid(acc + x)": lambda acc, x: acc * ep.sigmoid(acc + x),
+    "silu(acc) * abs(x)": lambda acc, x: abs(x) * ep.silu(acc),
+    "where(x < acc, acc, 0.25 * x)": lambda acc, x: ep.where(acc > x, acc, x * 0.25),
+    "where(acc + x == 2, acc, maximum(acc, x))": lambda acc, x: ep.where(acc + x == 2, acc, ep.maximum(acc, x)),
+    "minimum(acc, inf) * -1.5e-07": lambda acc, x: ep.minimum(acc, float("inf")) * -1.5e-7 + 0 * x,
     "powers": lambda acc, x: (acc + x) ** 3 - (acc - x) ** 2,
     "acc + (x + 1)": lambda acc, x: acc + (x + 1),
 }
@@ -67,11 +67,11 @@ def test_named_forms():
     assert text("swiglu", np.zeros(3), gated=True, absmax=True) == "(up + up_bias) * silu(gate + gate_bias); absmax"
     assert shown(lambda acc, s: acc * s, s=-0.5).text == "acc * -0.5"
     # The gate of one value by the tanh form of another is none of these.
-    assert shown(lambda acc: acc * gm.sigmoid(acc * acc * 2)).text == "acc * sigmoid(acc * acc * 2)"
+    assert shown(lambda acc: acc * ep.sigmoid(acc * acc * 2)).text == "acc * sigmoid(acc * acc * 2)"
 
 
 def test_a_long_expression_is_given_as_its_steps():
-    expression = shown(lambda acc: gm.relu(acc) ** 64).expression
+    expression = shown(lambda acc: ep.relu(acc) ** 64).expression
     assert formula(expression, {}) == expression.text
     # Each step doubles the text.
     doubled = Expression(("acc", *(f"mul {place} {place}" for place in range(500))))

@@ -72,7 +72,7 @@ def test_all_forms_come():
         )
     )  # fmt: skip
     wanted = {
-        "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8", "bias", "relu", "gelu", "silu", "gelu_tanh",
+        "tf32", "bf16x6", "ozaki-14", "ozaki-15", "ozaki-16", "float8", "bias", "relu", "gelu", "silu", "gelu_tanh",
         "residual", "two_matrices", "swiglu", "pairs", "second", "absmax", "torch", "cupy", "jax", "numpy", "new",
         "given", "c", "x", "matmul", "gemm", "transpose", "matrix_transpose", "staircase", "special", "gram", "no K",
         "NaN in C", "one", "empty", "batch", "negative", "repeated", "misaligned", "float8_e5m2", "int32",

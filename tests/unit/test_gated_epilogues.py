@@ -41,7 +41,7 @@ def test_named_forms_on_the_host(name, dtype, storage, rng):
     kind = dtype_named(dtype).numpy()
     a, b, bias = (rng.standard_normal(shape).astype(kind) for shape in ((3, M, K), (K, 2 * N), (2 * N,)))
     out = np.full((3, M, N), np.nan).astype(kind)
-    assert gm.gemm(a, b, bias=bias, epilogue=name, gated=storage, alpha=0.5, executor="host", out=out) is out
+    assert gm.gemm(a, b, bias=bias, epilogue=name, gated=storage, alpha=0.5, executor="cpu", out=out) is out
     gate, up = cut(0.5 * (a.astype("f8") @ b.astype("f8")) + bias.astype("f8"), storage)
     unit = max(dtype_named(dtype).unit_roundoff, 2.0**-53)
     np.testing.assert_allclose(out.astype("f8"), GATES[name](gate) * up, rtol=2 * unit, atol=2000 * min(unit, 2.0**-24))
@@ -77,7 +77,7 @@ def test_a_function_of_two_products(rng):
     a, b, c = rng.standard_normal((M, K)), rng.standard_normal((K, 2 * N)), rng.standard_normal((M, N))
     gate, up = cut(a @ b, "pairs")
     got = gm.gemm(
-        a, b, c, gated="pairs", epilogue=lambda gate, up, c, s: s * gm.tanh(gate) * (up + 1) + c,
+        a, b, c, gated="pairs", epilogue=lambda gate, up, c, s: s * gm.epilogue.tanh(gate) * (up + 1) + c,
         epilogue_args={"s": 0.25},
     )  # fmt: skip
     np.testing.assert_allclose(got, 0.25 * np.tanh(gate) * (up + 1) + c)
@@ -97,11 +97,11 @@ def test_two_matrices_are_the_halves_of_one(batch, rng):
 
 def test_a_form_is_known_by_what_it_does():
     named, arrays = ending_of("swiglu", np.ones(2 * N), None, None, gated=True)
-    traced, _ = ending_of(lambda x, y: y * gm.silu(x), np.ones(2 * N), None, None, gated=True)
+    traced, _ = ending_of(lambda x, y: y * gm.epilogue.silu(x), np.ones(2 * N), None, None, gated=True)
     assert named == traced
     assert named.expression.gated
     assert list(arrays) == ["bias"]
-    other, _ = ending_of(lambda x, y: x * gm.silu(y), np.ones(2 * N), None, None, gated=True)
+    other, _ = ending_of(lambda x, y: x * gm.epilogue.silu(y), np.ones(2 * N), None, None, gated=True)
     assert other.expression != named.expression
 
 
@@ -144,7 +144,7 @@ def test_the_absolute_maximum_on_the_host(rng):
     gm.gemm(a, b, absmax=largest)
     assert np.isnan(largest)
     a[1, 2, 3] = -np.inf
-    gm.gemm(a, b, absmax=largest, executor="host")
+    gm.gemm(a, b, absmax=largest, executor="cpu")
     assert largest == np.inf
     gm.gemm(a[:, :0], b, absmax=largest)
     assert largest == 0
@@ -249,12 +249,12 @@ def test_what_is_chosen_for_gated_forms():
 def test_two_factors_are_twice_the_work():
     assert problem().flop == 2 * problem(epilogue=None).flop
     a, b = np.ones((3, 4), np.float32), np.ones((4, 10), np.float32)
-    assert gm.plan(a, b, operation="gemm", epilogue="swiglu", executor="host").flop == 2 * 3 * 4 * 10
+    assert gm.gemm.plan(a, b, epilogue="swiglu", executor="cpu").flop == 2 * 3 * 4 * 10
 
 
 def test_layers_are_one_gated_product():
     x, w = np.ones((3, 16, 8), KIND.numpy()), np.ones((8, 48), KIND.numpy())
-    plan = gm.plan(x, w, operation="gemm", epilogue="swiglu", executor="vgpu", absmax=np.zeros(1, np.float32))
+    plan = gm.gemm.plan(x, w, epilogue="swiglu", executor="vgpu", absmax=np.zeros(1, np.float32))
     assert (plan.problem.m, plan.problem.n, plan.problem.batch) == (48, 24, ())
     assert plan.problem.epilogue.second == dataclasses.replace(plan.problem.b, alignment=16)
     assert "epilogue: up * silu(gate); absmax" in str(plan).splitlines()

@@ -31,7 +31,7 @@ def small(rng, shape, dtype):
 
 def test_it_is_a_tile_executor():
     executor: TileExecutor = HostTileExecutor()
-    assert executor.name == "host"
+    assert executor.name == "cpu"
     assert f"NumPy {np.__version__}" in executor.describe()
     total: TileSum = executor.tile_sum(1, 1, np.dtype("f"), np.dtype("f"), np.dtype("f"))
     with total:

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "host": {"core", "executor"},
 }
 #: Modules that may import every room.
-ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "jax", "torch"}
+ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "epilogue", "jax", "torch"}
 #: What the files of a kernel, or of a ladder's rungs, that are read without the compiler may import, besides the
 #: standard library.
 _RULES = {

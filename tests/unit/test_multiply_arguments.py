@@ -38,13 +38,13 @@ def out(dtype=np.float32):
         ({"c": F, "beta": F}, gm.ArgumentError, "beta is a ndarray, not a number; pass"),
         ({"alpha": 1j}, gm.ArgumentError, "alpha=1j is complex, but the product is real; give compute_dtype="),
         ({"progress": 3}, gm.ArgumentError, "progress=3 cannot be called; give a function"),
-        ({"executor": "cuda"}, gm.ArgumentError, "choose one of 'gpu', 'host', 'vgpu'"),
+        ({"executor": "cuda"}, gm.ArgumentError, "choose one of 'gpu', 'cpu', 'vgpu'"),
     ],
 )
 def test_arguments_that_do_not_fit(given, error, text):
     result = out()
     with pytest.raises(error, match=text):
-        gm.multiply(F, F, result, **{"executor": "host", **given})
+        gm.multiply(F, F, result, **{"executor": "cpu", **given})
     assert (result == 7).all()
 
 
@@ -53,39 +53,39 @@ def test_what_is_no_number(dtype):
     matrix = np.empty((3, 3), dtype)
     for arguments in ((matrix, F, out()), (F, matrix, out()), (F, F, matrix)):
         with pytest.raises(gm.DTypeError, match=re.escape(f"dtype {matrix.dtype} is not multiplied; convert it with")):
-            gm.multiply(*arguments, executor="host")
+            gm.multiply(*arguments, executor="cpu")
 
 
 def test_complex_scalars_of_complex_products():
     result = out(np.complex64)
-    gm.multiply(F, F, result, alpha=2j, compute_dtype="complex64", executor="host")
+    gm.multiply(F, F, result, alpha=2j, compute_dtype="complex64", executor="cpu")
     np.testing.assert_array_equal(result, F @ F * 2j)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b.npy"])
 def test_names_that_name_nothing(name):
     with pytest.raises(gm.ArgumentError, match=r"names no file; give the name of one, such as A\.npy"):
-        gm.multiply(name, F, out(), executor="host")
+        gm.multiply(name, F, out(), executor="cpu")
     with pytest.raises(gm.ArgumentError, match=r"such as C\.npy"):
-        gm.multiply(F, F, name, executor="host")
+        gm.multiply(F, F, name, executor="cpu")
 
 
 def test_an_output_whose_elements_share_memory():
     shared = np.lib.stride_tricks.as_strided(np.full(3, 7, np.float32), (3, 3), (0, 4))
     with pytest.raises(gm.OverlapError, match="elements may share memory; pass an array of its own"):
-        gm.multiply(F, F, shared, executor="host")
+        gm.multiply(F, F, shared, executor="cpu")
     assert (shared == 7).all()
 
 
 def test_any_other_strides():
     for view in (np.empty((3, 6), "f4")[:, ::2], np.empty((3, 3), "f4")[::-1], np.empty((3, 3), "f4").T):
-        gm.multiply(F[::-1], F.T, view, executor="host", memory=np.int64(10**6))
+        gm.multiply(F[::-1], F.T, view, executor="cpu", memory=np.int64(10**6))
         np.testing.assert_array_equal(view, F @ F)
 
 
 def test_one_number_stands_for_both(tmp_path):
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
-    gm.multiply(F, F, tmp_path / "c.zarr", chunks=2, executor="host")
+    gm.multiply(F, F, tmp_path / "c.zarr", chunks=2, executor="cpu")
     array = zarr.open_array(tmp_path / "c.zarr", mode="r")
     assert array.chunks == (2, 2)
     np.testing.assert_array_equal(array[:], F @ F)
@@ -97,7 +97,7 @@ def test_one_number_stands_for_both(tmp_path):
 def test_numbers_of_other_kinds(alpha, through):
     # NumPy's narrow floats cannot be compared with what a float64 holds.
     result = out(np.float64)
-    gm.multiply(F.astype("f8"), F.astype("f8"), result, alpha=alpha, executor="host", **through)
+    gm.multiply(F.astype("f8"), F.astype("f8"), result, alpha=alpha, executor="cpu", **through)
     np.testing.assert_array_equal(result, float(alpha) * (F @ F))
 
 
@@ -106,11 +106,11 @@ def test_numbers_of_other_kinds(alpha, through):
 def test_numbers_that_no_float_holds(alpha, dtype):
     result = out(np.dtype(dtype))
     with pytest.raises(gm.ArgumentError, match=r"^alpha does not fit into a? ?.+; scale the .* instead"):
-        gm.multiply(F.astype(dtype), F.astype(dtype), result, alpha=alpha, executor="host")
+        gm.multiply(F.astype(dtype), F.astype(dtype), result, alpha=alpha, executor="cpu")
     assert (result == 7).all()
 
 
 def test_a_name_that_no_file_system_takes():
     for ending in (".npy", ".zarr") if importlib.util.find_spec("zarr") else (".npy",):
         with pytest.raises(gm.FileAccessError, match="longer than the file system takes; give a shorter"):
-            gm.multiply(F, F, "x" * 300 + ending, executor="host")
+            gm.multiply(F, F, "x" * 300 + ending, executor="cpu")

@@ -11,7 +11,7 @@ as_strided = np.lib.stride_tricks.as_strided
 
 
 def multiply(*arguments, **options):
-    return gm.multiply(*arguments, executor="host", **options)
+    return gm.multiply(*arguments, executor="cpu", **options)
 
 
 @pytest.mark.parametrize("shape", [(64, 0), (0, 64), (0, 0)])

@@ -13,7 +13,7 @@ from gemmule.cli import gemmule
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     np.save("a.npy", np.ones((4, 3)))
     return tmp_path
 
@@ -82,7 +82,7 @@ def test_the_types_are_told():
         (("--out-dtype", "float32", "--force"), "float64 by float32 into float32"),
         (("--compute-dtype", "float64", "--force"), "float64"),
     ):
-        for device in ((), ("--device-memory", "1MiB", "--executor", "host")):
+        for device in ((), ("--device-memory", "1MiB", "--executor", "cpu")):
             told = run("multiply", "a.npy", "f.npy", "-o", f"{len(device)}.npy", *options, *device).stdout
             assert told.startswith(f"4 x 5 x 3, {types}: ")
 

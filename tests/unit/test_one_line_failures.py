@@ -27,7 +27,7 @@ SOURCES = Path(gm.__file__).parents[1]
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     rng = np.random.default_rng(0)
     np.save("A.npy", rng.standard_normal((60, 40), "f4"))
     np.save("B.npy", rng.standard_normal((40, 50), "f4"))

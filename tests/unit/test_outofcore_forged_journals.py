@@ -45,7 +45,7 @@ class Unfinished:
 
     def __init__(self, output="C.npy", b="B.npy", **options):
         self.output, self.factors = output, ("A.npy", b)
-        self.options = {"memory": "100KB", "executor": "host", "transpose_b": b == "A.npy"} | options
+        self.options = {"memory": "100KB", "executor": "cpu", "transpose_b": b == "A.npy"} | options
         self.a, self.b = np.load("A.npy").astype("f8"), np.load(b).astype("f8")
         if b == "A.npy":
             self.b = self.b.T
@@ -272,7 +272,7 @@ def test_a_tile_that_is_not_computed_once_keeps_the_result_from_appearing(work, 
     order = StreamPlan.order
     monkeypatch.setattr(StreamPlan, "order", twice)
     with pytest.raises(WrongResultError, match=r"D\.npy: what begins at row .* computed"):
-        gm.multiply("A.npy", "B.npy", "D.npy", memory="100KB", executor="host")
+        gm.multiply("A.npy", "B.npy", "D.npy", memory="100KB", executor="cpu")
     assert not os.path.exists("D.npy")
 
 
@@ -285,5 +285,5 @@ def test_a_commit_looks_at_the_size_of_the_file(work, monkeypatch):
 
     monkeypatch.setattr(NpySink, "flush", cut)
     with pytest.raises(ForbiddenFileError, match="was made 100 bytes long instead of"):
-        gm.multiply("A.npy", "B.npy", "D.npy", memory="100KB", executor="host")
+        gm.multiply("A.npy", "B.npy", "D.npy", memory="100KB", executor="cpu")
     assert not os.path.exists("D.npy")

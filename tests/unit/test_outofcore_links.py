@@ -55,7 +55,7 @@ def untouched(path, before):
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     make_inputs()
     return np.load("A.npy").astype("f8") @ np.load("B.npy").astype("f8")
 

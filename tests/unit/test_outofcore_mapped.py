@@ -100,7 +100,7 @@ def test_products_of_maps(path, monkeypatch, more):
     reads, preadv = [], os.preadv
     monkeypatch.setattr(os, "preadv", lambda *arguments: reads.append(arguments) or preadv(*arguments))
     out = np.full((37, 37), np.nan, "f8" if "compute_dtype" in more else "f4")
-    gm.multiply(mapped, mapped.T, out, executor="host", **more)
+    gm.multiply(mapped, mapped.T, out, executor="cpu", **more)
     np.testing.assert_array_equal(out, x @ x.T)
     assert reads
 
@@ -111,7 +111,7 @@ def test_arrays_that_do_not_fit_are_read_from_their_files(path, monkeypatch):
     monkeypatch.setattr(os, "preadv", lambda *arguments: reads.append(arguments) or preadv(*arguments))
     open_files = len(os.listdir("/proc/self/fd"))
     out = np.full((37, 37), np.nan, "f4")
-    stream_arrays(mapped, mapped.T, out, 1, 0, None, Precision.IEEE, device="host", memory=20_000)
+    stream_arrays(mapped, mapped.T, out, 1, 0, None, Precision.IEEE, device="cpu", memory=20_000)
     np.testing.assert_array_equal(out, x @ x.T)
     assert reads
     # What tests before left behind may be closed meanwhile.

@@ -157,7 +157,7 @@ def test_products_into_maps(tmp_path, rng, order, options, runs):
     a, b = rng.standard_normal((150, 90)), rng.standard_normal((90, 170))
     out = np.lib.format.open_memmap(tmp_path / "c.npy", "w+", np.float64, (150, 170), fortran_order=order == "F")
     out[...] = np.nan
-    gm.multiply(a, b, out, executor="host", **options)
+    gm.multiply(a, b, out, executor="cpu", **options)
     assert runs
     np.testing.assert_allclose(out, a @ b, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(np.load(tmp_path / "c.npy"), a @ b, rtol=1e-12, atol=1e-12)
@@ -166,6 +166,6 @@ def test_products_into_maps(tmp_path, rng, order, options, runs):
 def test_arrays_that_do_not_fit_go_to_their_files(path, rng, runs):
     a, b = rng.standard_normal((37, 60), "f4"), rng.standard_normal((60, 53), "f4")
     mapped = np.load(path, mmap_mode="r+")
-    stream_arrays(a, b, mapped, 1, 0, None, Precision.IEEE, device="host", memory=20_000)
+    stream_arrays(a, b, mapped, 1, 0, None, Precision.IEEE, device="cpu", memory=20_000)
     assert runs
     np.testing.assert_allclose(np.load(path), a @ b, rtol=1e-4, atol=1e-4)

@@ -24,7 +24,7 @@ MEMORY = 200_000
 
 @pytest.fixture(autouse=True)
 def on_the_host(monkeypatch, tmp_path):
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     monkeypatch.chdir(tmp_path)
 
 

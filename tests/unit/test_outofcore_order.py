@@ -41,7 +41,7 @@ OUTPUTS = [("C.npy", (), None), ("C.zarr", ("--chunks", "32,32"), (32, 32))]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     rng = np.random.default_rng(0)
     np.save("A.npy", rng.standard_normal((SHAPE[0], 64), "f4"))
     np.save("B.npy", rng.standard_normal((64, SHAPE[1]), "f4"))

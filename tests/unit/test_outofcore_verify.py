@@ -168,7 +168,7 @@ def as_integers(x, count, axis):
     return units, np.vectorize(int, otypes=[object])(np.rint(x / units))
 
 
-@pytest.mark.parametrize("precision", [Precision.INT8X14, Precision.INT8X15, Precision.INT8X16])
+@pytest.mark.parametrize("precision", [Precision.OZAKI_14, Precision.OZAKI_15, Precision.OZAKI_16])
 def test_products_of_int8_pass_where_numbers_are_small_beside_others_of_their_row(precision):
     rng = np.random.default_rng(3)
     scales = np.exp2(rng.integers(-40, 41, 90))
@@ -189,7 +189,7 @@ def test_products_of_int8_pass_where_numbers_are_small_beside_others_of_their_ro
     assert like[1] < 2 * like[0]
 
 
-@pytest.mark.parametrize(("name", "precision"), [("float64", Precision.INT8X15), ("float32", Precision.BF16X6)])
+@pytest.mark.parametrize(("name", "precision"), [("float64", Precision.OZAKI_15), ("float32", Precision.BF16X6)])
 def test_infinities_that_become_nan_pass(name, precision):
     a, b = factors(name)
     a[3, 4] = np.inf

@@ -86,7 +86,7 @@ def test_arrays_that_are_multiplied(factors, expected, rng):
     x, y = (rng.standard_normal((32, 32)).astype(ml_dtypes.bfloat16) for _ in range(2))
     a, b = factors(x, y)
     b = a.swapaxes(-1, -2) if b is None else b
-    plan = gm.plan(a, b, executor="vgpu")
+    plan = gm.matmul.plan(a, b, executor="vgpu")
     assert plan.problem.own_transpose == expected
     assert (plan.kernel == "hopper_syrk") == expected
 

@@ -1,4 +1,4 @@
-"""Products for precision='int8x15': when they are chosen, what they launch, and what they are refused."""
+"""Products for precision='ozaki-15': when they are chosen, what they launch, and what they are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gemmule.lab.products import gemm_problem
 HOPPER = Arch.parse("sm_90a")
 
 
-def problem_of(m, n, k, layout="nn", dtype="float64", precision=Precision.INT8X15):
+def problem_of(m, n, k, layout="nn", dtype="float64", precision=Precision.OZAKI_15):
     return dataclasses.replace(gemm_problem(m, n, k, dtype, dtype, layout), precision=precision)
 
 
@@ -139,7 +139,7 @@ def test_the_products_take_nothing_but_residues():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"precision": Precision.IEEE}, "for 'int8x15'"),
+        ({"precision": Precision.IEEE}, "for 'ozaki-15'"),
         ({"alpha": 0}, "nothing to multiply"),
         ({"a": dataclasses.replace(contiguous(FLOAT64, 256, 256), col_stride=2, row_stride=512)}, "A has strides"),
         ({"d": contiguous(FLOAT32, 256, 256)}, "D float32"),
@@ -171,19 +171,25 @@ def test_impossible_configs(make):
 
 def test_the_unit_that_multiplies():
     rate = H100_SXM.peaks.int8_tensor / 15
-    assert fastest_unit(H100_SXM, FLOAT64, FLOAT64, Precision.INT8X15) == ("int8_tensor", rate)
+    assert fastest_unit(H100_SXM, FLOAT64, FLOAT64, Precision.OZAKI_15) == ("int8_tensor", rate)
     assert fastest_unit(H100_SXM, FLOAT64, FLOAT64)[0] == "fp64_tensor"
 
 
 def test_it_is_for_float64_and_the_host_computes_exactly():
     a = np.ones((3, 3))
-    np.testing.assert_array_equal(gm.matmul(a, a, precision="int8x15", executor="host"), 3 * a)
-    with pytest.raises(DTypeError, match="precision='int8x15' is for float64 products, not float32 x float32"):
-        gm.matmul(a.astype(np.float32), a.astype(np.float32), precision="int8x15", executor="host")
+    np.testing.assert_array_equal(gm.matmul(a, a, precision="ozaki-15", executor="cpu"), 3 * a)
+    with pytest.raises(
+        DTypeError, match=r"^precision='ozaki' is reserved .*; choose .*'ozaki-14', 'ozaki-15', 'ozaki-16'$"
+    ):
+        gm.matmul(a, a, precision="ozaki", executor="cpu")
+    with pytest.raises(DTypeError, match=r"^precision must be one of .*'ozaki-15'.*; got 'int8x15'$"):
+        gm.matmul(a, a, precision="int8x15", executor="cpu")
+    with pytest.raises(DTypeError, match="precision='ozaki-15' is for float64 products, not float32 x float32"):
+        gm.matmul(a.astype(np.float32), a.astype(np.float32), precision="ozaki-15", executor="cpu")
 
 
 def test_a_budget_leaves_room_for_residues():
     """Of two slices of A one is converted; the rest in blocks. With little memory all of it is."""
-    left = beside_parts(8 << 30, Precision.INT8X15)
+    left = beside_parts(8 << 30, Precision.OZAKI_15)
     assert left + left / 2 * 15 / 8 + BLOCK_BYTES == pytest.approx(8 << 30)
-    assert beside_parts(1 << 30, Precision.INT8X15) == int((1 << 30) / (1 + 15 / 8))
+    assert beside_parts(1 << 30, Precision.OZAKI_15) == int((1 << 30) / (1 + 15 / 8))

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import gemmule
+from gemmule.core.activations import NAMED
 
 _LOADED = "import sys, numpy, gemmule; print(*[name for name in sys.modules if name.partition('.')[0] == 'gemmule'])"
 
@@ -14,6 +15,14 @@ def test_the_package_loads_no_kernel_and_few_modules():
     found = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True).stdout.split()
     assert len(found) < 10
     assert not [name for name in found if name.startswith(("gemmule.kernels", "gemmule.api", "gemmule.dispatch"))]
+
+
+def test_functions_of_epilogues_are_loaded_when_they_are_used():
+    program = "import sys, gemmule; assert 'gemmule.epilogue' not in sys.modules; print(gemmule.epilogue.relu.__name__)"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "relu\n"
+    )
+    assert set(NAMED) <= set(gemmule.epilogue.__all__)
 
 
 def test_public_names_are_there():
@@ -26,6 +35,7 @@ def test_public_names_are_there():
     assert names["Report"].__module__ == "gemmule.outofcore.tiles.engine"
 
 
-def test_other_names_are_refused():
-    with pytest.raises(AttributeError, match="module 'gemmule' has no attribute 'matmull'"):
-        gemmule.matmull  # noqa: B018
+@pytest.mark.parametrize("name", ["matmull", "plan", "relu", "where"])
+def test_other_names_are_refused(name):
+    with pytest.raises(AttributeError, match=f"module 'gemmule' has no attribute '{name}'"):
+        getattr(gemmule, name)

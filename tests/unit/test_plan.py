@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import numpy as np
 import pytest
@@ -19,16 +20,37 @@ X, X32 = np.ones((4, 4)), np.ones((16, 16), np.float32)
 SPECS = {spec.name: spec for spec in REGISTRY}
 
 
-@pytest.mark.parametrize("kind", [TypeError, gm.ArgumentError])
-def test_arguments_are_refused_as_the_call_refuses_them(kind):
-    with pytest.raises(TypeError, match="epilogue"):
-        gm.matmul(X, X, epilogue="relu")
-    with pytest.raises(kind, match=r"matmul does not take .* 'epilogue'; plan another function, operation='gemm'$"):
-        gm.plan(X, X, epilogue="relu")
-    with pytest.raises(kind, match=r"unexpected keyword argument 'epilog'; it takes a, b, out, out_dtype, .*executor$"):
-        gm.plan(X, X, epilog="relu")
-    with pytest.raises(kind, match=r"gemm does not take .* missing a required argument: 'b'; it takes a, b, c, "):
-        gm.plan(X, operation="gemm")
+PLANNED = (gm.matmul, gm.gemm, gm.transpose, gm.matrix_transpose)
+
+
+@pytest.mark.parametrize("function", PLANNED, ids=lambda function: function.__name__)
+def test_a_plan_takes_the_arguments_of_the_call(function):
+    plan, call = inspect.signature(function.plan), inspect.signature(function)
+    *parameters, kernel = plan.parameters.values()
+    assert parameters == list(call.parameters.values())
+    assert (kernel.name, kernel.kind, kernel.default) == ("kernel", kernel.KEYWORD_ONLY, None)
+    # Calls cost what those of a plain function cost.
+    assert inspect.isfunction(function)
+    assert inspect.isfunction(function.plan)
+
+
+def test_arguments_are_refused_as_the_call_refuses_them():
+    for function in (gm.matmul, gm.matmul.plan):
+        name = function.__qualname__
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'epilogue'"):
+            function(X, X, epilogue="relu")
+    with pytest.raises(TypeError, match=r"^gemm\.plan\(\) missing 1 required positional argument: 'b'$"):
+        gm.gemm.plan(X)
+    with pytest.raises(TypeError, match=r"^matrix_transpose\.plan\(\) takes 1 positional argument but 2 were given$"):
+        gm.matrix_transpose.plan(X, X)
+
+
+def test_a_plan_computes_what_the_call_computes():
+    options = {"alpha": 2.0, "beta": 3.0, "bias": X[0], "epilogue": "relu", "executor": "cpu"}
+    np.testing.assert_array_equal(gm.gemm.plan(X, X, X, **options).execute(), gm.gemm(X, X, X, **options))
+    x = np.arange(24.0).reshape(2, 3, 4)
+    np.testing.assert_array_equal(gm.transpose.plan(x, (1, 0, 2)).execute(), x.transpose(1, 0, 2))
+    np.testing.assert_array_equal(gm.matrix_transpose.plan(x).execute(), x.swapaxes(1, 2))
 
 
 def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Precision.IEEE, **config):
@@ -71,13 +93,13 @@ def test_parts_of_float32_are_workspaces():
 
 
 def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
-    plan = gm.plan(X32, X32, executor="host")
+    plan = gm.matmul.plan(X32, X32, executor="cpu")
     assert (plan.chosen_by, plan.chosen_from, plan.predicted_us) == ("", "", None)
     assert "chosen by" not in str(plan)
 
 
 def test_a_plan_says_what_chose_and_what_is_expected():
-    plan = gm.plan(X32, X32, executor="vgpu")
+    plan = gm.matmul.plan(X32, X32, executor="vgpu")
     assert plan.chosen_by == "only one"
     assert "chosen by: only one" in str(plan).splitlines()
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
@@ -88,7 +110,7 @@ def test_a_plan_says_what_chose_and_what_is_expected():
 
 
 def test_the_verdict_comes_first_and_refusals_where_they_are_wanted():
-    plan = gm.plan(X32, X32, executor="vgpu")
+    plan = gm.matmul.plan(X32, X32, executor="vgpu")
     verdict, why, *others = str(plan).splitlines()
     assert verdict == f"matmul: {plan.kernel} on virtual GPU (sm_90a) (vgpu)"
     assert why == "why: executor='vgpu' is set"

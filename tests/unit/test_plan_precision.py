@@ -15,7 +15,7 @@ from gemmule.dispatch.select import choose
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
-FLOATS = {"tf32": "float32", "bf16x6": "float32", "int8x14": "float64", "int8x15": "float64", "int8x16": "float64",
+FLOATS = {"tf32": "float32", "bf16x6": "float32", "ozaki-14": "float64", "ozaki-15": "float64", "ozaki-16": "float64",
           "float8": "float8_e4m3fn"}  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def test_large_products_make_use_of_it(precision):
     assert told(Precision.IEEE, 8192, dtype)[0] != name or name == "hopper_syrk"
 
 
-@pytest.mark.parametrize("precision", [Precision.BF16X6, Precision.INT8X15])
+@pytest.mark.parametrize("precision", [Precision.BF16X6, Precision.OZAKI_15])
 def test_small_products_do_not(precision):
     name, text = told(precision, 16, FLOATS[precision.value])
     assert name.startswith(("g", "float64"))
@@ -49,12 +49,12 @@ def test_the_host_computes_more_exactly_than_it_must(precision):
         import ml_dtypes
 
         a = a.astype(ml_dtypes.float8_e4m3fn)
-    plan = gm.plan(a, a, precision=precision.value, executor="host")
+    plan = gm.matmul.plan(a, a, precision=precision.value, executor="cpu")
     assert plan.precision == f"'{precision.value}' is allowed, but unused: the host computes as with 'ieee'"
     assert f"precision: {plan.precision}" in str(plan).splitlines()
 
 
 def test_without_a_precision_nothing_is_said():
-    plan = gm.plan(np.zeros((3, 3)), np.zeros((3, 3)), executor="host")
+    plan = gm.matmul.plan(np.zeros((3, 3)), np.zeros((3, 3)), executor="cpu")
     assert plan.precision == ""
     assert "precision" not in str(plan)

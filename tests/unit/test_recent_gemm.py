@@ -95,7 +95,7 @@ OTHERS = {
     "out": {"out": FakeTensor(0x8000, stride=(1, 4))},
     "no out": {"out": None},
     "precision": {"precision": "tf32"},
-    "a function": {"epilogue": lambda acc: gm.exp(acc)},
+    "a function": {"epilogue": lambda acc: gm.epilogue.exp(acc)},
     "the absolute maximum": {"absmax": FakeTensor(0xF000, (1,))},
     "a result on another stream": {"stream": 4, "out": None},
     "an array for alpha": {"alpha": np.array(2.0)},

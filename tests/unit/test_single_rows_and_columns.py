@@ -41,7 +41,7 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
     if spec.name == "bf16x6_gemm":
         dtype, out, precision = "float32", "float32", Precision.BF16X6
     if spec.name == "ozaki_gemm":
-        dtype, out, precision = "float64", "float64", Precision.INT8X15
+        dtype, out, precision = "float64", "float64", Precision.OZAKI_15
     for m, n, k in itertools.product((1, 2, 64, 1024), repeat=3):
         problem = dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=precision)
         problem = mark_own_transpose(problem, same=True)

@@ -28,7 +28,7 @@ WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
         ("start afresh with resume=False, and go", "start afresh with --no-resume, and go"),
         ("leave verify=False out", "leave no --verify out"),
         ("give memory='1.5GiB' or more", "give --memory 1.5GiB or more"),
-        ("executor='gpu' cannot; give executor='host'", "--executor gpu cannot; give --executor host"),
+        ("executor='gpu' cannot; give executor='cpu'", "--executor gpu cannot; give --executor cpu"),
         ("alpha=1e+39 is large", "--alpha 1e+39 is large"),
         ("beta=0.5.", "--beta 0.5."),
         ("chunks=(1024, 512) differ", "--chunks 1024,512 differ"),

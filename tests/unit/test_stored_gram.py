@@ -48,7 +48,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 @pytest.fixture
 def x(rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     found = rng.integers(-4, 5, (N, K)).astype("f4")
     np.save("A.npy", found)
     return found
@@ -93,7 +93,7 @@ def test_stopped_it_goes_on(x, on):
     pytest.importorskip("zarr")
     options = {"transpose_b": True, "chunks": (16, 32), "shards": (32, 64), **ON[on]}
     if on == "device":
-        options["executor"] = "host"
+        options["executor"] = "cpu"
 
     def stop(done, total):
         if done > 0.6 * total:

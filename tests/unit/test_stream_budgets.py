@@ -155,12 +155,12 @@ def test_a_dry_run_names_the_budget_that_binds(tmp_path):
     from gemmule.api.streaming.session import StreamSession
 
     a = np.zeros((600, 700), "f4")
-    request = Request(a, a.T.copy(), np.zeros((600, 600), "f4"), executor="host", device_memory="200KiB")
+    request = Request(a, a.T.copy(), np.zeros((600, 600), "f4"), executor="cpu", device_memory="200KiB")
     with StreamSession(request, dry_run=True) as session:
         chosen = session.engine.chosen
     assert chosen.budgets.device == 200 << 10
     assert binding_line(chosen).startswith("binds: device memory")
-    request = Request(a, a.T.copy(), str(tmp_path / "C.npy"), executor="host", pinned_memory="1KiB")
+    request = Request(a, a.T.copy(), str(tmp_path / "C.npy"), executor="cpu", pinned_memory="1KiB")
     with (
         pytest.raises(gm.MemoryLimitError, match=r"pinned memory of 1 KiB is too small.*takes at least"),
         StreamSession(request, dry_run=True),

@@ -23,7 +23,7 @@ from gemmule.outofcore.stores.opening import open_source
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     rng = np.random.default_rng(0)
     np.save("A.npy", rng.standard_normal((150, 200)))
     np.save("B.npy", rng.standard_normal((200, 100)))
@@ -46,7 +46,7 @@ def test_a_dry_run_says_what_happens_then(folder):
     assert set(before["works_s"]) == {"compute", "H2D", "D2H", "disk read", "disk write"}
     assert before["bottleneck"] in before["works_s"]
     done = json.loads(run(*options, "--strategy", before["strategy"]).stdout)
-    assert done["executor"] == "host"
+    assert done["executor"] == "cpu"
     if all(done[name] == before[name] for name in ("tile_m", "tile_n", "tile_k")):
         assert [done[name] for name in ("bytes_h2d", "bytes_d2h")] == [before["bytes_h2d"], before["bytes_d2h"]]
     assert done["tiles_total"] == done["tiles_computed"] > 1
@@ -163,7 +163,7 @@ def test_the_function(folder):
         out = np.full((130, 70), np.nan)
         told = []
         report = gm.multiply(
-            a, b, out, c=np.asarray(c, order=order), alpha=2, beta=-1, device_memory="64KiB", executor="host",
+            a, b, out, c=np.asarray(c, order=order), alpha=2, beta=-1, device_memory="64KiB", executor="cpu",
             progress=lambda *now, told=told: told.append(now),
         )  # fmt: skip
         np.testing.assert_allclose(out, 2 * (a @ b) - c, rtol=1e-10, atol=1e-10)
@@ -173,7 +173,7 @@ def test_the_function(folder):
 
 def test_a_stopped_product_goes_on_to_the_same_bits(folder):
     whole = np.load("A.npy") @ np.load("B.npy")
-    options = {"device_memory": "75KiB", "executor": "host", "strategy": "c-stationary"}
+    options = {"device_memory": "75KiB", "executor": "cpu", "strategy": "c-stationary"}
 
     def stop(done, total):
         if done > total // 2:
@@ -193,12 +193,12 @@ def test_a_product_goes_on_with_the_device_that_it_began_with_only(folder):
         if done > total // 2:
             raise KeyboardInterrupt
 
-    on_device = {"device_memory": "75KiB", "executor": "host", "strategy": "c-stationary"}
-    on_host = {"memory": "125KiB", "executor": "host"}
+    on_device = {"device_memory": "75KiB", "executor": "cpu", "strategy": "c-stationary"}
+    on_host = {"memory": "125KiB", "executor": "cpu"}
     for out, first, then in (("C.npy", on_device, on_host), ("D.npy", on_host, on_device)):
         with pytest.raises(KeyboardInterrupt):
             gm.multiply("A.npy", "B.npy", out, **first, progress=stop)
-        with pytest.raises(gm.ArgumentError, match=r"whose device is (host, not None|None, not host); repeat"):
+        with pytest.raises(gm.ArgumentError, match=r"whose device is (cpu, not None|None, not cpu); repeat"):
             gm.multiply("A.npy", "B.npy", out, **then)
         assert gm.multiply("A.npy", "B.npy", out, **first).tiles_computed
 
@@ -207,7 +207,7 @@ def test_the_same_bytes_in_two_types_are_no_matrix_and_its_transpose(folder):
     pytest.importorskip("ml_dtypes")
     bits = np.random.default_rng(3).integers(0, 120, (96, 64)).astype("u1")
     np.save("X.npy", bits.view("V1"))
-    options = {"compute_dtype": "float32", "transpose_b": True, "executor": "host", "device_memory": "64KiB"}
+    options = {"compute_dtype": "float32", "transpose_b": True, "executor": "cpu", "device_memory": "64KiB"}
     wide = {name: bits.view(numpy_dtype(name)).astype("f4") for name in ("float8_e4m3fn", "float8_e5m2")}
     for one, other in (("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "float8_e5m2")):
         out = np.full((96, 96), np.nan, "f4")
@@ -236,7 +236,7 @@ def test_arrays_that_do_not_fit_are_streamed():
     for left, right in ((a, b), (a[::-1, ::2], b[::2]), (a, a.T)):
         addend = c if left is not a or right is b else None
         out = np.full((left.shape[0], right.shape[1]), np.nan)
-        stream_arrays(left, right, out, 2, 3 if addend is not None else 0, addend, Precision.IEEE, device="host",
+        stream_arrays(left, right, out, 2, 3 if addend is not None else 0, addend, Precision.IEEE, device="cpu",
                       memory=100_000)  # fmt: skip
         expected = 2 * (left @ right) + (3 * addend if addend is not None else 0)
         np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
@@ -250,7 +250,7 @@ def test_arrays_that_do_not_fit_are_streamed():
 def test_a_plan_shows_how_arrays_are_streamed():
     import dataclasses
 
-    planned = gm.plan(np.ones((4, 5)), np.ones((5, 6)), executor="host")
+    planned = gm.matmul.plan(np.ones((4, 5)), np.ones((5, 6)), executor="cpu")
     assert "streamed" not in str(planned)
     lines = str(dataclasses.replace(planned, streaming=planned_in_8_gib())).splitlines()
     assert "bound by compute" in next(line for line in lines if line.startswith("streamed"))

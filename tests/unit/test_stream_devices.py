@@ -228,8 +228,8 @@ def test_gpus_of_two_kinds(two_gpus, monkeypatch):
 
 def test_the_host_has_no_devices():
     a = np.ones((4, 4), "f4")
-    with pytest.raises(ArgumentError, match=r"devices=\[0\] are GPUs, and this product runs on the host"):
-        gm.multiply(a, a, np.empty((4, 4), "f4"), devices=[0], executor="host")
+    with pytest.raises(ArgumentError, match=r"devices=\[0\] are GPUs, and this product runs on the CPU"):
+        gm.multiply(a, a, np.empty((4, 4), "f4"), devices=[0], executor="cpu")
 
 
 def test_one_device_is_as_without(monkeypatch):

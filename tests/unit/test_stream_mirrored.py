@@ -15,7 +15,7 @@ def test_it_goes_on_to_the_same_bits(rng, tmp_path, monkeypatch, strategy):
     # All tiles stay with `resident-c`, and little else would fit.
     memory = "300KiB" if strategy == "c-stationary" else "380KiB"
     options = {
-        "transpose_b": True, "device_memory": memory, "executor": "host", "strategy": strategy,
+        "transpose_b": True, "device_memory": memory, "executor": "cpu", "strategy": strategy,
         "pinned_memory": "64KiB", "compute_dtype": "float64",
     }  # fmt: skip
 

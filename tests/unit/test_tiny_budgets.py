@@ -50,7 +50,7 @@ def test_short_work_is_never_refused(m, k, n):
 
 
 def test_the_refusal_reaches_the_caller(tmp_path, monkeypatch):
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     a = np.broadcast_to(np.float32(1), (3000, 3000))
     with pytest.raises(MemoryLimitError, match=r"memory limit 512 KiB cuts this product into [0-9]+ tiles of"):
         gm.multiply(a, a, tmp_path / "C.npy", memory="512KiB")

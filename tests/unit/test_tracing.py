@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-import gemmule as gm
+import gemmule.epilogue as ep
 from gemmule.core import tracing as traced
 from gemmule.core.tracing import accumulated, lowered, matrix_input, number_input
 
@@ -13,8 +13,8 @@ def values():
     acc, x, y, s = accumulated(), matrix_input("x", 1), matrix_input("y", 2), number_input("s", 3)
     return [
         acc, acc + x, x + acc, acc - x, x - acc, acc + y, acc + x + y, acc + (x + y), acc * s, acc + s, acc * 0.0,
-        acc * -0.0, acc * 2, acc * 2.5, acc * float("nan"), gm.where(acc < x, acc, x), gm.where(acc < x, x, acc),
-        gm.where(acc <= x, acc, x), gm.exp(acc), gm.log(acc), (acc + x) * (acc + x), -acc, matrix_input("y", 1) + acc,
+        acc * -0.0, acc * 2, acc * 2.5, acc * float("nan"), ep.where(acc < x, acc, x), ep.where(acc < x, x, acc),
+        ep.where(acc <= x, acc, x), ep.exp(acc), ep.log(acc), (acc + x) * (acc + x), -acc, matrix_input("y", 1) + acc,
         # The places of parameters order them.
         x * y, matrix_input("x", 2) * matrix_input("y", 1),
     ]  # fmt: skip

@@ -39,7 +39,7 @@ def compute(executor, case):
 @pytest.mark.parametrize("kind", KINDS, ids=kind_id)
 def test_on_the_host(kind, rng):
     for case in empty_products(rng, kind):
-        compute("host", case)
+        compute("cpu", case)
 
 
 @pytest.mark.parametrize("kind", QUICK, ids=kind_id)
@@ -59,13 +59,13 @@ def test_on_the_virtual_gpu(kind, rng):
 def test_a_kernel_refuses_it_or_writes_the_result(kernel, rng):
     variant, configs = plainest(kernel), SPECS[kernel].configs
     smallest = min(range(len(configs)), key=lambda number: configs[number].outputs)
-    options = {"operation": "gemm", "executor": "vgpu", "kernel": f"{kernel}[{smallest}]"}
+    options = {"executor": "vgpu", "kernel": f"{kernel}[{smallest}]"}
     for case in empty_products(rng, (variant.types, variant.family.precision), thorough=False):
         if "c" in case.options or "bias" in case.options:
             continue
         out = case.out()
         try:
-            plan = gm.plan(*case.operands, **case.options, out=out, **options)
+            plan = gm.gemm.plan(*case.operands, **case.options, out=out, **options)
         except gm.UnsupportedError:
             continue
         plan.execute()

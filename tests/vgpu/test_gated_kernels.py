@@ -62,7 +62,7 @@ def finish(rng, shape, storage, order="C", dtype="bfloat16", out="bfloat16", bat
     d, largest = np.full((*batch, m, n), np.nan).astype(result), np.full(1, 1e30, np.float32)
     got = gm.gemm(
         a, factors[0], c, bias=bias, gated=factors[1],
-        epilogue=lambda gate, up, c, scale: scale * gm.silu(gate) * up - c, epilogue_args={"scale": scale},
+        epilogue=lambda gate, up, c, scale: scale * gm.epilogue.silu(gate) * up - c, epilogue_args={"scale": scale},
         executor="vgpu", out=d, absmax=largest if absmax else None, precision="tf32" if dtype == "float32" else None,
     )  # fmt: skip
     assert got is d

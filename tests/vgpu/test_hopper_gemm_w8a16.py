@@ -118,9 +118,7 @@ def test_an_epilogue_and_the_maximum(rng):
     a, b = random_matrix(rng, FLOAT8_E4M3, (5, 528)), laid_out(random_matrix(rng, FLOAT8_E4M3, (528, 139)), "col")
     bias, largest = rng.standard_normal(139).astype(np.float32), np.zeros((), np.float32)
     options = {"bias": bias, "epilogue": "silu", "out_dtype": "float32"}
-    chosen = gm.plan(
-        a, b, operation="gemm", executor="vgpu", **{key: options[key] for key in ("bias", "epilogue", "out_dtype")}
-    )
+    chosen = gm.gemm.plan(a, b, executor="vgpu", **{key: options[key] for key in ("bias", "epilogue", "out_dtype")})
     assert SPEC.name in str(chosen)
     got = gm.gemm(a, b, executor="vgpu", absmax=largest, **options)
     np.testing.assert_allclose(got, silu(a.astype("f8") @ b.astype("f8") + bias), 1e-4, 1e-4)

@@ -26,11 +26,11 @@ COUNT = 15
 U = FLOAT64.unit_roundoff
 
 
-def problem_like(*operands, precision=Precision.INT8X15, **numbers):
+def problem_like(*operands, precision=Precision.OZAKI_15, **numbers):
     return dataclasses.replace(problem_of(*operands, **numbers), precision=precision)
 
 
-def multiply(a, b, d, c=None, alpha=1, beta=0, config=None, spaces=None, precision=Precision.INT8X15):
+def multiply(a, b, d, c=None, alpha=1, beta=0, config=None, spaces=None, precision=Precision.OZAKI_15):
     """Run every launch; what they leave in workspaces is in `spaces`."""
     problem = problem_like(a, b, d, c=c, alpha=alpha, beta=beta, precision=precision)
     assert SPEC.why_not(problem, virtual_arch(), SPEC.default) is None

@@ -42,12 +42,12 @@ def runner(kernel, product, config=None):
     """
     if kernel in TRIANGLES:
         return lambda: triangle(kernel, product)
-    given = {"operation": "gemm", "executor": "vgpu", **product.options}
+    given = {"executor": "vgpu", **product.options}
     if config is None:
-        plan = gm.plan(*product.operands, **given)
+        plan = gm.gemm.plan(*product.operands, **given)
         return plan.execute if plan.kernel == kernel else None
     try:
-        return gm.plan(*product.operands, **given, kernel=f"{kernel}[{config}]").execute
+        return gm.gemm.plan(*product.operands, **given, kernel=f"{kernel}[{config}]").execute
     except gm.UnsupportedError:
         return None
 

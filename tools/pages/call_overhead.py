@@ -24,7 +24,10 @@ _PATHS: dict[str, tuple[str, str | None]] = {
     "matmul": ("`gm.matmul(a, b)`", "torch_mm"),
     "torch_addmm_relu": ("`torch.relu_(torch.addmm(bias, a, b, out=c))`", None),
     "gemm_relu": ('`gm.gemm(a, b, bias=bias, epilogue="relu", out=c)`', "torch_addmm_relu"),
-    "gemm_function": ("`gm.gemm(a, b, bias=bias, epilogue=lambda acc: gm.maximum(acc, 0), out=c)`", "torch_addmm_relu"),
+    "gemm_function": (
+        "`gm.gemm(a, b, bias=bias, epilogue=lambda acc: gm.epilogue.maximum(acc, 0), out=c)`",
+        "torch_addmm_relu",
+    ),
     "matmul_stream": ("`gm.matmul(a, b, out=c, stream=torch.cuda.current_stream())`", "torch_mm_out"),
     "matmul_other_stream": ("`gm.matmul(a, b, out=c, stream=another)`", "torch_mm_out"),
     "matmul_new_other_stream": ("`gm.matmul(a, b, stream=another)`", "torch_mm"),

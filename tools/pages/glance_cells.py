@@ -18,7 +18,7 @@ _KINDS = {
     "float32": ("float32", "ladder/g07_cp_async.md"),
     "bf16x6": ('float32 with `precision="bf16x6"`', "hopper/bf16x6_gemm.md"),
     "float64": ("float64", "ladder/float64_gemm.md"),
-    "int8x15": ('float64 with `precision="int8x15"`', "hopper/ozaki_gemm.md"),
+    "ozaki-15": ('float64 with `precision="ozaki-15"`', "hopper/ozaki_gemm.md"),
 }
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, CallError, shown
-from gemmule.core.name_suggestions import remedy_for
 from gemmule.runtime.stream import stream_handle
 
+from . import plans
 from .call_plan import Plan
 from .multiplication import multiply
 from .packs import load_pack
 from .prepared import product
 from .prepared_transposes import LAST_TWO, transposed
-from .products import plan_product
 from .recent import find as find_recent
-from .transposes import axes_as_given, last_two_exchanged, plan_transpose
+from .transposes import axes_as_given, last_two_exchanged
 
-__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
+__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "transpose"]
 
 
+@plans.attached(plans.matmul)
 def matmul(
     a: Any,
     b: Any,
@@ -34,6 +32,9 @@ def matmul(
     executor: str | None = None,
 ) -> Any:
     """Multiply two arrays, by the rules of the array API standard's matmul.
+
+    int8 times int8 wraps: the result is int8, modulo 256. `gemm` gives int32, and so does ``out_dtype="int32"``.
+    ``matmul.plan(a, b, ...)`` takes the same arguments and says what the call would run.
 
     Parameters
     ----------
@@ -48,24 +49,23 @@ def matmul(
     out_dtype : dtype or str, optional
         Element type of the result, which does not change that of the sums: to have float32 arrays summed in float64,
         convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
-        The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
-        modulo 256. Sums are kept in float32 for floats of up to 32 bits, float64, or int32, and rounded once;
-        8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another integer type too: an int8 sum of
-        -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer, is float64 by default, as in
-        NumPy; written as integers it is exact modulo 2**64, or the size of that type.
-    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16', 'float8'}, optional
+        The default is the promoted type of `a` and `b`. Sums are kept in float32 for floats of up to 32 bits, float64,
+        or int32, and rounded once; 8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another
+        integer type too: an int8 sum of -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer,
+        is float64 by default, as in NumPy; written as integers it is exact modulo 2**64, or the size of that type.
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. ``'bf16x6'`` allows products to be put
         together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs
-        below 2**-110 lose bits, and infinities become NaN. For float64: ``'int8x15'`` allows 15 products of int8, on
+        below 2**-110 lose bits, and infinities become NaN. For float64: ``'ozaki-15'`` allows 15 products of int8, on
         Hopper faster where they are large and as accurate, but for numbers that are small beside others of their row
-        of `a` or column of `b`; infinities become NaN. ``'int8x14'`` and ``'int8x16'`` have four bits less, and more.
+        of `a` or column of `b`; infinities become NaN. ``'ozaki-14'`` and ``'ozaki-16'`` have four bits less, and more.
         For 8-bit floats: ``'float8'`` allows it to sum 128 of K at a time with 13 bits of the fraction, on Hopper
         about twice as fast. The default is ``'ieee'``.
     stream : int or stream, optional
         Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
-    executor : {'gpu', 'host', 'vgpu'}, optional
+    executor : {'gpu', 'cpu', 'vgpu'}, optional
         Where host arrays are multiplied; ``'vgpu'`` is the virtual GPU, which runs the GPU's kernels on the CPU. The
-        default chooses, and `plan` tells. Arrays on a GPU stay there.
+        default chooses, and ``matmul.plan`` says which. Arrays on a GPU stay there.
 
     Returns
     -------
@@ -102,6 +102,7 @@ def matmul(
     return product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
+@plans.attached(plans.gemm)
 def gemm(
     a: Any,
     b: Any,
@@ -122,6 +123,8 @@ def gemm(
     absmax: Any = None,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
+
+    int8 times int8 is int32; `matmul`, whose result is int8, wraps.
 
     With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not. `beta` is 0
     unless it is said, and a `c` that nothing would read is refused then.
@@ -158,8 +161,8 @@ def gemm(
         Makes of a `b` of shape (..., k, 2 * n) a result of n columns: column j of it is a function of two columns of
         the product, the gate and the other. ``'halves'``: those are j and n + j; ``'pairs'``: 2 * j and 2 * j + 1. Or
         `b` is (..., k, n), for the gates, and this is the matrix for the others, of its shape and type. The function
-        has two parameters for them, ``lambda gate, up: gm.silu(gate) * up``; `bias` has 2 * n values. The named forms
-        take ``'halves'`` by themselves. `beta` must be 0.
+        has two parameters for them, ``lambda gate, up: gm.epilogue.silu(gate) * up``; `bias` has 2 * n values. The
+        named forms take ``'halves'`` by themselves. `beta` must be 0.
     absmax : array of one float32, optional
         Overwritten with the largest absolute value of the result before it is rounded to its type: NaN if one is, 0 of
         an empty result. Not for float64.
@@ -180,7 +183,7 @@ def gemm(
     >>> gm.gemm(np.eye(2), np.eye(2), np.ones((2, 2)), alpha=3.0, beta=1.0)
     array([[4., 1.],
            [1., 4.]])
-    >>> gm.gemm(np.eye(2), np.eye(2), bias=np.array([-2.0, 2.0]), epilogue=lambda acc: gm.relu(acc))
+    >>> gm.gemm(np.eye(2), np.eye(2), bias=np.array([-2.0, 2.0]), epilogue=lambda acc: gm.epilogue.relu(acc))
     array([[0., 2.],
            [0., 3.]])
     >>> gm.gemm(np.eye(2), np.array([[1.0, -1.0, 3.0, 4.0], [2.0, 2.0, 5.0, 6.0]]), epilogue="reglu")
@@ -224,6 +227,7 @@ def gemm(
     )
 
 
+@plans.attached(plans.transpose)
 def transpose(
     x: Any,
     /,
@@ -246,7 +250,7 @@ def transpose(
         can then change places, on a GPU if neighbours along one of them touch.
     stream : int or stream, optional
         As of `matmul`.
-    executor : {'gpu', 'host', 'vgpu'}, optional
+    executor : {'gpu', 'cpu', 'vgpu'}, optional
         Where the array is transposed: by default where it is. ``'vgpu'`` takes host arrays to the virtual GPU.
 
     Returns
@@ -270,6 +274,7 @@ def transpose(
     return transposed(x, axes, axes_as_given(axes), out, stream, executor)
 
 
+@plans.attached(plans.matrix_transpose)
 def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None) -> Any:
     """Exchange the last two dimensions of an array, as a new C-contiguous array.
 
@@ -301,64 +306,3 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor
            [3]])
     """
     return transposed(x, LAST_TWO, last_two_exchanged, out, stream, executor)
-
-
-_FUNCTIONS = {function.__name__: function for function in (matmul, gemm, transpose, matrix_transpose)}
-
-
-def plan(*arguments: Any, operation: str | None = None, kernel: str | None = None, **options: Any) -> Plan:
-    """Say what a call would run, and why; nothing is computed until `Plan.execute`.
-
-    Parameters
-    ----------
-    *arguments, **options
-        The arguments of the function that is planned.
-    operation : {'matmul', 'gemm', 'transpose', 'matrix_transpose'}, optional
-        The function. The default is ``'matmul'``, and ``'matrix_transpose'`` for one array.
-    kernel : str, optional
-        On the virtual GPU, ``executor='vgpu'``: the kernel that is to run, instead of the one that is chosen. Its name
-        may carry a config, by number or by fields, as in ``'g07_cp_async[1]'`` or ``'g05_conflict_free[tile_k=16]'``.
-
-    Returns
-    -------
-    Plan
-        Executor, kernel, config, reasons and the least time it can take.
-
-    Raises
-    ------
-    ArgumentError
-        If the function or the kernel is not known, or the function does not take those arguments; the latter is a
-        TypeError too, as the call's.
-    UnsupportedError
-        If no kernel, or not the one that is named, can take the problem.
-
-    Examples
-    --------
-    >>> import numpy as np, gemmule as gm
-    >>> p = gm.plan(np.ones((64, 64)), np.ones((64, 64)), executor="host")
-    >>> p.executor, p.flop
-    ('host', 524288)
-    """
-    if operation is None:
-        operation = "matrix_transpose" if len(arguments) == 1 else "matmul"
-    # An array that is compared with a name is an array.
-    if type(operation) is not str or operation not in _FUNCTIONS:
-        raise ArgumentError(f"operation={shown(operation)} is not known; {remedy_for(operation, _FUNCTIONS)}")
-    try:
-        bound = inspect.signature(_FUNCTIONS[operation]).bind(*arguments, **options).arguments
-    except TypeError as error:
-        taking = [
-            name
-            for name, function in _FUNCTIONS.items()
-            if options.keys() <= inspect.signature(function).parameters.keys()
-        ]
-        remedy = f"it takes {', '.join(inspect.signature(_FUNCTIONS[operation]).parameters)}"
-        if taking and operation not in taking:
-            remedy = f"plan another function, operation={taking[0]!r}"
-        raise CallError(f"{operation} does not take these arguments: {error}; {remedy}") from None
-    if operation == "transpose":
-        bound["order_of"] = axes_as_given(bound.pop("axes", None))
-        return plan_transpose(**bound, kernel=kernel)
-    if operation == "matrix_transpose":
-        return plan_transpose(**bound, order_of=last_two_exchanged, kernel=kernel)
-    return plan_product(operation, **bound, kernel=kernel)

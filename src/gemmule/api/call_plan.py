@@ -24,7 +24,7 @@ class Plan:
     operation : str
         ``matmul``, ``gemm`` or ``transpose``.
     executor : str
-        ``gpu``, ``host`` or ``vgpu``.
+        ``gpu``, ``cpu`` or ``vgpu``.
     device : str
         Name of the GPU, of the BLAS or of the virtual GPU.
     kernel : str
@@ -36,11 +36,11 @@ class Plan:
     refused : tuple of (str, str)
         Kernels earlier in the order of choice, and why each cannot compute the problem; printed by
         ``describe(verbose=True)`` only.
-    problem : GemmProblem, TransposeProblem or None
-        The problem as kernels see it; None where no kernel takes part.
+    problem : object or None
+        The problem as kernels see it: extents, operands, epilogue; None where no kernel takes part.
     flop, bytes_min : int
         Operations, and the fewest bytes to move, in all.
-    streaming : Budgeted or None
+    streaming : object or None
         For host arrays that do not fit into the GPU's memory: how they pass through it, and what that is expected to
         take at the chip's peak rate.
     bound_s : float or None
@@ -58,7 +58,7 @@ class Plan:
         What is done to each element of a product before it is rounded; empty where nothing is.
     precision : str
         What becomes of a `precision` that was given: whether the kernel makes use of it. Empty for ``'ieee'``.
-    choice : Choice or None
+    choice : object or None
         The kernel and its config as the registry has them; None where no kernel takes part.
     places : mapping of str to (str, int)
         On a GPU, for each operand that a product reads the role of its array, and its address.

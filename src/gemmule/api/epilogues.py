@@ -115,7 +115,7 @@ class Ending:
         if self.gated and beta != 0:
             raise ArgumentError(
                 f"beta={beta} adds c to the product, of which a gated form has two; leave beta away, and name c in the "
-                "function: lambda gate, up, c: gemmule.silu(gate) * up + c"
+                "function: lambda gate, up, c: gemmule.epilogue.silu(gate) * up + c"
             )
         if self.expression.names_c and beta != 0:
             raise ArgumentError(
@@ -181,8 +181,8 @@ def ending_of(
         return _keeping(ending, absmax), ({} if bias is None else {_BIAS: bias})
     if not callable(epilogue):
         raise ArgumentError(
-            f"epilogue is a {type(epilogue).__name__}; pass a function such as lambda acc: gemmule.relu(acc), or one "
-            f"of {', '.join(map(repr, (*NAMED, *NAMED_GATED)))}"
+            f"epilogue is a {type(epilogue).__name__}; pass a function such as lambda acc: "
+            f"gemmule.epilogue.relu(acc), or one of {', '.join(map(repr, (*NAMED, *NAMED_GATED)))}"
         )
     ending, arrays = _traced(epilogue, bias, c, dict(given or {}), gated)
     return _keeping(ending, absmax), arrays

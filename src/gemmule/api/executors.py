@@ -10,7 +10,7 @@ from gemmule.core.name_suggestions import remedy_for
 from gemmule.dispatch.select import why_no_gemm
 from gemmule.runtime.device import device_count, get_device
 
-_KNOWN = ("gpu", "host", "vgpu")
+_KNOWN = ("gpu", "cpu", "vgpu")
 
 #: Operations in one matrix product from which host arrays are worth the way to the GPU and back.
 HOST_TO_GPU_FLOP = 2**33
@@ -40,7 +40,7 @@ def check_device_arrays(executor: str | None) -> str:
     ArgumentError
         If the caller asks for another executor.
     """
-    if executor in ("host", "vgpu"):
+    if executor in ("cpu", "vgpu"):
         raise ArgumentError(
             f"executor={executor!r} takes host arrays, but these are on a GPU; copy them to the host first"
         )
@@ -68,23 +68,23 @@ def host_arrays_executor(
     UnsupportedError
         If the caller asks for the GPU and there is none, or it cannot take the problem.
     """
-    if executor in ("host", "vgpu"):
+    if executor in ("cpu", "vgpu"):
         # The driver is not even asked: this is the way around one that does not work.
         return executor, f"executor={executor!r} is set"
     if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
         # The driver is not started for small things.
         return (
-            "host",
+            "cpu",
             f"host arrays; fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} FLOP a matrix do not repay copies",
         )
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
-            remedy = "executor='host'" if device_count() else "executor='host', or executor='vgpu', a virtual GPU"
+            remedy = "executor='cpu'" if device_count() else "executor='cpu', or executor='vgpu', a virtual GPU"
             raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
         return "gpu", "executor='gpu' is set"
     if why_not is not None:
-        return "host", why_not
+        return "cpu", why_not
     return "gpu", "host arrays with enough FLOP to repay copies"
 
 

@@ -44,7 +44,7 @@ def storage_of(epilogue: Any, gated: Any) -> str | None:
         raise ArgumentError(
             f"gated{f'={gated!r}' if isinstance(gated, str) else ''} needs an epilogue of two values, not {epilogue!r}"
             f"; choose one of {', '.join(map(repr, NAMED_GATED))}, or pass a function such as "
-            "lambda gate, up: gemmule.silu(gate) * up"
+            "lambda gate, up: gemmule.epilogue.silu(gate) * up"
         )
     return gated if isinstance(gated, str) else HALVES
 

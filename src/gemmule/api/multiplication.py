@@ -72,9 +72,9 @@ def multiply(
         Type that the factors are converted to while they are read, e.g. float32 for stored float16.
     a_dtype, b_dtype, c_dtype : str, optional
         Type of raw items, which a store cannot name: ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
-    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16', 'float8'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         How float32 or float64 factors, or 8-bit floats, may be multiplied, as of `matmul`.
-    executor : {'gpu', 'host', 'vgpu'}, optional
+    executor : {'gpu', 'cpu', 'vgpu'}, optional
         Where to compute; by default the GPU if there is one that can.
     resume : bool
         Whether to go on with the unfinished work of a process that was stopped; otherwise it is deleted.
@@ -129,7 +129,7 @@ def multiply(
     --------
     >>> import numpy as np, gemmule as gm
     >>> out = np.empty((2, 2))
-    >>> report = gm.multiply(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]), out, executor="host")
+    >>> report = gm.multiply(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]), out, executor="cpu")
     >>> out
     array([[1., 2.],
            [3., 4.]])

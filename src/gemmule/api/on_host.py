@@ -35,7 +35,7 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     if name == "vgpu":
         return plan_on_virtual_gpu(product, reason, registry)
 
-    if name == "host":
+    if name == "cpu":
         from gemmule.host.gemm import gemm
         from gemmule.host.tiles import HostTileExecutor
 

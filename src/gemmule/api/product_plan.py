@@ -42,13 +42,13 @@ def planned(
     result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
     inputs = (view for role, view in product.operands.views.items() if role != "out")
     bytes_min = result_bytes + sum(math.prod(view.shape) * view.itemsize for view in inputs)
-    then = choice.next_kernel(problem) if executor != "host" and choice and problem else None
+    then = choice.next_kernel(problem) if executor != "cpu" and choice and problem else None
     return Plan(
         operation=product.operation,
         executor=executor,
         device=device,
-        kernel=choice.spec.name if executor != "host" and choice else "blas",
-        config=choice.config.as_dict() if executor != "host" and choice else {},
+        kernel=choice.spec.name if executor != "cpu" and choice else "blas",
+        config=choice.config.as_dict() if executor != "cpu" and choice else {},
         reason=reason,
         refused=choice.refused if choice else (),
         problem=problem,
@@ -57,8 +57,8 @@ def planned(
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
         then=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
-        chosen_by=choice.chosen_by if executor != "host" and choice else "",
-        chosen_from=choice.source if executor != "host" and choice else "",
+        chosen_by=choice.chosen_by if executor != "cpu" and choice else "",
+        chosen_from=choice.source if executor != "cpu" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
         epilogue=product.ending.text if product.ending is not None else "",
         precision=_precision_text(product.precision, executor, choice, problem),
@@ -71,7 +71,7 @@ def _precision_text(precision: Precision, executor: str, choice: Choice | None, 
     if precision is Precision.IEEE:
         return ""
     name = repr(precision.value)
-    if executor == "host" or choice is None or problem is None:
+    if executor == "cpu" or choice is None or problem is None:
         return f"{name} is allowed, but unused: the host computes as with 'ieee'"
     exact = dataclasses.replace(problem, precision=Precision.IEEE)
     spec = choice.spec

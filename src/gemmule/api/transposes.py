@@ -91,7 +91,7 @@ def _planned(
 
         return Plan(
             "transpose",
-            "host",
+            "cpu",
             "NumPy",
             "numpy",
             {},

@@ -75,7 +75,7 @@ def _compare(
     link: dict[str, float] = {}
     if here:
         records, link, limits = _on_the_gpu(problem, choices, seed, limits, yardstick=yardstick)
-    host = on_the_host(problem, lambda a, b: gemm(a, b, out_dtype=problem.d.dtype.name, executor="host"), seed)
+    host = on_the_host(problem, lambda a, b: gemm(a, b, out_dtype=problem.d.dtype.name, executor="cpu"), seed)
     host = {"blas": HostTileExecutor().describe()} | host
     if as_json:
         found = {"m": m, "n": n, "k": k, "dtype": dtype, "host": host, "theory": limits, "link_measured": link}

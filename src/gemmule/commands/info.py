@@ -118,7 +118,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
         "devices": devices,
         "executors": {
             **({"gpu": devices[0]["name"]} if devices else {}),
-            "host": HostTileExecutor().describe(),
+            "cpu": HostTileExecutor().describe(),
             "vgpu": _virtual(),
         },
         "compiler": compiler,
@@ -144,7 +144,7 @@ def _print(found: dict[str, Any]) -> None:
     click.echo(f"gemmule {found['gemmule']}: {_verdict(found['devices'], executors)}")
     for text, ordinals in _gpus(found["devices"], rates["devices"]).items():
         click.echo(f"GPU {', '.join(ordinals)}: {text}")
-    click.echo(f"host: {executors['host']}")
+    click.echo(f"cpu: {executors['cpu']}")
     click.echo(f"vgpu: {executors['vgpu']}")
     click.echo(f"compiler: {found['compiler'] or 'not installed; only cached kernels run'}")
     counts = {name: sum(one["operation"] == name for one in found["kernels"]) for name in _OPERATIONS}

@@ -94,9 +94,9 @@ class _Number(click.ParamType[Any]):
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
 @click.option("--c-dtype", metavar="DTYPE", help=_RAW.format("C0"))
 @click.option(
-    "--precision", type=NameChoice(["ieee", "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8"]),
+    "--precision", type=NameChoice(["ieee", "tf32", "bf16x6", "ozaki-14", "ozaki-15", "ozaki-16", "float8"]),
     default="ieee", show_default=True,
-    help="Arithmetic of float32: tf32 rounds, bf16x6 is as accurate and faster; of float64: int8x14 to int8x16 (Ozaki "
+    help="Arithmetic of float32: tf32 rounds, bf16x6 is as accurate and faster; of float64: ozaki-14 to -16 (Ozaki "
     "scheme II), for rows with elements of similar magnitude; of 8-bit floats: float8 has less exact accumulators. "
     "See docs/precision.md.",
 )  # fmt: skip
@@ -132,7 +132,7 @@ class _Number(click.ParamType[Any]):
 @json_option
 @click.option(
     "--executor",
-    type=NameChoice(["gpu", "host", "vgpu"]),
+    type=NameChoice(["gpu", "cpu", "vgpu"]),
     help="Device of the product. Default: the GPU, if there is one.",
 )
 def multiply_command(**options: Any) -> None:

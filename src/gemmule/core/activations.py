@@ -17,8 +17,8 @@ def _check_traced(name: str, *values: Any) -> None:
     if not any(isinstance(value, Traced) for value in values):
         kinds = " and ".join(type(value).__name__ for value in values)
         raise ArgumentError(
-            f"gemmule.{name} takes values inside of an epilogue, not {kinds}: gemmule.gemm(a, b, epilogue=lambda acc: "
-            f"gemmule.{name}(...)); on arrays use their own library"
+            f"gemmule.epilogue.{name} takes values inside of an epilogue, not {kinds}: gemmule.gemm(a, b, "
+            f"epilogue=lambda acc: gemmule.epilogue.{name}(...)); on arrays use their own library"
         )
 
 

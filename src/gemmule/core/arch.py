@@ -77,7 +77,7 @@ class Arch:
         if not usable:
             raise UnsupportedError(
                 f"a GPU of compute capability {major}.{minor} is not supported; kernels are compiled for "
-                f"{', '.join(COMPILED)}; pass executor='host' with NumPy arrays"
+                f"{', '.join(COMPILED)}; pass executor='cpu' with NumPy arrays"
             )
         return max(usable)
 

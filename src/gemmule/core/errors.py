@@ -30,10 +30,6 @@ class InputChangedError(ArgumentError):
     """An input changed during a computation."""
 
 
-class CallError(ArgumentError, TypeError):
-    """An argument is missing, or its name is unknown; also a TypeError."""
-
-
 class ShapeError(ArgumentError):
     """Shapes do not fit together."""
 

@@ -32,7 +32,7 @@ class Traced:
     """A symbolic value of an epilogue: one element of the product, of a bias, of any other input.
 
     Arithmetic and comparisons with traced values and numbers give traced values; so do functions such as
-    `gemmule.relu`. `gemmule.gemm` passes them to the function given as `epilogue`.
+    `gemmule.epilogue.relu`. `gemmule.gemm` passes them to the function given as `epilogue`.
     """
 
     __slots__ = ("args", "name", "op", "order")
@@ -63,7 +63,7 @@ class Traced:
         if not 1 <= times <= _MOST_POWER:
             raise ArgumentError(
                 f"{self!r} ** {power!r} cannot be traced: powers are whole numbers from 1 to {_MOST_POWER}; use "
-                "gemmule.exp, gemmule.log and gemmule.sqrt for others"
+                "exp, log and sqrt of gemmule.epilogue for others"
             )
         if times == 1:
             return self
@@ -75,16 +75,18 @@ class Traced:
         name = ufunc.__name__
         if method == "__call__" and name in _UFUNCS and not options:
             return operation(_UFUNCS[name], *inputs)
-        return self._refuse(f"numpy.{name}", "use the functions of gemmule: relu, exp, tanh, maximum, where, ...")
+        return self._refuse(
+            f"numpy.{name}", "use the functions of gemmule.epilogue: relu, exp, tanh, maximum, where, ..."
+        )
 
     def __array__(self, *args: Any, **options: Any) -> NoReturn:
         self._refuse("turning it into an array", "name arrays as inputs: epilogue_args={'name': array}")
 
     def __bool__(self) -> NoReturn:  # noqa: PLE0304
-        self._refuse("a branch on it (if, and, or, min, max)", "use gemmule.where, gemmule.maximum or gemmule.minimum")
+        self._refuse("a branch on it (if, and, or, min, max)", "use where, maximum or minimum of gemmule.epilogue")
 
     def __float__(self) -> NoReturn:
-        self._refuse("a function of Python's math on it, or float()", "use gemmule.exp, gemmule.tanh, gemmule.erf, ...")
+        self._refuse("a function of Python's math on it, or float()", "use exp, tanh, erf ... of gemmule.epilogue")
 
     __int__ = __index__ = __complex__ = __float__
 
@@ -122,7 +124,11 @@ def operation(op: str, *args: Any) -> Traced:
     for place, value in enumerate(values):
         condition = value.op in CONDITIONS
         if condition != (op == "where" and place == 0):
-            wanted = "a comparison, such as acc > 0" if not condition else "a value; comparisons go into gemmule.where"
+            wanted = (
+                "a comparison, such as acc > 0"
+                if not condition
+                else "a value; comparisons go into gemmule.epilogue.where"
+            )
             raise ArgumentError(f"the epilogue cannot be traced: {op} takes {wanted}, not {value!r}")
     if op == "sub" and values[1].op == "=":
         # x - 2 and x + -2 are the same.
@@ -218,7 +224,7 @@ def lowered(result: Any, what: str) -> tuple[Expression, tuple[str, ...], tuple[
         )
     if result.op in CONDITIONS:
         raise ArgumentError(
-            f"{what} returned the comparison {result!r}; choose values by it: gemmule.where({result!r}, 1, 0)"
+            f"{what} returned the comparison {result!r}; choose values by it: gemmule.epilogue.where({result!r}, 1, 0)"
         )
     structure = _structure(result)
     found = _cache.get(structure)

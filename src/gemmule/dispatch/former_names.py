@@ -1,4 +1,4 @@
-"""Former names of kernels and config fields, in old records, tuned tables and packs."""
+"""Former names of kernels, config fields and precisions, in old records, tuned tables and packs."""
 
 from __future__ import annotations
 
@@ -36,21 +36,26 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "hopper_gemm": {"swapped": "swap_ab"},
     "hopper_syrk": {"swapped": "swap_ab"},
 }
-#: Fields of a record whose text has names of kernels.
-_KERNEL_FIELDS = frozenset({"kernel", "best_kernel", "default_kernel", "float8_kernel", "what", "failures"})
+#: Values of `Precision` by their former names.
+PRECISIONS: Mapping[str, str] = {"int8x14": "ozaki-14", "int8x15": "ozaki-15", "int8x16": "ozaki-16"}
+_WORDS: Mapping[str, str] = {**KERNELS, **PRECISIONS}
+#: Fields of a record whose text has names of kernels or precisions.
+_NAMED_FIELDS = frozenset(
+    {"kernel", "best_kernel", "default_kernel", "float8_kernel", "what", "failures", "precision", "kind"}
+)
 _WORD = re.compile(r"\w+")
 #: A kernel in a text, with its config in brackets.
 _WITH_CONFIG = re.compile(r"(\w+)( ?\[)([^]]*)\]")
 
 
 def current_names(text: str) -> str:
-    """Return a text with the current names of kernels, and of config fields in brackets after them."""
+    """Return a text with the current names of kernels, their config fields in brackets, and precisions."""
 
     def renamed(found: re.Match[str]) -> str:
         names = FIELDS.get(found[1], {})
         return f"{found[1]}{found[2]}{_WORD.sub(lambda word: names.get(word[0], word[0]), found[3])}]"
 
-    return _WITH_CONFIG.sub(renamed, _WORD.sub(lambda word: KERNELS.get(word[0], word[0]), text))
+    return _WITH_CONFIG.sub(renamed, _WORD.sub(lambda word: _WORDS.get(word[0], word[0]), text))
 
 
 def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,14 +65,14 @@ def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_record(value: Any, *, names: bool = False) -> Any:
-    """Return a record, or a part of one, with current names of kernels and config fields.
+    """Return a record, or a part of one, with current names of kernels, config fields and precisions.
 
     Parameters
     ----------
     value : object
         Any JSON value.
     names : bool
-        Whether its texts have names of kernels.
+        Whether its texts have names of kernels or precisions.
     """
     if isinstance(value, str):
         return current_names(value) if names else value
@@ -75,7 +80,7 @@ def current_record(value: Any, *, names: bool = False) -> Any:
         return [current_record(one, names=names) for one in value]
     if not isinstance(value, dict):
         return value
-    record = {current_names(field): current_record(one, names=field in _KERNEL_FIELDS) for field, one in value.items()}
+    record = {current_names(field): current_record(one, names=field in _NAMED_FIELDS) for field, one in value.items()}
     for field, config in record.items():
         # A config is that of the kernel of the same prefix (best_, default_ …), else of the record's kernel.
         prefix = field.removesuffix("s").removesuffix("config")

@@ -11,6 +11,8 @@ from gemmule.core.errors import FileFormatError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, collapse_batch
 
+from .former_names import PRECISIONS
+
 #: Bytes of the widest load; higher alignments are equivalent.
 _WHOLE = 16
 #: Types of the same size and tensor-core rate.
@@ -100,6 +102,7 @@ class ProblemKey:
             raise FileFormatError(f"a product's {', '.join(_NAMES)} must be texts")
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise FileFormatError("a product's extents and alignments must be whole numbers from 0 on")
+        texts["precision"] = PRECISIONS.get(texts["precision"], texts["precision"])
         return cls(**extents, batch=batch, alignment=alignment, **texts)
 
 

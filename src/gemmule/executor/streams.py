@@ -86,7 +86,7 @@ class DeviceStreams(Protocol):
 
     @property
     def name(self) -> str:
-        """``gpu`` or ``host``."""
+        """``gpu`` or ``cpu``."""
 
     @property
     def whole(self) -> tuple[int, int, int]:

@@ -28,7 +28,7 @@ class TileExecutor(Protocol):
 
     @property
     def name(self) -> str:
-        """``host``, ``gpu`` or ``vgpu``."""
+        """``cpu``, ``gpu`` or ``vgpu``."""
 
     def describe(self) -> str:
         """Return the name of the GPU or of the BLAS library."""

@@ -61,7 +61,7 @@ class HostStreams:
         Extents m, n and k of whose multiples products are said to be fast.
     """
 
-    name = "host"
+    name = "cpu"
 
     def __init__(
         self, delay: Delay | None = None, *, pinned_arrays: bool = True, whole: tuple[int, int, int] = (1, 1, 1)

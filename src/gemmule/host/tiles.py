@@ -121,8 +121,8 @@ class HostTileExecutor:
 
     @property
     def name(self) -> str:
-        """``host``."""
-        return "host"
+        """``cpu``."""
+        return "cpu"
 
     def describe(self) -> str:
         """Say which BLAS computes, with kernels for which CPU."""

@@ -143,7 +143,7 @@ class CublasLt:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
         if len(problem.batch) > 1:
             raise UnsupportedError("the yardstick takes one batch dimension")
-        # TF32 is held against TF32, bf16x6 against float32, int8x15 against float64. Sums of 8-bit floats are promoted
+        # TF32 is held against TF32, bf16x6 against float32, ozaki-15 against float64. Sums of 8-bit floats are promoted
         # here too, whatever was asked for.
         accumulator = problem.accumulator
         if accumulator.name == "int32" and problem.d.dtype.name == "int8":

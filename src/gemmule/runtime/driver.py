@@ -36,7 +36,7 @@ def driver_module() -> ModuleType | None:
         raise DriverError(
             "cuInit",
             status.name,
-            "the NVIDIA driver is installed but does not start; GEMMULE_EXECUTOR=host does without it",
+            "the NVIDIA driver is installed but does not start; GEMMULE_EXECUTOR=cpu does without it",
         )
     found: ModuleType = driver
     return found
@@ -52,7 +52,7 @@ def driver() -> ModuleType:
     """
     module = driver_module()
     if module is None:
-        raise UnsupportedError("no NVIDIA GPU found; use executor='host', or omit executor")
+        raise UnsupportedError("no NVIDIA GPU found; use executor='cpu', or omit executor")
     return module
 
 

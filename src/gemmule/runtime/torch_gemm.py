@@ -14,7 +14,7 @@ from gemmule.core.problem import GemmProblem
 from .rotation import OperandSets, Rotation
 
 #: Precisions whose kernels stand beside a product that PyTorch computes in the type itself.
-_IN_THE_TYPE = (Precision.IEEE, Precision.BF16X6, Precision.INT8X14, Precision.INT8X15, Precision.INT8X16)
+_IN_THE_TYPE = (Precision.IEEE, Precision.BF16X6, Precision.OZAKI_14, Precision.OZAKI_15, Precision.OZAKI_16)
 
 
 class TorchGemm:

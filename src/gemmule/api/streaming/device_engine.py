@@ -111,7 +111,7 @@ class DeviceEngine:
     Attributes
     ----------
     name, device : str
-        ``gpu`` or ``host``, and its name in words.
+        ``gpu`` or ``cpu``, and its name in words.
     chosen : Budgeted
         The plan, and what is predicted.
     settings : Settings
@@ -220,7 +220,7 @@ def plan_device_engine(
     Parameters
     ----------
     name : str
-        ``gpu`` or ``host``.
+        ``gpu`` or ``cpu``.
     problem : StreamProblem
         The product.
     place : MatrixSink or Target

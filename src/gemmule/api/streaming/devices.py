@@ -70,8 +70,8 @@ def check_devices(devices: Sequence[int], name: str) -> None:
 
     if name != "gpu":
         raise ArgumentError(
-            f"devices={list(devices)} are GPUs, and this product runs on the {name}; leave devices out, or take "
-            "executor='gpu' on a machine that has them"
+            f"devices={list(devices)} are GPUs, and this product runs on the {name.upper()}; leave devices out, or "
+            "give executor='gpu' on a machine that has them"
         )
     count = device_count()
     if not devices or len(set(devices)) != len(devices) or not all(0 <= ordinal < count for ordinal in devices):

@@ -176,7 +176,7 @@ def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None
         named = " ".join(f"{name}={n}" for name, n in wanted.items())
         raise UnsupportedError(
             f"scheduler {scheduler}: none of its {len(workers)} workers has the resource {named}, which the product "
-            f"asks for; start workers with --resources {named}, or compute with executor='host'"
+            f"asks for; start workers with --resources {named}, or compute with executor='cpu'"
         )
     return able
 

@@ -229,7 +229,7 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
         return None
     name, _ = host_arrays_executor(wanted_executor(request.executor), None, *problem.dtype_names)
     if name == "vgpu" and asked:
-        raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; take 'gpu' or 'host'")
+        raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; give 'gpu' or 'cpu'")
     if request.devices is not None:
         check_devices(request.devices, name)
     return name if asked or name == "gpu" else None

@@ -163,7 +163,7 @@ def _why_not_sampled(choice: Choice, recipe: Launch) -> str:
         alone = ",".join(f"{name}={value}" for name, value in (fields | {"stream_k": 0}).items())
         return (
             f"{choice.spec.name} ({choice.config}) shares tiles out among CTAs, which small problems cannot stand for; "
-            f"explain '{choice.spec.name}[{alone}]', which does not, or run it by gm.plan(..., executor='vgpu', "
+            f"explain '{choice.spec.name}[{alone}]', which does not, or run it by gm.matmul.plan(..., executor='vgpu', "
             "kernel=...)"
         )
     kept = " and ".join(one.name for one in recipe.workspaces)

@@ -1,4 +1,4 @@
-"""float64 with precision='int8x15': scales, then residues, their products and the CRT reconstruction by blocks."""
+"""float64 with precision='ozaki-15': scales, then residues, their products and the CRT reconstruction by blocks."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: G
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
     if problem.precision not in INT8_PRODUCTS:
-        return f"precision is {problem.precision.value!r}; this kernel is for 'int8x15', 'int8x14' and 'int8x16'"
+        return f"precision is {problem.precision.value!r}; this kernel is for 'ozaki-15', 'ozaki-14' and 'ozaki-16'"
     for name, matrix in problem.operands().items():
         if matrix.rows * matrix.cols > _MOST_ELEMENTS:
             return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, of at most {_MOST_ELEMENTS}"
@@ -165,7 +165,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="ozaki_gemm",
     operation="gemm",
-    summary="float64 with precision='int8x15', any pitches: 15 products of int8 residues by wgmma",
+    summary="float64 with precision='ozaki-15', any pitches: 15 products of int8 residues by wgmma",
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),

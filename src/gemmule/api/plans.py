@@ -1,0 +1,179 @@
+"""Plans of the public functions: what a call with the same arguments would run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+from .call_plan import Plan
+from .products import plan_product
+from .transposes import axes_as_given, last_two_exchanged, plan_transpose
+
+_Call = ParamSpec("_Call")
+_Planning = ParamSpec("_Planning")
+_Result_co = TypeVar("_Result_co", covariant=True)
+
+
+class PlannedFunction(Protocol[_Call, _Planning, _Result_co]):
+    """A function with a plan of its calls."""
+
+    @property
+    def plan(self) -> Callable[_Planning, Plan]:
+        """The function that plans a call; nothing is computed until `Plan.execute`."""
+
+    def __call__(self, *args: _Call.args, **kwargs: _Call.kwargs) -> _Result_co:
+        """Call the function."""
+
+
+def attached(
+    plan: Callable[_Planning, Plan],
+) -> Callable[[Callable[_Call, _Result_co]], PlannedFunction[_Call, _Planning, _Result_co]]:
+    """Return a decorator that makes `plan` an attribute of a function, which stays a plain one: calls cost no more."""
+
+    def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, _Planning, _Result_co]:
+        plan.__name__, plan.__qualname__ = "plan", f"{function.__name__}.plan"
+        vars(function)["plan"] = plan
+        return cast("PlannedFunction[_Call, _Planning, _Result_co]", function)
+
+    return attach
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    /,
+    out: Any = None,
+    *,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    stream: Any = None,
+    executor: str | None = None,
+    kernel: str | None = None,
+) -> Plan:
+    """Say what a call of `matmul` would run, and why; nothing is computed until `Plan.execute`.
+
+    Parameters
+    ----------
+    a, b, out, out_dtype, precision, stream, executor
+        As of `matmul`.
+    kernel : str, optional
+        On the virtual GPU, ``executor='vgpu'``: the kernel that is to run, instead of the one that is chosen. Its name
+        may carry a config, by number or by fields, as in ``'g07_cp_async[1]'`` or ``'g05_conflict_free[tile_k=16]'``.
+
+    Returns
+    -------
+    Plan
+        Executor, kernel, config, reasons and the least time it can take.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError
+        As of `matmul`, and if the kernel is not known.
+    UnsupportedError
+        If no kernel, or not the one that is named, can take the problem.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> p = gm.matmul.plan(np.ones((64, 64)), np.ones((64, 64)), executor="cpu")
+    >>> p.executor, p.flop
+    ('cpu', 524288)
+    """
+    return plan_product(
+        "matmul", a, b, out=out, out_dtype=out_dtype, precision=precision, stream=stream, executor=executor,
+        kernel=kernel,
+    )  # fmt: skip
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    /,
+    c: Any = None,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    stream: Any = None,
+    executor: str | None = None,
+    bias: Any = None,
+    epilogue: Callable[..., Any] | str | None = None,
+    epilogue_args: Mapping[str, Any] | None = None,
+    gated: Any = None,
+    absmax: Any = None,
+    kernel: str | None = None,
+) -> Plan:
+    """Say what a call of `gemm` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `gemm`, and ``kernel`` as of ``matmul.plan``.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
+        As of ``matmul.plan``.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> gm.gemm.plan(np.ones((2, 3)), np.ones((3, 4)), epilogue="relu", executor="cpu").epilogue
+    'relu(acc)'
+    """
+    return plan_product(
+        "gemm", a, b, c=c, alpha=alpha, beta=beta, out=out, out_dtype=out_dtype, precision=precision, stream=stream,
+        executor=executor, bias=bias, epilogue=epilogue, epilogue_args=epilogue_args, gated=gated, absmax=absmax,
+        kernel=kernel,
+    )  # fmt: skip
+
+
+def transpose(
+    x: Any,
+    /,
+    axes: Sequence[int] | None = None,
+    *,
+    out: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+    kernel: str | None = None,
+) -> Plan:
+    """Say what a call of `transpose` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `transpose`, and ``kernel`` as of ``matmul.plan``.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
+        As of `transpose`, and of ``matmul.plan``.
+    """
+    return plan_transpose(x, axes_as_given(axes), out=out, stream=stream, executor=executor, kernel=kernel)
+
+
+def matrix_transpose(
+    x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None, kernel: str | None = None
+) -> Plan:
+    """Say what a call of `matrix_transpose` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `matrix_transpose`, and ``kernel`` as of ``matmul.plan``.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
+        As of `matrix_transpose`, and of ``matmul.plan``.
+    """
+    return plan_transpose(x, last_two_exchanged, out=out, stream=stream, executor=executor, kernel=kernel)
