@@ -18,6 +18,7 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 from .operands import OperandStages
 from .pipeline import Pipeline, PipelineState
+from .wgmma import complete_groups, issue_group, stage_products
 
 
 class Mainloop(Pipeline):
@@ -131,20 +132,17 @@ class Mainloop(Pipeline):
         for k in cutlass.range(k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            warpgroup.fence()
-            for step_k in cutlass.range_constexpr(cute.size(a, mode=[2])):
-                cute.gemm(mma, accumulators, a[None, None, step_k, stage], b[None, None, step_k, stage], accumulators)
-                mma.set(warpgroup.Field.ACCUMULATE, True)
-            warpgroup.commit_group()
+            issue_group(stage_products(mma, a, b, stage), accumulators)
+            # For the compiler: the loop carries an instruction only if its own body sets it.
+            mma.set(warpgroup.Field.ACCUMULATE, True)
             # With one group in flight the one before it is complete.
-            warpgroup.wait_group(1)
+            complete_groups(1)
             if k > 0:
                 release(barriers.empty, last)
             last = stage
             state = self.advance(state)
         self.end_turn(warpgroup_idx)
-        warpgroup.wait_group(0)
-        release(barriers.empty, last)
+        complete_groups(0, release, barriers.empty, (last,))
         return state
 
     @cute.jit
