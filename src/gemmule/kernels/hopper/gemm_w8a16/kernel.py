@@ -124,7 +124,7 @@ class HopperGemmW8A16:
             parts = smem.allocate(self.tile.nbytes, 128).toint()
         cta, _, batch = cute.arch.block_idx()
         tile, rank = cta // self.cluster_k, cta % self.cluster_k
-        # Tiles of the same weights are neighbours.
+        # Tiles of the same weights have consecutive numbers.
         tiles_x = cute.ceil_div(result.d.shape[0], self.tile_n)
         tile_w, tile_x = tile // tiles_x, tile % tiles_x
         rows = cutlass.min(result.d.shape[0] - tile_x * self.tile_n, self.tile_n)

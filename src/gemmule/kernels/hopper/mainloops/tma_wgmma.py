@@ -29,7 +29,7 @@ class Mainloop(Pipeline):
     stages : int
         Stages in shared memory.
     stage_bytes : int
-        Bytes that the loads of a stage bring to a CTA.
+        Bytes of the loads that fill a stage of a CTA.
     pingpong : bool
         Whether the two warpgroups multiply tiles of their own alternately; else both share a tile.
     order_barrier : int
