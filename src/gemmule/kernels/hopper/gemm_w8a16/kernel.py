@@ -243,9 +243,9 @@ class HopperGemmW8A16:
                     cute.arch.mbarrier_wait(upcast_full + slot, upcast_state.phase)
                 if cutlass.const_expr(number == 1):
                     self.release_before(upcast_empty, before, k)
-                # The first product overwrites the accumulators.
-                mma.set(warpgroup.Field.ACCUMULATE, k > 0 if half == 0 else True)
-                issue_group(half_products(mma, fragment, rB, half, slot), accumulators[block])
+                issue_group(half_products(mma, (fragment, rB), k, half, slot), accumulators[block])
+                # For the compiler: the loop carries an instruction only if its own body sets it.
+                mma.set(warpgroup.Field.ACCUMULATE, True)
             # Its last products are issued: what this warp reads of the stage is in registers.
             self.arrive(empty + stage)
             before = slot
@@ -273,11 +273,13 @@ class HopperGemmW8A16:
         self.tile.write(received, tid, Result(gC, gD, result.scale, extras), first_row, first_col)
 
 
-def half_products(mma: Any, a: Any, b: Any, half: int, slot: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the products of a half of a k-tile, as `issue_group` takes them, with A in registers."""
+def half_products(mma: Any, operands: Any, k: Any, half: int, slot: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the products of a half of k-tile `k`, as `issue_group` takes them, with A in registers."""
+    a, b = operands
     for step in range(STEPS):
+        # The first product overwrites the accumulators.
+        mma.set(warpgroup.Field.ACCUMULATE, k > 0 if half + step == 0 else True)
         yield mma, a[None, None, step], b[None, None, half * STEPS + step, slot]
-        mma.set(warpgroup.Field.ACCUMULATE, True)
 
 
 def buildable(config: W8A16Config, types: dict[str, str]) -> Buildable:
