@@ -25,7 +25,7 @@ from typing import Any
 
 import cutlass
 from cutlass import Int32, cute
-from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.cute.nvgpu import warpgroup
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -78,16 +78,8 @@ class Bf16x6Products:
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
-        if warp == 0:
-            for operand in operands:
-                cpasync.prefetch_descriptor(operand.atom)
-            with cute.arch.elect_one():
-                self.mainloop.init(barriers, 1, CONSUMERS)
-            cute.arch.mbarrier_init_fence()
-        cute.arch.sync_threads()
-        # Wait for the writes of the predecessor grid, which splits A and B, then let the dependent grid launch.
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        # The predecessor grid splits A and B.
+        self.mainloop.begin(warp, operands, barriers, CONSUMERS)
 
         k_tiles = operands[0].tensor.shape[1] // (PARTS * SLICE)
         if warp // 4 == 0:

@@ -22,7 +22,6 @@ import functools
 
 import cutlass
 from cutlass import Int32, Uint32, cute, select_
-from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -71,20 +70,8 @@ class ResidueProducts:
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
-        if warp == 0:
-            for operand in operands:
-                cpasync.prefetch_descriptor(operand.atom)
-            with cute.arch.elect_one():
-                self.mainloop.init(barriers, 1, self.warpgroups_per_tile * self.scheduler.multicast_ctas)
-            cute.arch.mbarrier_init_fence()
-        if cutlass.const_expr(self.scheduler.size > 1):
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
-        else:
-            cute.arch.sync_threads()
-        # Wait for the predecessor grid's writes, then let the dependent grid launch.
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        releases = self.warpgroups_per_tile * self.scheduler.multicast_ctas
+        self.mainloop.begin(warp, operands, barriers, releases, self.scheduler.size)
 
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:

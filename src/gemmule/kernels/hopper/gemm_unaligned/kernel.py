@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import cutlass
 from cutlass import Int32, Uint32, cute
-from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -71,16 +70,7 @@ class HopperGemmUnaligned:
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
         rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
-        if warp == 0:
-            for operand in operands:
-                cpasync.prefetch_descriptor(operand.atom)
-            with cute.arch.elect_one():
-                self.mainloop.init(barriers, 1, self.warpgroups_per_tile)
-            cute.arch.mbarrier_init_fence()
-        cute.arch.sync_threads()
-        # Wait for the predecessor grid's writes, then let the dependent grid launch.
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        self.mainloop.begin(warp, operands, barriers, self.warpgroups_per_tile)
 
         k_tiles = cute.ceil_div(operands[0].tensor.shape[1], self.tile_k)
         if warp // 4 == 0:

@@ -12,7 +12,7 @@ from typing import Any
 
 import cutlass
 from cutlass import cute
-from cutlass.cute.nvgpu import warpgroup
+from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
@@ -40,6 +40,26 @@ class Mainloop(Pipeline):
         super().__init__(stages)
         self.stage_bytes = stage_bytes
         self.pingpong, self.order_barrier = pingpong, order_barrier
+
+    @cute.jit
+    def begin(self, warp, operands, barriers, releases: cutlass.Constexpr[int], cluster: cutlass.Constexpr[int] = 1):
+        """Initialise the barriers for `releases` of a stage, by warp 0, and wait for all CTAs of the cluster.
+
+        Then wait for the predecessor grid's writes, and let the dependent grid launch.
+        """
+        if warp == 0:
+            for operand in operands:
+                cpasync.prefetch_descriptor(operand.atom)
+            with cute.arch.elect_one():
+                self.init(barriers, 1, releases)
+            cute.arch.mbarrier_init_fence()
+        if cutlass.const_expr(cluster > 1):
+            cute.arch.cluster_arrive()
+            cute.arch.cluster_wait()
+        else:
+            cute.arch.sync_threads()
+        cute.arch.griddepcontrol_wait()
+        cute.arch.griddepcontrol_launch_dependents()
 
     @cute.jit
     def load(self, loads, batch, barriers, state, k_range):
