@@ -31,6 +31,8 @@ RENAMED = ROOT / "tools" / "renamed.json"
 WHOLE = ("hopper_gemm", "g07_cp_async")
 #: Signatures of any other kernel's config that are compared.
 SAMPLED = 2
+#: What `ptx_listing.py` prints before the reason, in the place of PTX, where a kernel does not compile.
+FAILED = "error: "
 # Lines of a difference that are printed.
 _LINES = 12
 
@@ -108,7 +110,9 @@ def listing(checkout: Path, *arguments: str, keys: list[Key] | None = None) -> I
 def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> list[str]:
     """Return what differs between a kernel of BASE and its pair."""
     found = []
-    if base["ptx"] != head["ptx"]:
+    if head["ptx"].startswith(FAILED):
+        found.append(f"HEAD does not compile: {head['ptx'].removeprefix(FAILED)}")
+    elif base["ptx"] != head["ptx"]:
         lines = difflib.unified_diff(base["ptx"].splitlines(), head["ptx"].splitlines(), "base", "head", "", "", 0, "")
         changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
         found.append(f"PTX differs in {len(changed)} lines: " + " | ".join(line.strip() for line in changed[:_LINES]))
@@ -136,6 +140,9 @@ def compare(
         How many of a kernel are compared at most; 0: no limit.
     """
     olds, news = list(listing(base, "keys")), {canonical(key): key for key in listing(head, "keys")}
+    registered = {key[0] for key in olds}
+    if unknown := [name for name in kernels if name not in registered]:
+        raise SystemExit(f"BASE has no kernel {', '.join(unknown)}; it has {', '.join(sorted(registered))}")
     pairs = {renamed(key, names): key for key in olds}
     unpaired = [f"only in BASE: {key}" for new, key in pairs.items() if new not in news]
     unpaired += [f"only in HEAD: {key}" for new, key in news.items() if new not in pairs]

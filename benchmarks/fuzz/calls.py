@@ -12,7 +12,7 @@ from arguments import arguments_of
 from expected import expected, verdict
 from layouts import Layout, itemsize_of
 from operands import Placed, as_tensor, torch_dtype, values_for
-from planning import Target, staircase_problem, strided
+from planning import Target, block_triangle_problem, strided
 from problems import FuzzProblem
 
 import gemmule as gm
@@ -81,7 +81,7 @@ class Call:
         else:
             y, error = expected(problem, arrays)
         before = [one.checksum() for name, one in self.placed.items() if name != target]
-        got = self._staircase() if problem.operation == "staircase" else self._called(target)
+        got = self._block_triangle() if problem.operation == "staircase" else self._called(target)
         if spoil is not None:
             spoil(got)
         assert tuple(got.shape) == problem.result, f"the result has shape {tuple(got.shape)}"
@@ -120,14 +120,14 @@ class Call:
             return as_tensor(result, problem.library, problem.dtypes["out"], self.device)
         return self.placed[target].logical().to(self.device)
 
-    def _staircase(self) -> torch.Tensor:
+    def _block_triangle(self) -> torch.Tensor:
         """Compute what is needed of a product as streams do, by dispatch and launch alone."""
         problem = self.problem
         views = {name: one.view for name, one in self.placed.items()}
         matrices = {
             name: strided(x, problem.dtypes[name], x.data_ptr(), tuple(x.stride())) for name, x in views.items()
         }
-        described = staircase_problem(problem, matrices)
+        described = block_triangle_problem(problem, matrices)
         choice = self.target.choose(described)
         self.kernel = choice.spec.name
         names = {"a": "a", "b": "b", "d": "out"} | ({"c": "c"} if described.c is not None else {})

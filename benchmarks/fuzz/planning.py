@@ -27,7 +27,7 @@ from gemmule.dispatch.select import choose, contiguous_gemm
 
 #: Sketches drawn for a template before the last one is taken, and details drawn for a problem.
 _SKETCHES, _DETAILS = 300, 10
-#: Rows and columns of a staircase's steps.
+#: Rows and columns of the steps of a block triangle.
 STEP = 256
 
 
@@ -101,7 +101,7 @@ class Setting:
         return "cuda" if self.target.executor is None else "cpu"
 
 
-def staircase_problem(problem: FuzzProblem, matrices: Mapping[str, StridedMatrix]) -> GemmProblem:
+def block_triangle_problem(problem: FuzzProblem, matrices: Mapping[str, StridedMatrix]) -> GemmProblem:
     """Return the product of a block lower triangle, as streams compute it."""
     return GemmProblem(
         problem.m, problem.n, problem.k, (), matrices["a"], matrices["b"], matrices.get("c") if problem.beta else None,
@@ -135,7 +135,7 @@ def problem_of(problem: FuzzProblem, target: Target) -> Problem:
             )
             for name, x in arrays.items()
         }  # fmt: skip
-        return staircase_problem(problem, matrices)
+        return block_triangle_problem(problem, matrices)
     if problem.library == "numpy" and target.executor is None:
         # What is copied to a GPU is contiguous there.
         out, c = problem.dtypes["out"], problem.dtypes.get("c") if problem.beta != 0 else None

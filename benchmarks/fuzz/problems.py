@@ -83,7 +83,8 @@ class Recipe:
     free : bool
         Whether gaps and negative and zero strides may come.
     operation : str
-        ``product``, ``transpose``, or ``staircase``, a product of which a block lower triangle is needed.
+        ``product``, ``transpose``, or ``staircase`` (so records name it), a product of which a block lower triangle is
+        needed.
     edges : float
         Share of extents that are 0 or 1.
     sizes : tuple of int
@@ -215,7 +216,7 @@ class FuzzProblem:
     target : str
         new, given, c, or x (in place): where the result goes.
     first : int
-        Of a staircase, the columns before the first step.
+        Of a block triangle, the columns before the first step.
     """
 
     seed: int
@@ -282,13 +283,13 @@ def sketch(kind: str, rng: Rng, *, most: int, libraries: tuple[str, ...]) -> Ske
     out = str(rng.choice(outs))
     gram = recipe.gram or (a == b and recipe.operation == "product" and rng.random() < 0.03)
     gram = gram and epilogue not in GATED
-    staircase = recipe.operation == "staircase"
-    parts = ((), ()) if staircase else _parts(rng, gram)
+    triangle = recipe.operation == "staircase"
+    parts = ((), ()) if triangle else _parts(rng, gram)
     unit = 16 if recipe.aligned in ("all", "operands") and rng.random() < 0.7 else 1
     if rng.random() < 0.2:
         unit = 16
     extents = _extents(rng, recipe, most, max(math.prod(x or 1 for x in parts[0]), math.prod(x or 1 for x in parts[1])))
-    alignments = _alignments(rng, recipe, (a, b, out), result_in_rows=staircase)
+    alignments = _alignments(rng, recipe, (a, b, out), result_in_rows=triangle)
     addend = str(rng.choice(("none", "none", "read", "unread")))
     if epilogue in GATED or gram or (epilogue is not None and epilogue not in WITH_BETA):
         addend = "read" if epilogue == "residual" else "none"
@@ -301,7 +302,7 @@ def sketch(kind: str, rng: Rng, *, most: int, libraries: tuple[str, ...]) -> Ske
     library = _library(rng, libraries, {a, b, out}, plain=epilogue is None and not vector and parts == ((), ()))
     # Arrays of JAX are not written.
     library = "torch" if library == "jax" and epilogue == "absmax" else library
-    if staircase:
+    if triangle:
         library, target = "torch", "given"
         addend = "none" if addend == "unread" else addend
     if library == "jax":

@@ -153,7 +153,15 @@ STEPS = {*LADDER, *TRANSPOSE_LADDER} - {
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
-LONG = ("g07_cp_async", "simt_syrk", "h01_mma_sync", "transpose_tiled", "transpose_in_place", "transpose_in_registers")
+LONG = (
+    "g07_cp_async",
+    "simt_gemm",
+    "simt_syrk",
+    "h01_mma_sync",
+    "transpose_tiled",
+    "transpose_in_place",
+    "transpose_in_registers",
+)
 
 
 def covering(jobs):

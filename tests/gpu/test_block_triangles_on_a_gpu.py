@@ -1,4 +1,4 @@
-"""Products of which a part is needed, on a GPU: what is on and below the staircase is right, all else untouched."""
+"""SYRK kernels on a GPU: the block lower triangle is right, all else untouched."""
 
 from __future__ import annotations
 

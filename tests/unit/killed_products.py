@@ -84,6 +84,8 @@ for line in sys.stdin:
             os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]), flush=True)
 """
+#: The environment before any test: Dask, for one, limits the threads of BLAS in it, which decide bits.
+ENVIRONMENT = dict(os.environ)
 OUTPUTS = {"C.npy": [], "C.zarr": ["--chunks", "32"], "S.zarr::g/x": ["--chunks", "16,32", "--shards", "32,32"]}
 
 
@@ -119,7 +121,7 @@ def forks(killer):
     """Start the process that is forked for each killed one, once."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, killer],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

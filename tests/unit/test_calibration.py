@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
+from gemmule.core.gpu_rates import FARTHEST, H100_RATES, H200_RATES, RATES, GpuRates
 from gemmule.dispatch.former_names import current_fields
 from gemmule.kernels.hopper.gemm.config import CONFIGS
 from gemmule.kernels.hopper.gemm.spec import SPEC, HopperGemmConfig
@@ -93,6 +93,14 @@ def test_rates_that_predict_as_well_are_kept():
     found = fit(timed_by(H200_RATES, products(HOPPER, H200_RATES, MEMORY)), H200_RATES)
     assert found.rates == H200_RATES
     assert found.error == found.error_before < 1e-6
+
+
+def test_rates_stay_within_those_that_a_file_may_have():
+    """However absurd the times of a GPU are, its rates can be read again."""
+    found = products(HOPPER, H200_RATES, MEMORY)[:8]
+    absurd = [Timed(one.problem, dict.fromkeys((choice.config for choice in one.choices), 1e9)) for one in found]
+    rates = fit(absurd, GpuRates(132, 1e4, 800.0, 800.0, 800.0, 800.0)).rates
+    assert 900 < max(rates.multiply, rates.load, rates.l2, rates.launch) < FARTHEST
 
 
 def test_times_that_are_wrong_by_far_count_little():

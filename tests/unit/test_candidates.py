@@ -57,6 +57,25 @@ def test_the_next_config_and_then_the_next_kernel():
     assert choose_compiling(PROBLEM, other) == choose(PROBLEM, other.arch, multiprocessors=132, chip=other.name)
 
 
+def test_configs_of_a_gpu_with_fewer_multiprocessors_are_refused_once():
+    """Persistent configs have a CTA for each of its SMs, and are not those of the registry."""
+    part = types.SimpleNamespace(arch=Arch.parse("sm_90a"), multiprocessors=114, name="NVIDIA H100 PCIe")
+    problem = contiguous_gemm(512, 512, 512, ("bfloat16",) * 3)
+    choice, ran = choose_compiling(problem, part), []
+    assert choice.config.ctas == 114
+
+    def run(tried):
+        ran.append(tried.config)
+        assert len(ran) < 5
+        if len(ran) < 4:
+            raise KernelFailedError("no")
+
+    with pytest.warns(CompileWarning):
+        last = run_first_that_compiles(problem, choice, part, run)
+    assert len(set(ran)) == 4
+    assert last.config.ctas == 114
+
+
 def test_where_none_compiles_the_error_is_the_last_ones():
     ran = []
     every = tuple(spec.name for spec in REGISTRY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 
 import pytest
@@ -16,6 +17,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.spec import Choice, configs_on
+from gemmule.dispatch import settings_file
 from gemmule.dispatch.rates_file import MeasuredRates, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates
 from gemmule.dispatch.select import choose, clear_choices
@@ -161,6 +163,14 @@ def test_a_dry_run_for_a_chip_that_is_not_here(file):
     assert not file.exists()
 
 
+def test_a_gpu_without_free_memory(device, file, monkeypatch):
+    monkeypatch.setattr(calibration, "products", lambda *given: small_products(*given)[:11])
+    monkeypatch.setattr(device, "memory_free", lambda: 4 << 20, raising=False)
+    assert f"{4 << 20} bytes of device memory are free, too few for 12" in run(code=1).stderr
+    assert device.log == []
+    assert not file.exists()
+
+
 def test_where(file):
     assert run("--where").stdout == f"{file}\n"
 
@@ -169,6 +179,10 @@ def test_where(file):
 def test_without_a_gpu(file):
     assert "no NVIDIA GPU" in run(code=1).stderr
     assert not file.exists()
+    # What cannot calibrate renames no damaged file.
+    file.write_text('{"format": "gemmule GPU rates", "version": 1,')
+    run(code=1)
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 def test_a_wrong_kernel_ends_it(device, file):
@@ -196,3 +210,35 @@ def test_a_file_that_cannot_be_replaced_is_found_before_anything_is_measured(dev
     assert file.read_text() == text
     found = json.loads(CliRunner().invoke(gemmule, ["info", "--json"]).stdout)["rates"]
     assert (found["gpus"], str(file) in found["unreadable"]) == (0, True)
+
+
+def test_a_folder_that_takes_no_files_is_found_before_anything_is_measured(device, file, monkeypatch):
+    file.write_text("")
+    stderr = run("--output", file / "rates.json", code=1).stderr
+    assert str(file / "rates.json") in stderr
+    assert "Errno" not in stderr
+
+    def full(**options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    assert "free some room" in run(code=1).stderr
+    assert device.log == []
+
+
+def test_rates_that_cannot_be_written_are_printed(device, file, monkeypatch):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(settings_file, "atomic_write", full)
+    result = run(code=1)
+    assert f"{NAME}, 114 SMs: memory " in result.stdout
+    assert "free some room" in result.stderr
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+def test_times_of_measurements_are_finite(seconds, device):
+    result = CliRunner().invoke(gemmule, ["calibrate", "--seconds", seconds])
+    assert f"{seconds} is not a finite number" in result.stderr
+    assert device.log == []

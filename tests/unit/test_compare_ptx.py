@@ -57,6 +57,20 @@ def test_one_wait_count_operand_or_type_does(tools, was, now):
     assert compare.differences(base, base | {"launches": "1"}) == ["launch recipes differ"]
 
 
+def test_a_kernel_that_does_not_compile_differs_even_from_one_that_did_not_either(tools):
+    compare, _ = tools
+    failed = {"ptx": "error: the kernel compiler is not installed", "launches": "0"}
+    assert compare.differences(failed, failed) == ["HEAD does not compile: the kernel compiler is not installed"]
+    assert compare.differences(failed | {"ptx": PTX}, failed) == compare.differences(failed, failed)
+
+
+def test_a_kernel_that_base_lacks_is_rejected(tools, monkeypatch):
+    compare, _ = tools
+    monkeypatch.setattr(compare, "listing", lambda checkout, verb, keys=(): iter([["g07_cp_async", {}, []]]))
+    with pytest.raises(SystemExit, match="BASE has no kernel g07; it has g07_cp_async"):
+        compare.compare(Path("base"), Path("head"), {}, ["g07"], every=True)
+
+
 def test_renamed_kernels_fields_and_signatures_are_paired(tools):
     compare, _ = tools
     old = ["h09", {"swapped": 1, "pingpong": 0}, [["a", "k"], ["type", "bfloat16"]]]

@@ -160,6 +160,15 @@ def test_fields_below_one_are_refused_or_have_a_meaning(spec):
     assert spec.operation == "transpose" or isinstance(spec.default, ByteTileConfig) or ("group", 0) not in meant
 
 
+@pytest.mark.parametrize("values", [{"cluster_k": 2}, {"tile_m": 96}, {"tile_m": 512, "warps_m": 8}])
+def test_tiles_of_a_block_triangle_divide_its_steps(values):
+    spec = next(spec for spec in REGISTRY if spec.name == "float64_syrk")
+    problem, config = _taken(spec), dataclasses.replace(spec.default, **values)
+    assert "tiles must divide steps of 256, one CTA each" in spec.why_not(problem, HOPPER, config)
+    whole = next(spec for spec in REGISTRY if spec.name == "float64_gemm")
+    assert "steps" not in (whole.why_not(problem, HOPPER, config) or "")
+
+
 @pytest.mark.parametrize("values", [{"pingpong": 2}, {"swap_ab": 2}])
 def test_switches_are_0_or_1(values):
     spec = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")

@@ -17,6 +17,7 @@ from noting_workers import noted, preload
 
 import gemmule as gm
 from gemmule.api.distributed import _count_workers, check_address
+from gemmule.host import blas
 from gemmule.host.tiles import HostTileExecutor, HostTileSum
 from gemmule.outofcore.arrays import ArraySource
 from gemmule.outofcore.bands import cut_into_bands
@@ -48,13 +49,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@contextlib.contextmanager
 def started(folder, pause):
     """Start two workers, processes of their own."""
     distributed = pytest.importorskip("distributed")
-    return distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
-        preload=[preload(folder, HostTileSum, pause)], silence_logs=50,
-    )  # fmt: skip
+    # Dask sets variables in this process, such as OPENBLAS_NUM_THREADS, which later subprocesses would inherit.
+    before = dict(os.environ)
+    try:
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
+            preload=[preload(folder, HostTileSum, pause)], silence_logs=50,
+        ) as cluster:  # fmt: skip
+            yield cluster
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @pytest.fixture
@@ -214,3 +224,31 @@ def test_a_scheduler_that_does_not_answer(folder):
     ):
         gm.multiply("A.npy", "B.npy", "C.npy", scheduler="tcp://127.0.0.1:1")
     assert results() == []
+
+
+@pytest.mark.slow
+def test_workers_compute_with_the_blas_threads_that_the_product_began_with(folder, cluster):
+    if blas._function("set_num_threads") is None:
+        pytest.skip("NumPy has no OpenBLAS")
+    np.save("L.npy", np.random.default_rng(1).standard_normal((900, 900), "f4"))
+    # Slices are large enough for whole calls of BLAS.
+    options = {"memory": "14MB"}
+
+    def stop(done, total):
+        if done >= 0.6 * total:
+            raise KeyboardInterrupt
+
+    with blas.threads_set(3):
+        gm.multiply("L.npy", "L.npy", "whole.npy", **options)
+        with pytest.raises(KeyboardInterrupt):
+            gm.multiply("L.npy", "L.npy", "C.npy", **options, progress=stop)
+    scheduler = cluster(0).scheduler_address
+    report = gm.multiply("L.npy", "L.npy", "C.npy", **options, scheduler=scheduler)
+    assert 0 < report.tiles_computed < report.tiles
+    assert Path("C.npy").read_bytes() == Path("whole.npy").read_bytes()
+    # Work that begins on workers begins with theirs: Dask gives each one thread.
+    with blas.threads_set(3):
+        gm.multiply("L.npy", "L.npy", "D.npy", **options, scheduler=scheduler)
+    with blas.threads_set(1):
+        gm.multiply("L.npy", "L.npy", "one.npy", **options)
+    assert Path("D.npy").read_bytes() == Path("one.npy").read_bytes()

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import random
+import threading
 
+import numpy as np
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
+from gemmule.core.gpu_rates import FARTHEST, H100_RATES, H200_RATES, RATES, GpuRates
+from gemmule.dispatch import rates_table
 from gemmule.dispatch.rates_file import MeasuredRates, RatesFileWarning, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates, rates_file, rates_for
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, clear_choices
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
@@ -114,6 +121,34 @@ def test_the_users_rates_come_first(file):
     assert chosen(problem, PCIE, 114).gpu == MEASURED.rates
 
 
+def test_rates_that_are_read_while_the_file_is_replaced_are_not_cached(file, monkeypatch):
+    merge_rates(file, MEASURED)
+    clear_rates()
+    read, is_read, may_end = rates_table.read_or_warn, threading.Event(), threading.Event()
+
+    def slow(path):
+        found = read(path)
+        is_read.set()
+        assert may_end.wait(10)
+        return found
+
+    monkeypatch.setattr(rates_table, "read_or_warn", slow)
+    reader = threading.Thread(target=rates_for, args=(PCIE, 114))
+    reader.start()
+    assert is_read.wait(10)
+    again = dataclasses.replace(MEASURED, rates=dataclasses.replace(MEASURED.rates, load=1.5))
+    merge_rates(file, again)
+    monkeypatch.undo()
+    monkeypatch.setenv("GEMMULE_RATES", str(file))
+    clearing = threading.Thread(target=clear_rates)
+    clearing.start()
+    clearing.join(0.2)
+    may_end.set()
+    reader.join(10)
+    clearing.join(10)
+    assert rates_for(PCIE, 114) == again.rates
+
+
 def test_rates_of_one_gpu_replace_its_own_and_no_others(file):
     other = dataclasses.replace(MEASURED, gpu="NVIDIA GH200 480GB")
     again = dataclasses.replace(MEASURED, rates=dataclasses.replace(MEASURED.rates, load=1.5))
@@ -134,7 +169,12 @@ def test_rates_of_one_gpu_replace_its_own_and_no_others(file):
         ({"multiprocessors": 0}, "whole numbers"),
         ({"learned": "B200"}, "learned one of H200, H100"),
         ({"error": -0.1}, "got -0.1"),
-        ({"l2": None}, "float"),
+        ({"l2": None}, "must be numbers"),
+        ({"l2": "1.0"}, "must be numbers"),
+        ({"launch": True}, "must be numbers"),
+        ({"error": "0.1"}, "must be numbers"),
+        ({"memory": 1e-300}, "memory is 1e-300; it must be 4600 to 4.6e[+]09"),
+        ({"multiply": 1e300}, "multiply is 1e[+]300; it must be 0.001 to 1000"),
         ({"run": 3}, "items"),
         ({"gpu": 1}, "gpu must be a name"),
     ],
@@ -154,6 +194,21 @@ def test_a_file_that_is_damaged_is_not_used(file, change, message):
         merge_rates(file, MEASURED)
     assert read_rates(file) == (MEASURED,)
     assert file.with_name("rates.json.damaged").exists()
+
+
+def test_a_link_to_a_file_stays(file, tmp_path):
+    """The folder of settings may be links to a folder that its user keeps under version control."""
+    kept = tmp_path / "dotfiles" / "rates.json"
+    file.parent.mkdir()
+    file.symlink_to(kept)
+    merge_rates(file, MEASURED)
+    assert file.is_symlink()
+    assert read_rates(file) == read_rates(kept) == (MEASURED,)
+    kept.write_text(kept.read_text()[:99])
+    with pytest.warns(RatesFileWarning, match="set aside"):
+        merge_rates(file, MEASURED)
+    assert file.is_symlink()
+    assert sorted(one.name for one in kept.parent.iterdir()) == ["rates.json", "rates.json.damaged", "rates.json.lock"]
 
 
 @pytest.mark.parametrize("text", ["", "[", "[]", '{"format": "another"}'])
@@ -182,6 +237,44 @@ def test_where_the_file_is(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")
     assert rates_file() == tmp_path / "gemmule" / "rates.json"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_rates_of_a_file_give_finite_times(seed):
+    """The farthest rates, too: times that overflow would compare as NaN, and any config would be chosen."""
+    numbers = random.Random(seed)
+    factors = {name: numbers.choice((1 / FARTHEST, 1.0, FARTHEST)) for name in RATES}
+    rates = GpuRates(numbers.choice((1, 16, 132, 1000)), **{n: getattr(H200_RATES, n) * f for n, f in factors.items()})
+    size = [numbers.choice((1, 64, 4096, 2**24)) for _ in range(3)]
+    with np.errstate(all="raise"):
+        for dtype in ("bfloat16", "float64"):
+            for spec in REGISTRY:
+                problem = gemm_problem(*size, dtype, dtype, "nt")
+                able = spec.operation == "gemm" and spec.cost is not None and spec.refuses is not None
+                if able and spec.refuses(problem, HOPPER) is None:
+                    costs = [spec.cost(problem, config, rates) for config in spec.configs_on(rates)]
+                    # Configs for other types cost infinitely much.
+                    assert 0 < min(costs) < math.inf, spec.name
+                    assert not any(map(math.isnan, costs)), spec.name
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtypes", "layout", "precision", "launches"),
+    [
+        ("hopper_gemm", ("bfloat16", "bfloat16"), "nn", Precision.IEEE, 1),
+        ("hopper_gemm_k_major", ("int8", "int32"), "tn", Precision.IEEE, 3),
+        ("hopper_gemm_repacked", ("bfloat16", "bfloat16"), "nn", Precision.IEEE, 2),
+        ("hopper_gemm_upcast", ("float8_e4m3fn", "float32"), "nn", Precision.IEEE, 2),
+        ("bf16x6_gemm", ("float32", "float32"), "nn", Precision.BF16X6, 2),
+    ],
+)
+def test_every_launch_of_a_product_takes_as_long_as_the_gpus(kernel, dtypes, layout, precision, launches):
+    spec = next(one for one in REGISTRY if one.name == kernel)
+    k = 257 if kernel == "hopper_gemm_repacked" else 256
+    problem = dataclasses.replace(gemm_problem(256, 256, k, *dtypes, layout), precision=precision)
+    slow = dataclasses.replace(H200_RATES, launch=11.0)
+    more = spec.cost(problem, spec.default, slow) - spec.cost(problem, spec.default, H200_RATES)
+    assert more > 10 * 1.0 * launches
 
 
 @pytest.mark.parametrize("name", ["multiprocessors", *RATES])

@@ -22,6 +22,24 @@ HOPPER = Arch.parse("sm_90a")
 LAYOUTS = ["nn", "nt", "tn", "tt"]
 
 
+def test_a_box_has_at_most_256_rows():
+    tall = {"tile_m": 512, "tile_n": 64, "stages": 2, "cluster_m": 1}
+    with pytest.raises(ArgumentError, match="a CTA loads 512 rows of A for a k-tile; a TMA box has 256 at most"):
+        HopperGemmConfig(**tall)
+    # Two CTAs load half of them each.
+    assert HopperGemmConfig(**tall, cluster_n=2).loaded_rows == 256
+
+
+def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():
+    strides = {"a": 8, "b": 64, "d": 8}
+    for batch, refused in ((2**30, False), (2**31 - 1, True), (2**31, True)):
+        one = gemm_problem(1, 8, 8, "bfloat16", "bfloat16", "nt")
+        moved = {name: dataclasses.replace(x, batch_strides=(strides[name],)) for name, x in one.operands().items()}
+        reason = SPEC.why_not(one.with_operands((batch,), moved), HOPPER, SPEC.default)
+        assert (reason is not None) == refused
+        assert not refused or reason.startswith(f"the batch of {batch} is more than {2**30}")
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("out", ["bfloat16", "float32"])
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)

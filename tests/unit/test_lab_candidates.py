@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from fake_bench import CONFIGS, kernel_spec, only
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, GemmuleError
+from gemmule.core.gpu_rates import H100_RATES
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
-from gemmule.lab.candidates import parse_kernels
+from gemmule.lab.candidates import on_gpu, parse_kernels
 from gemmule.lab.name_suggestions import unknown_name
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
 from gemmule.lab.sizes import SIZE_SETS, parse_sizes
@@ -51,6 +54,17 @@ def test_all_is_every_product_kernel_and_no_transpose():
 )
 def test_a_name_may_carry_a_config(words, expected):
     assert chosen(*words) == [("g07_cp_async", index) for index in expected]
+
+
+def test_named_kernels_run_as_calls_run_them_on_a_gpu():
+    """A persistent kernel of 132 CTAs on 114 SMs would take a second wave for the last ones."""
+    rates = dataclasses.replace(H100_RATES, multiprocessors=114)
+    found = on_gpu(parse_kernels(["h05_persistent,hopper_gemm[0],gemm_reference"], FLOAT32, None), rates)
+    assert [choice.gpu for choice in found] == [rates] * 3
+    assert [choice.config.as_dict().get("ctas") for choice in found] == [114, 114, None]
+    # A number that is given stays.
+    (given,) = on_gpu(parse_kernels(["hopper_gemm[ctas=64,tile_m=128,tile_n=128,stages=4]"], FLOAT32, None), rates)
+    assert given.config.ctas == 64
 
 
 def test_words_mix_and_nothing_comes_twice():

@@ -45,6 +45,14 @@ def test_each_of_the_two_counts(summed):
     assert summed(one, other) == [1, 2]
 
 
+def test_another_number_of_arguments_is_another_call():
+    @cache_last_call
+    def total(*numbers):
+        return sum(numbers)
+
+    assert (total(1, 2), total(1, 2, 3), total(1), total()) == (3, 6, 1, 0)
+
+
 def test_an_error_is_no_answer():
     answers = iter([ValueError("no"), 7])
 

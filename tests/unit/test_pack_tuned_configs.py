@@ -16,6 +16,7 @@ from gemmule.compiler import pack
 from gemmule.compiler.pack import read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import FileFormatError
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch import tuned_table
 from gemmule.dispatch.tuned_file import write_tuned
 
@@ -168,7 +169,7 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
     for config in (SECOND, dataclasses.replace(SECOND, group=SECOND.group + 1)):
         what = (SPEC, config, signature, arch)
         made(*what).save(cache.cache_folder() / (artifact_key(*what) + ".kernel"))
-    written = write_tuned_pack(tmp_path / "x.pack", tmp_path / "tuned.json", CHIP, arch)
+    written = write_tuned_pack(tmp_path / "x.pack", tmp_path / "tuned.json", GPU, 132, arch)
     then = packing.next_kernel(odd, packing.default)
     expected = [
         (SPEC, unlisted, SPEC.signature(PROBLEM, unlisted)),
@@ -188,4 +189,42 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
     forget()
     gm.load_pack(written.path)
     assert chosen().config == unlisted
-    assert len(tuned_kernels(entries[:2], arch)) == 3
+    assert len(tuned_kernels(entries[:2], arch, (H200_RATES,))) == 3
+
+
+def test_the_pack_of_a_search_on_a_calibrated_part_of_a_gpu(tmp_path, monkeypatch):
+    """Kernels of the cache have a CTA for each of its SMs; next kernels are those by its rates, and by shipped ones."""
+    from test_packs import made
+
+    from gemmule.commands.tuned_pack import write_tuned_pack
+    from gemmule.compiler import cache
+    from gemmule.compiler.key import artifact_key
+    from gemmule.dispatch.rates_file import MeasuredRates, merge_rates
+    from gemmule.dispatch.rates_table import clear_rates, rates_for
+    from gemmule.dispatch.registry import REGISTRY
+    from gemmule.lab.products import gemm_problem
+
+    name, arch, run = "NVIDIA H100 PCIe", Arch.parse("sm_90a"), (("date", "20261124"),)
+    monkeypatch.setenv("GEMMULE_RATES", str(tmp_path / "rates.json"))
+    monkeypatch.setattr(cache, "compile_kernel", made)
+    monkeypatch.setattr(cache, "_loaded", {})
+    packing = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_repacked")
+    odd = gemm_problem(2045, 4096, 777, "bfloat16", "bfloat16", "nn")
+    write_tuned(tmp_path / "tuned.json", [entry(packing.default, problem=odd, kernel=packing.name, chip=name)])
+    part = SECOND.on(114)
+    signature = SPEC.signature(PROBLEM, part)
+    for config in (SECOND, part):
+        what = (SPEC, config, signature, arch)
+        made(*what).save(cache.cache_folder() / (artifact_key(*what) + ".kernel"))
+    clear_rates()
+    shipped = rates_for(name, 114)
+    measured = GpuRates(114, memory=0.9e6, multiply=0.2, load=3.0, l2=9.0, launch=1.0)
+    merge_rates(tmp_path / "rates.json", MeasuredRates(name, measured, 33, 0.03, run))
+    clear_rates()
+    written = write_tuned_pack(tmp_path / "x.pack", tmp_path / "tuned.json", name, 114, arch)
+    clear_rates()
+    then = [packing.next_kernel(odd, packing.default, rates) for rates in (shipped, measured)]
+    assert then[0].config != then[1].config
+    expected = [(one.spec, one.config, one.spec.signature(one.problem, one.config)) for one in then]
+    expected += [(packing, packing.default, packing.signature(odd, packing.default)), (SPEC, part, signature)]
+    assert sorted(written.kernels) == sorted(artifact_key(*what, arch) for what in expected)

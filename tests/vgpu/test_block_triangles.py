@@ -1,4 +1,4 @@
-"""Kernels of triangles on the virtual GPU: what is on and below the staircase is right, what is above not computed."""
+"""SYRK kernels on the virtual GPU: the block lower triangle is right, tiles above it are not computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def problem_below(a, b, d, first=0, c=None, beta=0, step=STEP):
 
 
 def tiles_of(problem, config):
-    """The tiles that hold anything on or below the staircase, one by one."""
+    """The tiles of the block lower triangle."""
     m, n = problem.d.rows, problem.d.cols
     tops = range(0, m, config.tile_m)
     last = [min(top + config.tile_m, m) - 1 for top in tops]

@@ -33,11 +33,11 @@ class _Compiling:
 
     def leave_out(self, choice: Choice, device: Device) -> None:
         with self._lock:
-            left = []
+            left, sms = [], device.multiprocessors
             for spec in self.specs(device):
                 if spec.name != choice.spec.name:
                     left.append(spec)
-                elif configs := tuple(config for config in spec.configs if config != choice.config):
+                elif configs := tuple(config for config in spec.configs if config.on(sms) != choice.config):
                     left.append(dataclasses.replace(spec, configs=configs))
             self._left[device.arch.name] = tuple(left)
 

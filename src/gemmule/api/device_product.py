@@ -11,6 +11,7 @@ from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
 from gemmule.executor.streams import DeviceStreams
+from gemmule.host import blas
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.budget import memory_limit
@@ -345,9 +346,11 @@ class DeviceProduct:
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> DeviceReport:
         """Compute the tiles that are not there."""
-        report, activity = self.part.run(
-            self.plan, self.a, self.b, self.c, self.sink, self.request.alpha, self.request.beta, self.finished, progress
-        )
+        with blas.threads_set(None if self.work is None else self.work.blas_threads):
+            report, activity = self.part.run(
+                self.plan, self.a, self.b, self.c, self.sink, self.request.alpha, self.request.beta, self.finished,
+                progress,
+            )  # fmt: skip
         self.activity.extend(activity)
         return report
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
+from gemmule.host import blas
 from gemmule.outofcore.bands import Band, Tile, collect, cut_into_bands
 from gemmule.outofcore.extras import optional_package
 from gemmule.outofcore.multiply import Progress, Report, multiply
@@ -37,6 +38,7 @@ class Job:
     dtype: Any
     device: str
     memory: int
+    blas_threads: int | None = None
 
 
 def worker_request(request: Request) -> Request:
@@ -75,10 +77,11 @@ def compute_band(job: Job, tiles: tuple[Tile, ...]) -> tuple[int, int]:
                 )
             band = Band(target, job.plan, job.dtype, tiles)
             with band.sink as sink:
-                report = multiply(
-                    a, b, sink, computer, memory=job.memory, alpha=request.alpha, beta=request.beta, c=c,
-                    plan=job.plan, finished=band.finished,
-                )  # fmt: skip
+                with blas.threads_set(job.blas_threads):
+                    report = multiply(
+                        a, b, sink, computer, memory=job.memory, alpha=request.alpha, beta=request.beta, c=c,
+                        plan=job.plan, finished=band.finished,
+                    )  # fmt: skip
                 band.leave()
     return report.bytes_read, report.bytes_written
 
@@ -172,6 +175,24 @@ def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None
     return able
 
 
+def worker_blas_threads(scheduler: str) -> int:
+    """Return the fewest threads that the BLAS of a worker uses; with so many all of them compute the same bits.
+
+    Raises
+    ------
+    UnsupportedError
+        If Dask is not installed, or the scheduler does not answer or has no workers.
+    ArgumentError
+        If the address is none.
+    """
+    dask = optional_package("distributed", f"scheduler {scheduler}", "distributed")
+    check_address(scheduler)
+    with _no_tracebacks(), _client(dask, scheduler) as client, _connection(dask, scheduler):
+        _count_workers(client, scheduler, None)
+        counts: dict[str, int] = client.run(blas.thread_count)
+    return min(counts.values())
+
+
 def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> Iterator[tuple[Any, Any]]:
     """Yield futures and their results as they complete.
 
@@ -229,7 +250,10 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
         raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
     check_address(scheduler)
     start = time.perf_counter()
-    job = Job(worker_request(product.request), plan, product.sink.dtype, product.computer.describe(), product.room)
+    job = Job(
+        worker_request(product.request), plan, product.sink.dtype, product.computer.describe(), product.room,
+        work.blas_threads,
+    )  # fmt: skip
     total = sum(plan.area(*tile) for tile in plan.order(product.finished)) * plan.product.k
     done = 0
     figures = [0, 0]

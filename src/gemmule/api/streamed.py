@@ -14,6 +14,8 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.executor.memory_overlap import overlaps_itself, share_memory
 from gemmule.executor.tiles import TileExecutor
+from gemmule.host import blas
+from gemmule.host.block_product import SMALL_PRODUCT
 from gemmule.outofcore.arrays import ArraySink, file_range
 from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
 from gemmule.outofcore.device.budgets import Budgets
@@ -122,10 +124,11 @@ class StreamedProduct:
             from .distributed import run_distributed
 
             return run_distributed(self, self.request.scheduler, progress)
-        return multiply(
-            self.a, self.b, self.sink, self.computer, memory=self.room, alpha=self.request.alpha,
-            beta=self.request.beta, c=self.c, plan=self.plan, progress=progress, finished=self.finished,
-        )  # fmt: skip
+        with blas.threads_set(None if self.work is None else self.work.blas_threads):
+            return multiply(
+                self.a, self.b, self.sink, self.computer, memory=self.room, alpha=self.request.alpha,
+                beta=self.request.beta, c=self.c, plan=self.plan, progress=progress, finished=self.finished,
+            )  # fmt: skip
 
     def commit(self) -> None:
         """Let the result appear, unless an input was changed meanwhile."""
@@ -187,6 +190,8 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
                 return
             assert target is not None
             decided = {**_decided(request, part.device), "device": device}
+            if device == "host":
+                decided["blas_threads"] = blas.thread_count()
             room = part.chosen.memory
             taken = open_work(
                 target, dtype, part.chosen.plan, decided, inputs, memory=room, force=request.force,
@@ -216,7 +221,7 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
             a, b, shape, dtype, computer, memory=room, grain=target.grain, scratch=target.scratch_bytes,
             mirrored=True, **scalars,
         )  # fmt: skip
-        decided = _decided(request, computer.describe())
+        decided = {**_decided(request, computer.describe()), "blas_threads": _blas_threads(request, computer, plan)}
         work = open_work(target, dtype, plan, decided, inputs, memory=room, force=request.force, resume=request.resume)
         sink = stack.enter_context(work.sink)
         yield StreamedProduct(request, a, b, c, sink, computer, work.plan, work.finished, limit, room, work)
@@ -230,6 +235,17 @@ def _decided(request: Request, computer: str) -> dict[str, Any]:
         "precision": Precision.parse(request.precision).value,
         "executor": computer,
     }
+
+
+def _blas_threads(request: Request, computer: TileExecutor, plan: StreamPlan) -> int | None:
+    """Return the threads of the host's BLAS that the product begins with; None where they decide no bits."""
+    if computer.name != "host" or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT:
+        return None
+    if request.scheduler is None:
+        return blas.thread_count()
+    from .distributed import worker_blas_threads
+
+    return worker_blas_threads(request.scheduler)
 
 
 def device_of(

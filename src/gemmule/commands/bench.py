@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from .bench_end import end
 from .bench_transpose import show_transposes, transpose_command
 from .failures import LEFT
 from .json_output import json_option
+from .option_values import check_finite
 from .progress import steps_progress
 from .tables import print_table
 from .told import ToldCommand, command_line
@@ -44,13 +44,6 @@ Sizes:
 Examples: gemmule bench gemm --kernels ladder --sizes source --record benchmarks/results
           gemmule bench gemm --kernels 'd01_shared_ab,d02_b_in_registers[*]' --dtype float64 --sizes 8192,8192,8192
           gemmule bench gemm --kernels chosen --untuned --dtype bfloat16,float32:tf32 --sizes random:60:7 --torch"""
-
-
-def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    del ctx, param
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a number of seconds")
-    return value
 
 
 @click.group("bench", short_help="Measure kernels on this GPU, or show what was measured.")
@@ -95,7 +88,7 @@ bench_command.add_command(transpose_command)
 )
 @click.option("--late-too", "places", flag_value="both", help="Measure both, aligned and so.")
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), callback=_finite,
+    "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite,
     help="Time for each kernel at each size; slow kernels take more, three samples at least. Default: 1; 0.1 where "
     "all sizes are random.",
 )  # fmt: skip
@@ -123,7 +116,7 @@ def _gemm(
     from ..dispatch.rates_table import rates_for
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
-    from ..lab.candidates import parse_kernels, without_chosen
+    from ..lab.candidates import on_gpu, parse_kernels, without_chosen
     from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib
@@ -147,7 +140,7 @@ def _gemm(
     named(None)
     with gpu.open_gpu(yardstick=yardstick) as (device, library):
         rates = rates_for(device.name, device.multiprocessors)
-        choices = tuple(dataclasses.replace(one, gpu=rates) for one in named(device.arch))
+        choices = on_gpu(named(device.arch), rates)
         if not choices and not asks_chosen:
             raise UnsupportedError(
                 f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or all"

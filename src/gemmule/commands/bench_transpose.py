@@ -16,6 +16,7 @@ from . import gpu
 from .bench_end import end
 from .failures import LEFT
 from .json_output import echo_json, json_option
+from .option_values import check_finite
 from .tables import print_table
 from .told import ToldCommand, command_line
 
@@ -52,8 +53,8 @@ Examples: gemmule bench transpose --kernels ladder --sizes source --record bench
     help="A dtype, or the bytes of an element, which are all that matters. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True, max=3600), default=0.3, show_default=True,
-    help="Time for each kernel at each size.",
+    "--seconds", type=click.FloatRange(0, min_open=True, max=3600), callback=check_finite, default=0.3,
+    show_default=True, help="Time for each kernel at each size.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random bits.")
 @click.option("--peers/--no-peers", default=True, help="Measure PyTorch and CuPy too, where they are installed.")

@@ -15,6 +15,7 @@ from ..core.errors import ArgumentError, UnsupportedError, WrongResultError
 from . import gpu
 from .failures import LEFT
 from .json_output import echo_json, json_option
+from .option_values import check_finite
 from .progress import steps_progress
 from .tables import print_table
 from .told import ToldCommand, command_line
@@ -39,7 +40,7 @@ Example: gemmule calibrate"""
 
 @click.command("calibrate", cls=ToldCommand, short_help="Measure the rates that choices are made by.", epilog=_EPILOG)
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True,
+    "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite, default=0.1, show_default=True,
     help="Time for each measurement; slow kernels take more.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
@@ -69,6 +70,7 @@ def _calibrate(
     from ..core.arch import Arch
     from ..dispatch.rates_file import read_or_set_aside
     from ..dispatch.rates_table import rates_file, rates_for
+    from ..dispatch.settings_file import check_writable
 
     if where:
         click.echo(str(rates_file()))
@@ -82,10 +84,11 @@ def _calibrate(
         found = _products(arch, rates_for(facts.aliases[-1], facts.sms), facts.memory_bytes)
         _print_dry_run(found, arch, file, as_json=as_json)
         return
-    if not dry_run:
-        # A file that could not be written in the end is an error now, not after minutes.
-        read_or_set_aside(file)
     with gpu.open_gpu(yardstick=False) as (device, _):
+        if not dry_run:
+            # A file that could not be written in the end is an error now, not after minutes.
+            read_or_set_aside(file)
+            check_writable(file)
         before = rates_for(device.name, device.multiprocessors)
         found = _products(device.arch, before, device.memory_free())
         if dry_run:
@@ -102,12 +105,17 @@ def _products(arch: Arch, rates: GpuRates, memory: int) -> tuple[Product, ...]:
     from ..kernels.hopper.gemm.spec import SPEC
     from ..lab.calibration.products import products
 
-    if found := products(arch, rates, memory):
+    found = products(arch, rates, memory)
+    if len(found) >= _FEWEST:
         return found
-    kernels = ", ".join(map(str, SPEC.archs))
+    if not any(arch.capability == one.capability for one in SPEC.archs):
+        raise UnsupportedError(
+            f"{SPEC.name}, by which rates are measured, runs on {', '.join(map(str, SPEC.archs))}, and this GPU is "
+            f"{arch}; its kernels are chosen without rates"
+        )
     raise UnsupportedError(
-        f"{SPEC.name}, by which rates are measured, runs on {kernels}, and this GPU is {arch}; its kernels are chosen "
-        "without rates"
+        f"{memory} bytes of device memory are free, too few for {_FEWEST} of the products, which a fit needs; end what "
+        "uses the GPU, and calibrate again"
     )
 
 
@@ -198,6 +206,7 @@ def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     from ..dispatch.rates_table import clear_rates
     from ..dispatch.select import clear_choices
     from ..dispatch.tuned_table import chip_name
+    from ..files.file_errors import errors_name
     from ..lab.calibration.fit import fit
     from ..lab.tuning.shipped import provenance
 
@@ -212,7 +221,11 @@ def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     found = fit(timed, done.before)
     run = provenance(done.block, chip_name(done.gpu), gemmule=__version__)
     measured = MeasuredRates(done.gpu, found.rates, found.products, found.error, tuple(run.items()))
-    merge_rates(done.file, measured)
+    if not as_json:
+        # Before they are written, which may fail.
+        _print_fit(done.gpu, found)
+    with errors_name(str(done.file), written=True):
+        merge_rates(done.file, measured)
     # Calls of this process take them too, where they went into the user's file.
     clear_rates()
     clear_choices()
@@ -220,7 +233,6 @@ def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
         about = {"held_out": found.held_out, "error_before": found.error_before, "file": str(done.file)}
         echo_json(measured.as_dict() | about | {"experiment": done.block, "records": done.records})
         return
-    _print_fit(done.gpu, found)
     click.echo(f"rates: {done.file}")
 
 

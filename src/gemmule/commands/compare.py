@@ -108,8 +108,10 @@ def _on_the_gpu(
 
     `limits` is the theory of another chip; None asks for that of this GPU, which is None where the table lacks it.
     """
+    from ..dispatch.rates_table import rates_for
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
+    from ..lab.candidates import on_gpu
     from ..lab.compare import COMPARED_ROWS, theory
     from .progress import steps_progress
 
@@ -120,7 +122,8 @@ def _on_the_gpu(
         facts = gpu.known_chip(device.name)
         if limits is None and facts is not None:
             limits = theory(problem, facts)
-        plan = BenchPlan((problem,), tuple(choices), seconds=_SECONDS, seed=seed, rows=COMPARED_ROWS)
+        rates = rates_for(device.name, device.multiprocessors)
+        plan = BenchPlan((problem,), on_gpu(choices, rates), seconds=_SECONDS, seed=seed, rows=COMPARED_ROWS)
         records = []
         for one in Bench(plan, device, facts, library).records(lambda doing: step(doing, 0)):
             records.append(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +131,7 @@ def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tu
     from ..dispatch import registry
     from ..dispatch.rates_table import rates_for
     from ..dispatch.select import choose
-    from ..lab.candidates import parse_kernels
+    from ..lab.candidates import on_gpu, parse_kernels
     from ..runtime.device import get_device
 
     multiprocessors = get_device(0).multiprocessors
@@ -140,7 +139,7 @@ def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tu
         return (choose(problem, device.arch, registry.REGISTRY, multiprocessors=multiprocessors, chip=device.name),)
     rates = rates_for(device.name, multiprocessors)
     named = parse_kernels(words, problem, device.arch, registry.REGISTRY, registry.LADDER)
-    asked = [dataclasses.replace(one, gpu=rates) for one in named]
+    asked = on_gpu(named, rates)
     reasons = [(one, one.spec.why_not(problem, device.arch, one.config)) for one in asked]
     skipped = [f"{one.spec.name}: {reason}" for one, reason in reasons if reason is not None]
     taken = tuple(one for one, reason in reasons if reason is None)

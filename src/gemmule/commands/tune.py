@@ -14,6 +14,7 @@ from ..core.errors import ArgumentError
 from ..files.regular_file import check_replaceable
 from . import gpu
 from .json_output import json_option
+from .option_values import check_finite
 from .told import ToldCommand
 from .tune_compile import compiled
 from .tune_products import asked_problems, kernel_names, key, of_chip, searches, tell_dry_run
@@ -43,7 +44,7 @@ Example: gemmule tune --shapes shapes.jsonl"""
 )  # fmt: skip
 @click.option("--kernels", metavar="NAMES", help="Only these kernels, with commas. Default: those that calls take.")
 @click.option(
-    "--factor", type=click.FloatRange(1), default=1.5, show_default=True,
+    "--factor", type=click.FloatRange(1), callback=check_finite, default=1.5, show_default=True,
     help="Leave out configs whose predicted time is so many times the least.",
 )  # fmt: skip
 @click.option(
@@ -56,10 +57,13 @@ Example: gemmule tune --shapes shapes.jsonl"""
     help="Configs that are timed in full after a quick survey of all.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True,
+    "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite, default=0.1, show_default=True,
     help="Time for each measurement; slow kernels take more.",
 )  # fmt: skip
-@click.option("--limit", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@click.option(
+    "--limit", metavar="SECONDS", type=click.FloatRange(0, min_open=True), callback=check_finite,
+    help="Stop after so long.",
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--yardstick/--no-yardstick", default=True, help="Measure cuBLASLt beside the kernels.")
 @click.option(
@@ -92,6 +96,7 @@ def _tune(
     seed: int, yardstick: bool, output: Path | None, pack: Path | None, record: str | None, resume: bool,
     workers: int | None, dry_run: bool, chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
+    from ..dispatch.settings_file import check_writable
     from ..dispatch.tuned_file import read_or_set_aside
     from ..dispatch.tuned_table import TunedTable, chip_name, user_file
     from ..lab.tuning.journal import TuningJournal
@@ -121,6 +126,8 @@ def _tune(
         if dry_run:
             tell_dry_run(wanted, device.arch, table, as_json=as_json)
             return
+        # Its folder, too, must take files.
+        check_writable(table)
         settings = {
             "chip": chip_name(device.name), "gemmule": __version__, **pruned,
             "keep": keep, "seconds": seconds, "seed": seed, "yardstick": library is not None,
@@ -135,6 +142,6 @@ def _tune(
         run = Run(device, library, table, journal, {"keep": keep, "seconds": seconds, "seed": seed})
         run.measure(left, record, limit, quiet=as_json)
         if pack is not None and run.is_written and table.exists():
-            written = write_tuned_pack(pack, table, chip_name(device.name), device.arch)
+            written = write_tuned_pack(pack, table, device.name, device.multiprocessors, device.arch)
             click.echo(f"pack: {written.path}, {len(written.kernels)} compiled kernels", err=as_json)
     run.end(as_json=as_json)

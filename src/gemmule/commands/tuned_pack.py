@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from .gpu import known_chip
 
 if TYPE_CHECKING:
     from ..compiler.pack import Pack
     from ..core.arch import Arch
+    from ..core.gpu_rates import GpuRates
     from ..core.problem import Problem
     from ..core.spec import Config, KernelSpec
     from ..dispatch.tuned_file import Entry
 
 
-def write_tuned_pack(out: Path, table: Path, chip: str, arch: Arch) -> Pack:
+def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arch: Arch) -> Pack:
     """Write the pack of a table of tuned configurations, and return it.
 
-    It has the kernels of the table's entries for a chip, compiled where they are not in the cache, and those of the
-    cache that are registered: products that the table lacks take these.
+    It has the kernels of the table's entries for a GPU's chip, compiled where they are not in the cache, and those of
+    the cache in registered configs on that GPU: products that the table lacks take these.
 
     Parameters
     ----------
@@ -28,8 +27,10 @@ def write_tuned_pack(out: Path, table: Path, chip: str, arch: Arch) -> Pack:
         The pack.
     table : Path
         The table.
-    chip : str
-        Name of the chip.
+    gpu : str
+        The GPU's name in its driver.
+    multiprocessors : int
+        Its number of SMs.
     arch : Arch
         Its architecture.
     """
@@ -37,14 +38,21 @@ def write_tuned_pack(out: Path, table: Path, chip: str, arch: Arch) -> Pack:
     from ..compiler.artifact import Artifact
     from ..compiler.cache import cache_folder
     from ..compiler.pack import cached_kernels, write_pack
+    from ..core.spec import configs_on
+    from ..dispatch.rates_table import rates_for, uncalibrated_rates
     from ..dispatch.registry import REGISTRY
     from ..dispatch.tuned_file import tuned_entries
+    from ..dispatch.tuned_table import chip_name
 
-    content = table.read_bytes()
+    content, chip = table.read_bytes(), chip_name(gpu)
     entries = [entry for entry in tuned_entries(content, str(table)) if entry.chip == chip]
-    kernels = tuned_kernels(entries, arch)
+    # Machines that take the pack may have this one's measured rates, or none.
+    rates = dict.fromkeys((rates_for(gpu, multiprocessors), uncalibrated_rates(gpu, multiprocessors)))
+    kernels = tuned_kernels(entries, arch, tuple(rates))
     specs = {spec.name: spec for spec in REGISTRY}
-    registered = {spec.name: [config.as_dict() for config in spec.configs] for spec in REGISTRY}
+    registered = {
+        spec.name: [config.as_dict() for config in configs_on(spec.configs, multiprocessors)] for spec in REGISTRY
+    }
     for key, kernel in cached_kernels(cache_folder(), specs, arch):
         if key not in kernels:
             artifact = Artifact.from_bytes(kernel, key)
@@ -53,14 +61,15 @@ def write_tuned_pack(out: Path, table: Path, chip: str, arch: Arch) -> Pack:
     return write_pack(out, kernels.items(), {TUNED: content})
 
 
-def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
-    """Return the compiled kernels that tuned entries need, by key; what this version cannot follow is left out."""
+def tuned_kernels(entries: Iterable[Entry], arch: Arch, rates: Sequence[GpuRates]) -> dict[str, bytes]:
+    """Return the compiled kernels that tuned entries need, by key; what this version cannot follow is left out.
+
+    The next kernel of one that prepares operands is chosen by each of `rates`.
+    """
     from ..compiler.cache import artifact_for
     from ..compiler.key import artifact_key
-    from ..core.gpu_rates import H200_RATES
     from ..core.problem import split_batch
     from ..dispatch.problem_key import problem_of
-    from ..dispatch.rates_table import rates_for
     from ..dispatch.registry import REGISTRY
     from ..dispatch.select import tuned_config
 
@@ -76,9 +85,8 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
             continue
         parts: list[tuple[KernelSpec, Config, Problem]] = [(spec, config, problem)]
         if spec.next_kernel is not None:
-            chip = known_chip(entry.chip)
-            gpu = rates_for(entry.chip, chip.sms if chip is not None else H200_RATES.multiprocessors)
-            parts += [(one.spec, one.config, one.problem) for one in spec.next_kernel(problem, config, gpu).chain()]
+            chains = (spec.next_kernel(problem, config, one).chain() for one in rates)
+            parts += [(one.spec, one.config, one.problem) for chain in chains for one in chain]
         for part, part_config, part_problem in parts:
             what = (part, part_config, part.signature(part_problem, part_config), arch)
             found[artifact_key(*what)] = artifact_for(*what).as_bytes()

@@ -58,8 +58,16 @@ class GpuRates:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise ArgumentError(f"rates of a GPU: {name} is {value}; it must be a finite number above 0")
+        for name in RATES:
+            # Beyond, predicted times would overflow, and compare as NaN.
+            value, first = getattr(self, name), getattr(type(self), name)
+            if not first / FARTHEST <= value <= first * FARTHEST:
+                limits = f"{first / FARTHEST:g} to {first * FARTHEST:g}"
+                raise ArgumentError(f"rates of a GPU: {name} is {value}; it must be {limits}, as of a GPU like an H200")
 
 
+#: Largest factor between a rate and an H200's.
+FARTHEST = 1000.0
 #: Fields that calibration measures.
 RATES = ("memory", "multiply", "load", "l2", "launch")
 #: Rates of the chips that predictions were fitted to: the same GPU with different memory. The first is the default.

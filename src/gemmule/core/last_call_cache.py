@@ -26,7 +26,7 @@ def cache_last_call(function: Callable[Args, Result]) -> Callable[Args, Result]:
     @functools.wraps(function)
     def cached(*args: Args.args, **named: Args.kwargs) -> Result:
         for last_args, result in last:
-            if not named and all(map(operator.is_, last_args, args)):
+            if not named and len(args) == len(last_args) and all(map(operator.is_, last_args, args)):
                 return result
         result = function(*args, **named)
         if not named:

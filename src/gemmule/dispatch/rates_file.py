@@ -71,10 +71,13 @@ def _measured(fields: Mapping[str, Any]) -> MeasuredRates:
     numbers = {name: fields[name] for name in ("multiprocessors", "products")}
     if not all(type(number) is int and number > 0 for number in numbers.values()):
         raise ValueError("multiprocessors and products must be whole numbers above 0")
-    rates = {name: float(fields[name]) for name in RATES}
-    error = float(fields["error"])
+    measured = {name: fields[name] for name in (*RATES, "error")}
+    if not all(type(number) in (int, float) for number in measured.values()):
+        raise ValueError(f"{', '.join(measured)} must be numbers")
+    error = float(measured.pop("error"))
     if not 0 <= error < math.inf:
         raise ValueError(f"error must be a finite number from 0 on; got {error}")
+    rates = {name: float(number) for name, number in measured.items()}
     return MeasuredRates(
         gpu=fields["gpu"],
         rates=GpuRates(numbers["multiprocessors"], **rates, learned=fields["learned"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from pathlib import Path
 
 from gemmule.core.errors import ArgumentError
@@ -38,6 +39,10 @@ class KnownRates:
     own: bool
 
 
+_known: dict[tuple[str, int], KnownRates] = {}
+_lock = threading.Lock()
+
+
 def rates_file() -> Path:
     """Return the user's file: ``$GEMMULE_RATES``, else ``gemmule/rates.json`` in the user's folder of settings.
 
@@ -54,12 +59,29 @@ def rates_for(device: str | None, multiprocessors: int) -> GpuRates:
     return known_rates(device or "", multiprocessors).rates
 
 
-@functools.cache
+def uncalibrated_rates(device: str, multiprocessors: int) -> GpuRates:
+    """Return the rates of a GPU where it has no measured ones."""
+    return _shipped(device, multiprocessors).rates
+
+
 def known_rates(device: str, multiprocessors: int) -> KnownRates:
     """Return the rates of a GPU and their source; the user's file is read once in a process."""
+    found = _known.get((device, multiprocessors))
+    if found is None:
+        # Under the lock, so that no rates of the old file are cached after `clear_rates`.
+        with _lock:
+            found = _known.setdefault((device, multiprocessors), _find(device, multiprocessors))
+    return found
+
+
+def _find(device: str, multiprocessors: int) -> KnownRates:
     found = _users().get((device, multiprocessors)) if device else None
     if found is not None:
         return KnownRates(found.rates, f"calibrated {found.date}, {rates_file()}", own=True)
+    return _shipped(device, multiprocessors)
+
+
+def _shipped(device: str, multiprocessors: int) -> KnownRates:
     chip = chip_name(device)
     if chip in _SHIPPED and _SHIPPED[chip].multiprocessors == multiprocessors:
         return KnownRates(_SHIPPED[chip], f"shipped for {chip}", own=True)
@@ -79,5 +101,6 @@ def _users() -> dict[tuple[str, int], MeasuredRates]:
 
 def clear_rates() -> None:
     """Clear the cached rates, so that the user's file is read again; cached choices must be cleared too."""
-    _users.cache_clear()
-    known_rates.cache_clear()
+    with _lock:
+        _users.cache_clear()
+        _known.clear()

@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from gemmule.core.errors import FileFormatError
 from gemmule.files.atomic_file import atomic_write
+from gemmule.files.file_errors import errors_name
 from gemmule.files.regular_file import check_regular
 
 Item = TypeVar("Item")
@@ -122,13 +125,14 @@ class SettingsFormat(Generic[Item]):
         except FileFormatError as error:
             if not text.startswith(self._beginning.encode()):
                 raise FileFormatError(f"{error}; it is left as it is: name another file") from error
+            target = _target(path)
             aside = next(
                 name
                 for number in itertools.count()
-                if not (name := path.with_name(f"{path.name}.damaged{number or ''}")).exists()
+                if not (name := target.with_name(f"{target.name}.damaged{number or ''}")).exists()
             )
             try:
-                path.replace(aside)
+                target.replace(aside)
             except OSError as stuck:
                 remedy = "move it away, or name another file"
                 raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; {remedy}") from stuck
@@ -136,8 +140,8 @@ class SettingsFormat(Generic[Item]):
         return ()
 
     def write(self, path: Path, fields: str) -> None:
-        """Replace a file by one with the given JSON fields; readers see the old file or the new one."""
-        with atomic_write(path) as file:
+        """Replace a file, or a link's target, by one with the given JSON fields; readers see the old or the new one."""
+        with atomic_write(_target(path)) as file:
             file.write(f'{self._beginning}, "version": {self.version},\n{fields}}}\n'.encode())
 
     def _bytes(self, path: Path) -> bytes:
@@ -145,9 +149,27 @@ class SettingsFormat(Generic[Item]):
         return path.read_bytes()
 
 
+def check_writable(path: Path) -> None:
+    """Check, before long work whose result goes into a file, that its folder takes files.
+
+    Raises
+    ------
+    FileAccessError
+        If it does not.
+    """
+    with errors_name(str(path), written=True), locked(path), tempfile.TemporaryFile(dir=_target(path).parent):
+        pass
+
+
+def _target(path: Path) -> Path:
+    """Return the file that a link leads to: settings may be links into a folder of their user's."""
+    return Path(os.path.realpath(path))
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file. The lock file stays: removed, two processes could lock different files."""
+    path = _target(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(path.name + ".lock").open("a+b") as file:
         try:

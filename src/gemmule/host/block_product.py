@@ -22,6 +22,8 @@ SMALL_PRODUCT = 2**26
 #: Multiply-adds below which OpenBLAS starts no thread, and the longest side of a block, of real and complex numbers:
 #: long sides spare packing, short ones leave more terms, which spares adding products of blocks to the sum.
 _REAL, _COMPLEX = (2**19, 64), (2**16, 24)
+#: Elements of a matrix from which on OpenBLAS multiplies it by a vector in several threads, real and complex.
+_VECTOR_LIMITS = 9216, 4096
 #: Elements of the vectors that BLAS computes with, or a multiple.
 _VECTOR = 8
 #: Multiply-adds that are worth handing to a thread.
@@ -58,7 +60,13 @@ def add_in_blocks(total: Array, a: Array, b: Array, *, fresh: bool) -> None:
         return
     limit, side = _COMPLEX if total.dtype.kind == "c" else _REAL
     block = _side(m, side), _side(n, side)
-    step = _evenly(k, max((limit - 1) // (block[0] * block[1]), 1))
+    step = max((limit - 1) // (block[0] * block[1]), 1)
+    # Blocks of one column or row, the last ones too, are products with vectors, whose limit is lower.
+    most = _VECTOR_LIMITS[total.dtype.kind == "c"] - 1
+    for extent, side, other in ((n, block[1], block[0]), (m, block[0], block[1])):
+        if 1 in (side, extent % side):
+            step = min(step, max(most // other, 1))
+    step = _evenly(k, step)
     threads = blas_threads()
     count = max(min(threads, m * n * k // _WORTH_A_THREAD), 1)
     product = np.empty((m, n), total.dtype)

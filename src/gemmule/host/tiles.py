@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.errors import ArgumentError, ShapeError
 from ..executor.tiles import Array
+from . import blas
 from .arithmetic import Arithmetic, choose_arithmetic
 from .block_product import SMALL_PRODUCT, add_in_blocks
 from .product import add_product, scratch_bytes
@@ -124,11 +125,8 @@ class HostTileExecutor:
         return "host"
 
     def describe(self) -> str:
-        """Say which BLAS computes."""
-        config: Any = np.show_config(mode="dicts")
-        blas = (config or {}).get("Build Dependencies", {}).get("blas", {})
-        name = " ".join(str(blas[key]) for key in ("name", "version") if blas.get(key)) or "unknown BLAS"
-        return f"{name}, through NumPy {np.__version__}"
+        """Say which BLAS computes, with kernels for which CPU."""
+        return blas.describe()
 
     def tile_bytes(
         self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.registry import LADDER, REGISTRY
@@ -69,6 +71,19 @@ def parse_kernels(
             spec = _named(name, specs, ("ladder", "all") if ladder else ())
             add(spec, _configs(spec, config_text))
     return tuple(chosen.values())
+
+
+def on_gpu(choices: Iterable[Choice], gpu: GpuRates) -> tuple[Choice, ...]:
+    """Return choices as calls run them on a GPU.
+
+    Persistent configs of the registry have one CTA an SM; next kernels are chosen by the GPU's rates.
+    """
+    return tuple(
+        dataclasses.replace(
+            one, config=one.config.on(gpu.multiprocessors) if one.config in one.spec.configs else one.config, gpu=gpu
+        )
+        for one in choices
+    )
 
 
 def without_chosen(words: Sequence[str]) -> tuple[list[str], bool]:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, shown
+from gemmule.core.row_major import MAX_EXTENT
 
 from .products import LAYOUTS
 from .sizes import Size
@@ -107,9 +108,9 @@ def parse_draw(word: str) -> Draw:
             f"random:300:7 or random:60:0xdec08ee1:{LOW}:{HIGH}"
         )
     low, high = limits or (LOW, HIGH)
-    if low < 1 or high < low + _ALIGNED_BYTES:
+    if low < 1 or high < low + _ALIGNED_BYTES or high > MAX_EXTENT:
         raise ArgumentError(
-            f"sizes {word!r} have extents from {low} to {high}; give limits from 1 on that are at least "
-            f"{_ALIGNED_BYTES} apart, as in random:{count}:{seed}:{LOW}:{HIGH}"
+            f"sizes {shown(word)} have other extents than from 1 to {MAX_EXTENT}, or limits less than "
+            f"{_ALIGNED_BYTES} apart; give others, as in random:300:7:{LOW}:{HIGH}"
         )
     return Draw(count, seed, low, high)

@@ -24,6 +24,9 @@ from .matrix import AnyDType, MatrixSource
 from .plan import Product
 from .target import Target
 
+#: Name of the threads of the host's BLAS in the header, and the most that a journal may ask for.
+_BLAS_THREADS, _MOST_THREADS = "blas_threads", 1024
+
 
 class Plan(Protocol):
     """A plan: a dataclass of numbers, text, types and tuples of them, beside the product."""
@@ -80,6 +83,8 @@ class Work(Generic[PlanT]):
         What is multiplied and added, by role.
     fingerprints : mapping
         What they were when the work began.
+    blas_threads : int or None
+        Threads of the host's BLAS that the work began with, where they decide bits.
     """
 
     target: Target
@@ -88,6 +93,7 @@ class Work(Generic[PlanT]):
     finished: FinishedTiles
     inputs: Mapping[str, MatrixSource]
     fingerprints: Mapping[str, Mapping[str, Any]]
+    blas_threads: int | None = None
 
     def check_inputs(self) -> None:
         """Refuse inputs in files that were changed while the result was computed.
@@ -127,7 +133,8 @@ def open_work(
     plan : Plan
         How to compute it if nothing is there.
     product : mapping
-        What else decides the bits of the result, by name and in values that JSON has: scalars, precision, executor.
+        What else decides the bits of the result, by name and in values that JSON has: scalars, precision, executor,
+        and `_BLAS_THREADS`, which a resumed run adopts, as it does the plan.
     inputs : mapping
         What is multiplied and added, by role.
     memory : int
@@ -155,7 +162,7 @@ def open_work(
         raise
     shape = plan.product.m, plan.product.n
     header = {
-        "format": 2,
+        "format": 3,
         "output": target.name,
         "shape": list(shape),
         "dtype": dtype.name,
@@ -179,6 +186,7 @@ def open_work(
             for one in (journal, *sides):
                 one.check(shape)
             plan = _planned_before(target, journal.header.get("plan"), plan, memory, inputs)
+            threads = _threads_before(target, journal.header)
             sink = target.open(shape, dtype, force=force, inputs=list(inputs.values()), again=True)
             stack.callback(sink.keep)
             journal.go_on()
@@ -194,10 +202,11 @@ def open_work(
             stack.callback(sink.abort)
             # What the header says can be relied on once the place is there.
             journal.start({**header, "inputs": prints, "plan": _record(plan)})
+            threads = header.get(_BLAS_THREADS)
             finished = []
         stack.pop_all()
     journal.tiles = {rectangle: journal.tiles[rectangle] for rectangle in finished}
-    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints)
+    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints, threads)
 
 
 def _side_journals(journal: Journal, stack: contextlib.ExitStack) -> list[Journal]:
@@ -292,6 +301,14 @@ def _planned_before(target: Target, record: Any, plan: PlanT, memory: int, input
     return before
 
 
+def _threads_before(target: Target, header: Mapping[str, Any]) -> int | None:
+    """Return the threads of the host's BLAS that the journal has; None where they decide nothing."""
+    threads = header.get(_BLAS_THREADS)
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
+        raise _no_plan(target, f"{_BLAS_THREADS} is {threads!r}")
+    return threads
+
+
 def _alike(example: Any, value: Any) -> bool:
     """Return whether a value that JSON has is of the kind of another one: a bool is no number here."""
     if isinstance(example, list):
@@ -323,7 +340,7 @@ def _check_same(
         )
     # What only the earlier header has, such as a device, counts too.
     for name in dict.fromkeys((*now, *before)):
-        if name not in ("output", "inputs", "plan") and before.get(name) != now.get(name):
+        if name not in ("output", "inputs", "plan", _BLAS_THREADS) and before.get(name) != now.get(name):
             raise ArgumentError(
                 f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {now.get(name)}; "
                 "repeat the command that began it, or start afresh with resume=False"

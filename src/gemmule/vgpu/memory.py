@@ -87,10 +87,6 @@ class GlobalMemory:
         """Return the arena as unsigned integers of `size` bytes."""
         return self._words[size]
 
-    def bytes_of(self, allocation: Allocation) -> Array:
-        """Return an array's bytes."""
-        return self.data[allocation.start : allocation.end]
-
     def allocation_at(self, position: int) -> Allocation | None:
         """Return the array that the byte at `position` of the arena belongs to."""
         number = bisect.bisect_right(self._starts, position) - 1

@@ -9,7 +9,7 @@ from gemmule.core.dtype import DType
 from gemmule.core.epilogue import SECOND
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import row_result, why_not_extents
+from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents
 from gemmule.core.spec import Config
 
 from .tma_tiles import why_not_tma
@@ -66,6 +66,10 @@ def refuse_hopper(
             return reason
     if not takes_empty and not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
         return "there is nothing to multiply: an extent, the batch or alpha is 0"
+    if max(inner.batch, default=0) > MAX_EXTENT:
+        return (
+            f"the batch of {inner.batch[0]} is more than {MAX_EXTENT}, the most that the kernel's 32-bit indices take"
+        )
     return why_not_extents(problem)
 
 

@@ -15,6 +15,8 @@ THREADS = (1 + CONSUMERS) * WARPGROUP
 K_BYTES = 128
 #: Rows and 16-bit columns of an epilogue tile, in which TMA loads C and stores D.
 BOX_M, BOX_N = 64, 64
+#: Longest side of a TMA box, in elements.
+MAX_BOX = 256
 #: Shared memory of a CTA in bytes: the most there is, and the part that barriers get.
 MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 #: Blocks of 64 rows times columns for which a warpgroup has registers: 192 accumulators a thread.
@@ -60,6 +62,8 @@ class HopperConfig(Config):
         rows = self.warpgroups_per_tile * MMA_M
         if self.tile_m % rows or self.tile_n % self.unit_n or self.tile_n > self.max_n:
             return f"tile_m must be a multiple of {rows}, tile_n of {self.unit_n} up to {self.max_n}"
+        if self.loaded_rows > MAX_BOX:
+            return f"a CTA loads {self.loaded_rows} rows of A for a k-tile; a TMA box has {MAX_BOX} at most"
         if self.blocks * self.tile_n > MAX_ACCUMULATORS:
             return "the accumulators of a tile do not fit into a warpgroup's registers"
         if self.stages < self.min_stages:
@@ -93,6 +97,11 @@ class HopperConfig(Config):
     def cluster(self) -> int:
         """CTAs of a cluster."""
         return 1
+
+    @property
+    def loaded_rows(self) -> int:
+        """Rows of A, K-major, that a CTA loads for a k-tile: its part of those that multicast shares."""
+        return self.tile_m
 
     @property
     def stages_bytes(self) -> int:

@@ -61,6 +61,7 @@ def syrk_spec(
         signature=functools.partial(_signature, whole),
         launch=functools.partial(_launch, whole),
         build=functools.partial(_build, whole.package),
+        why_not=functools.partial(_why_not_config, whole),
         refuses=functools.partial(_refuses, whole),
         cost=None,
         costs=costs,
@@ -78,6 +79,13 @@ def _build(package: str, config: Any, signature: Signature) -> Buildable:
 def _refuses(whole: KernelSpec, problem: GemmProblem, arch: Arch) -> str | None:
     assert whole.refuses is not None
     return _why_not_below(problem) or whole.refuses(problem, arch)
+
+
+def _why_not_config(whole: KernelSpec, problem: GemmProblem, arch: Arch, config: Any) -> str | None:
+    """Say why a config has no block triangle, or why the GEMM refuses it; None where neither does."""
+    if STEP % config.tile_m or STEP % config.tile_n or getattr(config, "cluster_k", 1) > 1:
+        return f"config {config}: tiles must divide steps of {STEP}, one CTA each"
+    return whole.why_not(problem, arch, config)
 
 
 def _signature(whole: KernelSpec, problem: GemmProblem, config: Any) -> Signature:

@@ -1,4 +1,4 @@
-"""Tiles of the float32 kernels with a cp.async mainloop."""
+"""Tiles of the float32 kernels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ VECTOR = 4
 LANES_M, LANES_N = 4, 8
 #: Elements of a sector of device memory; divides tile_k.
 SECTOR = 8
+#: Rows of a panel of a stage.
+PANEL = 32
+#: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments.
+_REGISTERS, _OTHERS = 65536, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,3 +77,83 @@ class CpAsyncConfig(Config):
         """Return the shared memory of a CTA."""
         sides = self.leading_dimension(self.tile_m, a_k_major) + self.leading_dimension(self.tile_n, b_k_major)
         return sides * self.tile_k * self.stages * FLOAT32.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class SimtConfig(Config):
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
+
+    Attributes
+    ----------
+    tile_m, tile_n, tile_k : int
+        Elements; the first two are multiples of 32, tile_k is 8 or 16.
+    warps_m, warps_n : int
+        Warps along M and N. A warp tile is 16 x 32, or a multiple of 32 x 32.
+    stages : int
+        Stages in shared memory, at least 2.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    cluster_k : int
+        CTAs of a cluster that share a tile: each takes a part of K, and writes a part of the rows. 1, or from sm_90 on
+        a divisor of a thread's rows.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 8
+    warps_m: int = 4
+    warps_n: int = 2
+    stages: int = 4
+    group: int = 8
+    cluster_k: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows, rest = divmod(self.tile_m, LANES_M * VECTOR * self.warps_m)
+        if rest or self.tile_m % PANEL or (rows > 1 and rows % 2) or self.tile_n % (PANEL * self.warps_n):
+            raise ArgumentError(
+                f"config {self}: a warp tile must be 16 x 32 or a multiple of 32 x 32, and tile_m a multiple of {PANEL}"
+            )
+        if self.tile_k not in (8, 16) or self.stages < 2:
+            raise ArgumentError(f"config {self}: tile_k must be 8 or 16, and stages 2 or more")
+        copied = VECTOR * self.threads
+        if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
+            raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
+        if self.cluster_k > 1 and (
+            self.thread_m % self.cluster_k or self.outputs * FLOAT32.itemsize > self.shared_bytes(False, False)
+        ):
+            raise ArgumentError(
+                f"config {self}: cluster_k must divide the {self.thread_m} rows of a thread, and the partial sums fit "
+                "into the stages"
+            )
+
+    @property
+    def outputs(self) -> int:
+        return self.tile_m * self.tile_n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def thread_m(self) -> int:
+        """Rows of a thread tile."""
+        return self.tile_m // (self.warps_m * LANES_M)
+
+    @property
+    def thread_n(self) -> int:
+        """Columns of a thread tile."""
+        return self.tile_n // (self.warps_n * LANES_N)
+
+    @property
+    def resident(self) -> int:
+        """CTAs of a multiprocessor that the compiler leaves registers for."""
+        registers = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + _OTHERS
+        return max(_REGISTERS // (registers * self.threads), 1)
+
+    def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
+        """Return the shared memory of a CTA: K-major operands are padded."""
+        sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
+        pitches = [extent // PANEL * (PANEL + VECTOR * k_major) for extent, k_major in sides]
+        return sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize

@@ -15,6 +15,7 @@ from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 
 from .config import LANES_M, LANES_N, SECTOR, VECTOR, CpAsyncConfig
+from .thread_tiles import multiply_fragments
 from .vectors import read_vector
 
 #: Bytes that the stages of an operand are aligned to: a copy whose two addresses differ modulo 32 bytes reads twice
@@ -198,10 +199,7 @@ class SimtMainloop(CpAsyncMainloop):
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Add the products of one k, in serpentine order: successive FMAs share an operand, which is read once."""
+        """Add the products of one k."""
         del stage
-        rA, rB, rC = tile.fragments_a[None, None, step % 2], tile.fragments_b[None, None, step % 2], tile.accumulators
-        for i in cutlass.range(VECTOR * self.vectors_m, unroll_full=True):
-            for place in cutlass.range(VECTOR * self.vectors_n, unroll_full=True):
-                j = place if i % 2 == 0 else VECTOR * self.vectors_n - 1 - place
-                rC[i, j] += rA[i % VECTOR, i // VECTOR] * rB[j % VECTOR, j // VECTOR]
+        rA, rB = tile.fragments_a[None, None, step % 2], tile.fragments_b[None, None, step % 2]
+        multiply_fragments(rA, rB, tile.accumulators)

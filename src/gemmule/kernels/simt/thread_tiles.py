@@ -18,6 +18,18 @@ def spread(place, index: cutlass.Constexpr[int], places: cutlass.Constexpr[int])
 
 
 @cute.jit
+def multiply_fragments(rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):
+    """Add the products of one k, in serpentine order: successive FMAs share an operand, which is read once.
+
+    `rA` and `rB` are vectors of rows and of columns, (4, vectors), and `rC` the accumulators (rows, columns).
+    """
+    for i in cutlass.range(cute.size(rC, mode=[0]), unroll_full=True):
+        for place in cutlass.range(cute.size(rC, mode=[1]), unroll_full=True):
+            j = place if i % 2 == 0 else cute.size(rC, mode=[1]) - 1 - place
+            rC[i, j] += rA[i % VECTOR, i // VECTOR] * rB[j % VECTOR, j // VECTOR]
+
+
+@cute.jit
 def write_thread_tile(mD: cute.Tensor, mC: cute.Tensor, rC: cute.Tensor, m0, n0, scalars, rows: cutlass.Constexpr[Any]):
     """Write D = alpha * rC + beta * C for a thread tile, vector by vector, with scalars (alpha, beta).
 

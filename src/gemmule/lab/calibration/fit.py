@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.gpu_rates import RATES, GpuRates
+from gemmule.core.gpu_rates import FARTHEST, H200_RATES, RATES, GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.cost.correction import learned_chips
 from gemmule.kernels.hopper.cost.operation import operation_of
@@ -25,6 +25,8 @@ HELD_OUT = 4
 #: Errors count linearly beyond this, as logarithms; how much a rate's distance from its first value counts beside them,
 #: for rates that no time depends on; and the largest such distance.
 _HUBER, _PRIOR, _FARTHEST = 0.1, 0.03, math.log(32)
+#: Largest distance from an H200's rates: derivatives are found within what rates may be.
+_LIMIT = math.log(FARTHEST) - 0.01
 #: Steps of the fit, the change by which derivatives are found, and the first damping, and how it changes.
 _STEPS, _CHANGE, _DAMPING, _LESS, _MORE = 40, 1e-3, 1e-2, 0.3, 4.0
 
@@ -108,7 +110,9 @@ def _logs(timed: Iterable[Timed], rates: GpuRates) -> list[float]:
 
 def _fitted(timed: Sequence[Timed], before: GpuRates) -> tuple[GpuRates, float]:
     """Return rates, and the loss that they leave, by damped least squares of logarithms."""
-    first = np.log([getattr(before, name) for name in RATES])
+    first, h200 = (np.log([getattr(rates, name) for name in RATES]) for rates in (before, H200_RATES))
+    least = np.maximum(first - _FARTHEST, h200 - _LIMIT)
+    most = np.minimum(first + _FARTHEST, h200 + _LIMIT)
 
     def rates_at(place: Numbers) -> GpuRates:
         return dataclasses.replace(before, **dict(zip(RATES, np.exp(place).tolist(), strict=True)))
@@ -124,7 +128,7 @@ def _fitted(timed: Sequence[Timed], before: GpuRates) -> tuple[GpuRates, float]:
         slopes = np.column_stack([(residuals(place + step) - left) / _CHANGE for step in steps])
         normal, gradient = slopes.T @ (slopes * weights[:, None]), slopes.T @ (weights * left)
         step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), -gradient)
-        tried = np.clip(place + step, first - _FARTHEST, first + _FARTHEST)
+        tried = np.clip(place + step, least, most)
         now = residuals(tried)
         if _loss(now) < _loss(left):
             nearer = _loss(left) - _loss(now) < 1e-6 * _loss(left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -321,6 +322,13 @@ class DevicePlan:
                     found.append(tile)
                 last, before = device, before + self.area(tile)
         return frozenset(found)
+
+    @functools.cached_property
+    def last_tiles(self) -> frozenset[tuple[int, int]]:
+        """Tiles that the plan's devices end with, each the last one of a share."""
+        if self.devices == 1:
+            return frozenset(collections.deque(self.order(), maxlen=1))
+        return frozenset(share[-1] for share in self.shares(self.devices) if share)
 
     def shares(self, count: int, done: Container[tuple[int, int]] = ()) -> list[list[tuple[int, int]]]:
         """Return the tiles of each of several devices in order: runs of areas as even as whole tiles allow.

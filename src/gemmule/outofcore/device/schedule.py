@@ -114,6 +114,9 @@ class _Schedule:
         self.lane_of: dict[tuple[int, int], str] = {}
         self.turn = itertools.cycle(self.lanes)
         self.last_tile: tuple[int, int] | None = None
+        # Tiles that are finished in strips: they follow from the plan alone, as strips may have other bits than whole
+        # tiles.
+        self.stripped: frozenset[tuple[int, int]] = frozenset()
         # The last product of a tile on the diagonal.
         self.summed: dict[tuple[int, int], int] = {}
 
@@ -124,6 +127,8 @@ class _Schedule:
         if most is None:
             steps = list(steps)
             self.last_tile = last_tile = (steps[-1].i, steps[-1].j) if steps else None
+            if plan.strips > 1 and plan.strategy != PAPER:
+                self.stripped = plan.last_tiles
         tiles = 0
         for step in steps:
             tile = (step.i, step.j)
@@ -151,7 +156,7 @@ class _Schedule:
             if plan.in_strips(tile):
                 yield from self._diagonal(step, factors, before)
                 continue
-            cut = step.last and tile == last_tile and plan.strategy != PAPER
+            cut = step.last and tile in self.stripped
             yield from self._finish(step, factors, before, plan.strips if cut else 1)
 
     def _held(self, place: int) -> _Held:

@@ -229,8 +229,3 @@ class Build:
             raise self.error("a float constant is expected")
         bits = operand.value % (1 << (8 * dtype.itemsize))
         return np.array(bits, f"u{dtype.itemsize}").view(dtype)[()]
-
-
-def is_constant(operand: Operand) -> bool:
-    """Say whether an operand is the same for all lanes and known beforehand."""
-    return isinstance(operand, Immediate | Symbol)

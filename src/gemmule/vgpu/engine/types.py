@@ -33,11 +33,6 @@ BITS = ("pred", "b16", "b32", "b64")
 FLOATS = ("f32", "f64")
 
 
-def bits_type(size: int) -> str:
-    """Return the type that holds `size` bytes as they are."""
-    return f"b{8 * size}"
-
-
 def is_signed(kind: str) -> bool:
     """Say whether the type is a signed integer."""
     return kind.startswith("s")

@@ -54,11 +54,6 @@ def check_types(n: int, k: int, a_type: str, b_type: str, d_type: str) -> None:
         raise UnsupportedError(f"wgmma of 8-bit integers has no n of {n}")
 
 
-def dtype_of(d_type: str) -> np.dtype[Any]:
-    """Return the NumPy type of D's elements."""
-    return _DTYPES[d_type]
-
-
 def factors(words: Words, kind: str) -> Words:
     """Return the elements of words of 32 bits, beside each other: float64, or float32 for integers."""
     form = FORMATS[kind]

@@ -23,10 +23,10 @@ import cutlass
 from cutlass import Float64, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.float64.cluster_reduction import reduce_columns, store_partials
 from gemmule.kernels.float64.config import COLUMNS, Float64Config
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
+from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
@@ -64,23 +64,10 @@ class Float64Gemm:
         if cutlass.const_expr(self.cluster_k > 1):
             part = cutlass.const_expr(self.mainloop.columns // self.cluster_k)
             rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, part)), Float64)
-            self.reduce(rPart, rC, stages, rank)
+            reduce_in_cluster(rPart, rC, stages, rank, self.cluster_k, self.threads)
             self.epilogue.write(gD, gC, rPart, m0 + row, n0 + col + rank * (part * COLUMNS), alpha, beta)
         else:
             self.epilogue.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
-
-    @cute.jit
-    def reduce(self, rPart: cute.Tensor, rC: cute.Tensor, stages, rank):
-        """Store this CTA's partial sums for the cluster, and reduce the part of the columns that it will write."""
-        # Partial sums overwrite the stages.
-        cute.arch.sync_threads()
-        store_partials(rC, stages, self.threads)
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-        reduce_columns(rPart, stages, rank, self.cluster_k, self.threads)
-        # A CTA's shared memory must outlive the others' reads.
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
 
 
 def buildable(config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:

@@ -84,6 +84,10 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.cluster_m * self.cluster_n * self.cluster_k
 
     @property
+    def loaded_rows(self) -> int:
+        return self.tile_m // self.cluster_n
+
+    @property
     def clusters(self) -> int:
         """Clusters that run at the same time."""
         return min(self.ctas // self.cluster, CLUSTERS[self.cluster])

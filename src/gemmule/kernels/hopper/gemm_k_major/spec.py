@@ -138,7 +138,7 @@ _LAUNCH = 1.3
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
     mn_major = _mn_major(problem)
-    product = _PRODUCT.cost(problem, gpu) + _LAUNCH * len(mn_major)
+    product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch * len(mn_major)
     seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in mn_major), strict=True)
     return [product + 1e6 * sum(one) for one in seconds]
 

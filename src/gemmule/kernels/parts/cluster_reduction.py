@@ -1,0 +1,82 @@
+"""Split-K within a cluster: each CTA reduces a part of a tile's partial sums, in the order of the CTAs."""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, cute
+
+#: Bytes that a thread moves at once.
+_BYTES = 16
+
+
+@cute.jit
+def reduce_in_cluster(
+    rPart: cute.Tensor, rC: cute.Tensor, stages, rank, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]
+):
+    """Store this CTA's partial sums for the cluster, and reduce the part of the tile that it will write.
+
+    Parameters
+    ----------
+    rPart, rC : Tensor
+        Registers of float32 or float64: the reduced part, and a thread's partial sums, of which part `rank` is the
+        `rank`-th of `ctas` in the order of the layout.
+    stages : int
+        Address in shared memory, the same in every CTA, of as many bytes as all threads have partial sums; what is
+        there is overwritten.
+    rank, ctas : int
+        This CTA's rank in the cluster, and the CTAs of the cluster.
+    threads : int
+        Threads of the CTA.
+    """
+    # Partial sums overwrite the stages.
+    cute.arch.sync_threads()
+    _store_partials(rC, stages, threads)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    _reduce_part(rPart, stages, rank, ctas, threads)
+    # A CTA's shared memory must outlive the others' reads.
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
+@cute.jit
+def _store_partials(rC: cute.Tensor, partials, threads: cutlass.Constexpr[int]):
+    values, start = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC))), _own(partials)
+    length, width = cutlass.const_expr((_BYTES * 8 // rC.element_type.width, rC.element_type.width))
+    words = cutlass.const_expr(", ".join(f"{{$r{1 + v}}}" for v in range(length)))
+    for number in cutlass.range_constexpr(cute.size(rC) // length):
+        cute.arch.inline_ptx(
+            f"st.shared.v{length}.f{width} [{{$r0}}], {{{words}}};",
+            read_only_args=[start + number * threads * _BYTES, *(values[length * number + v] for v in range(length))],
+        )
+
+
+@cute.jit
+def _reduce_part(out: cute.Tensor, partials, rank, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]):
+    """Add a part of the partial sums of all CTAs of the cluster, those of the first CTA first."""
+    length, width = cutlass.const_expr((_BYTES * 8 // out.element_type.width, out.element_type.width))
+    words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
+    values = cute.make_tensor(out.iterator, cute.make_layout(cute.size(out)))
+    start = _own(partials) + rank * (cute.size(out) // length * threads * _BYTES)
+    for cta in cutlass.range_constexpr(ctas):
+        there = cute.arch.inline_ptx(
+            "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",
+            write_only_types=[Int32],
+            read_only_args=[start, Int32(cta)],
+        )
+        for number in cutlass.range_constexpr(cute.size(out) // length):
+            found = cute.arch.inline_ptx(
+                f"ld.shared::cluster.v{length}.f{width} {{{words}}}, [{{$r0}}];",
+                write_only_types=[out.element_type] * length,
+                read_only_args=[there + number * threads * _BYTES],
+            )
+            for v in cutlass.range_constexpr(length):
+                place = cutlass.const_expr(length * number + v)
+                values[place] = found[v] if cta == 0 else values[place] + found[v]
+
+
+@cute.jit
+def _own(partials):
+    """Return the address of this thread's first vector."""
+    tid, _, _ = cute.arch.thread_idx()
+    return partials + tid * _BYTES

@@ -1,0 +1,86 @@
+"""Float32 GEMM on the FMA units, in all four layouts at one speed.
+
+Idea
+    The stages of both operands are MN-major, whatever the matrices are: a thread reads vectors of 4 rows and of 4
+    columns for each k, and multiplies all by all. A K-major operand is transposed by its asynchronous copies, 4 bytes
+    each, without a register, and so is one whose rows begin anywhere copied. Where there are few tiles, the CTAs of a
+    cluster share one: each takes a part of K, and they exchange partial sums through distributed shared memory.
+Data movement
+    The tile of 128 x 128: 32 FLOP a byte. For a k a thread with 8 x 8 accumulators reads 4 vectors of 16 bytes for 64
+    FMAs. Copies of 4 bytes are 4 instructions a thread for 8 k of 128 rows, where those of 16 bytes are one.
+Limits
+    The FMA units: an FMA of three registers leaves no issue slot for what copies and reads need, so that a thread tile
+    of 8 x 8 reaches 94 % at most. And power, at large sizes.
+Sources
+    NVIDIA CUTLASS, "Efficient GEMM in CUDA": the hierarchy of CTA, warp and thread tiles.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Float32, cute
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
+from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.epilogue import SimtEpilogue
+
+from .mainloop import SimtGemmMainloop
+
+#: Copies of a thread for a k-tile that the registers of `SimtConfig.resident` are enough for.
+_COPIES = 8
+
+
+class SimtGemm:
+    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
+
+    def __init__(self, config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+        self.config, self.cluster_k = config, config.cluster_k
+        self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
+        self.mainloop = SimtGemmMainloop(config, types)
+        # Many copies need registers for their addresses.
+        many = self.mainloop.copyA.count + self.mainloop.copyB.count > _COPIES
+        self.resident = max(config.resident * 3 // 4, 1) if many else config.resident
+        self.epilogue = SimtEpilogue(int(types["d_vector"]), types["tiles"] == "whole")
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
+            grid=(self.scheduler.ctas(mD), 1, 1),
+            block=(self.config.threads, 1, 1),
+            cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler needs no driver; the launch recipe decides.
+            preferred_smem_carveout=100,
+        )
+
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
+        gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
+        m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
+        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
+        row, col = self.mainloop.corner()
+        corner = m0 + row, n0 + col
+        if cutlass.const_expr(self.cluster_k > 1):
+            rows, cols = cutlass.const_expr((self.config.thread_m // self.cluster_k, self.config.thread_n))
+            rPart = cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
+            reduce_in_cluster(rPart, rC, stages, rank, self.cluster_k, self.config.threads)
+            self.epilogue.write(gD, gC, rPart, corner, rank * rows, (alpha, beta))
+        else:
+            self.epilogue.write(gD, gC, rC, corner, 0, (alpha, beta))
+
+
+def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
+    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    element = types["element"]
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
+    operands = tuple(
+        major_tensor(element, unit, batch=1, vector=int(types[copies]) // 4)
+        for unit, copies in zip(units, ("a_copies", "b_copies"), strict=True)
+    )
+    results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
+    arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0), *scheduler.stand_ins())
+    return Buildable(SimtGemm(config, types, scheduler), arguments)

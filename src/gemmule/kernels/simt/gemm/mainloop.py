@@ -1,0 +1,145 @@
+"""Mainloop of the float32 GEMM: cp.async into MN-major panels, fragments of 4 rows and 4 columns, FMAs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cutlass
+from cutlass import Float32, Int32, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
+from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
+from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
+from gemmule.kernels.simt.stage import SimtStage, TransposingCopies
+from gemmule.kernels.simt.thread_tiles import multiply_fragments
+
+_ALIGNMENT = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tile:
+    """A tile's operands, and a thread's registers.
+
+    Attributes
+    ----------
+    a, b : OperandCopies
+        Copies of A and of B.
+    start_a, start_b : Int32
+        Address of this thread's first vector in the first stage.
+    fragments_a, fragments_b : Tensor
+        Vectors of rows and of columns of two k: one is read while the other is multiplied.
+    accumulators : Tensor
+        Accumulators, (rows, columns).
+    """
+
+    a: OperandCopies
+    b: OperandCopies
+    start_a: Any
+    start_b: Any
+    fragments_a: Any
+    fragments_b: Any
+    accumulators: Any
+
+
+class SimtGemmMainloop(CpAsyncMainloop):
+    """The loop over K; a step is one k.
+
+    Parameters
+    ----------
+    config : SimtConfig
+        Tiles and stages.
+    types : dict
+        The signature.
+    """
+
+    def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
+        self.config, self.cluster_k = config, config.cluster_k
+        self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
+        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k")
+        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k")
+        self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
+        super().__init__(config.stages, self.bytes, config.tile_k, config.tile_k - 1)
+        whole = types["tiles"] == "whole"
+        self.copyA, self.copyB = (
+            (TransposingCopies if stage.k_major else StageCopies)(
+                stage, int(copies), config.threads, self.copy_steps, whole
+            )
+            for stage, copies in ((self.stageA, types["a_copies"]), (self.stageB, types["b_copies"]))
+        )
+
+    @cute.jit
+    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
+        """Return a thread's accumulators, or in a cluster those of this CTA's part of K, and the stages' address.
+
+        Where alpha is 0 the accumulators are zeros, and nothing is read.
+        """
+        smem = SmemAllocator().allocate(self.stages * self.bytes, _ALIGNMENT)
+        row, col = self.corner()
+        rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
+        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // VECTOR, 2)), Float32)
+        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // VECTOR, 2)), Float32)
+        rC = cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
+        rC.fill(Float32(0))
+        wait_for_predecessor()
+
+        stagesA = smem.toint()
+        stagesB = stagesA + self.stageA.stage_bytes
+        depth = gA.shape[1] if alpha != 0 else 0
+        k_tiles, first = cute.ceil_div(depth, self.steps), Int32(0)
+        if cutlass.const_expr(self.cluster_k > 1):
+            # CTAs of a cluster take consecutive parts of K.
+            first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
+            k_tiles -= first
+        strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
+        sources = self.copyA.source(gA, m0) + first * strideA, self.copyB.source(gB, n0) + first * strideB
+        k0 = first * self.steps
+        a = OperandCopies(self.copyA, gA, m0, k0, stagesA + self.copyA.target(), strideA)
+        b = OperandCopies(self.copyB, gB, n0, k0, stagesB + self.copyB.target(), strideB)
+        startA, startB = stagesA + self.stageA.offset(row, 0), stagesB + self.stageB.offset(col, 0)
+        self.accumulate(_Tile(a, b, startA, startB, rA, rB, rC), sources, k_tiles)
+        return rC, stagesA
+
+    @cute.jit
+    def corner(self):
+        """Return this thread's first row and column in the tile."""
+        tid, _, _ = cute.arch.thread_idx()
+        warp, lane = tid // 32, tid % 32
+        row = warp // self.config.warps_n * self.warp_m + lane // LANES_N * VECTOR
+        col = warp % self.config.warps_n * self.warp_n + lane % LANES_N * VECTOR
+        return row, col
+
+    def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
+        for operand, source in zip((tile.a, tile.b), sources, strict=True):
+            operand.issue(source, stage, k_tile, step)
+
+    def advance(self, tile: _Tile, sources: Any) -> Any:
+        return sources[0] + tile.a.stride, sources[1] + tile.b.stride
+
+    @cute.jit
+    def read(self, tile, stage, step: cutlass.Constexpr[int]):
+        """Read this thread's vectors of one k into the registers of its parity."""
+        parity = cutlass.const_expr(step % 2)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
+            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * VECTOR, step))
+            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
+            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * VECTOR, step))
+            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
+
+    @cute.jit
+    def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
+        """Add the products of one k."""
+        del stage
+        parity = cutlass.const_expr(step % 2)
+        multiply_fragments(
+            tile.fragments_a[None, None, parity], tile.fragments_b[None, None, parity], tile.accumulators
+        )
+
+
+@cute.jit
+def _read_vector(vector: cute.Tensor, address):
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR * Float32.width // 8)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)

@@ -1,0 +1,37 @@
+"""Files that are written atomically: complete, or as before, with the permissions of other new files."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gemmule.files.atomic_file import atomic_write
+
+
+def test_other_threads_keep_their_umask(tmp_path, monkeypatch):
+    """A umask is of the process: files that other threads create meanwhile must not be everyone's."""
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail(f"umask({mask:o})"))
+        with atomic_write(tmp_path / "new" / "a.json") as file:
+            file.write(b"first")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    (path,) = (tmp_path / "new").iterdir()
+    assert (path.name, path.read_bytes(), path.stat().st_mode & 0o777) == ("a.json", b"first", 0o640)
+
+
+def test_a_block_that_fails_leaves_the_file(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"first")
+
+    def fail():
+        with atomic_write(path) as file:
+            file.write(b"second")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.json", b"first")]

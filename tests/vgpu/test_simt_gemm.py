@@ -1,0 +1,130 @@
+"""simt_gemm on the virtual GPU: every layout and width of copies, bits, banks, clusters, batches, NaNs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from oracle import assert_product, poisoned, random_matrix
+from test_kernels import laid_out, problem_of
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.dtype import FLOAT32
+from gemmule.core.spec import Choice
+from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.gemm.spec import SPEC
+from gemmule.vgpu import Counter, Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.execute import run_kernel
+from gemmule.vgpu.launcher import launch
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+SMALL = SimtConfig(tile_m=32, tile_n=32, warps_m=2, warps_n=1)
+#: Rows of A in two panels, of which a thread tile has both, and two octets of k.
+DEEP = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=1, warps_n=2, stages=2)
+LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
+
+
+def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL, **options):
+    problem = problem_of(a, b, out, c, alpha, beta)
+    assert SPEC.why_not(problem, virtual_arch(), config) is None
+    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
+    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, **options))
+    return out
+
+
+def in_order(a, b):
+    """The product by fused multiply-adds, for k = 0, 1, ... one after the other: float64 holds a product exactly."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total = (total.astype(np.float64) + a[:, k, None].astype(np.float64) * b[None, k]).astype(np.float32)
+    return total
+
+
+@pytest.mark.parametrize("config", [SMALL, pytest.param(DEEP, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+def test_whole_tiles_without_bank_conflicts(layout, config, rng):
+    depth = 3 * config.tile_k
+    a, b = random_matrix(rng, FLOAT32, (config.tile_m, depth)), random_matrix(rng, FLOAT32, (depth, config.tile_n))
+    moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
+    d = poisoned(FLOAT32, (config.tile_m, config.tile_n))
+    problem = problem_of(*moved, d)
+    signature = SPEC.signature(problem, config)
+    assert dict(signature)["tiles"] == "whole"
+    counter = Counter()
+    artifact = artifact_for(SPEC, config, signature, virtual_arch())
+    arrays = {"a": moved[0], "b": moved[1], "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    np.testing.assert_array_equal(d, in_order(a, b))
+    assert counter.counts.total("wavefronts") > 0
+    assert counter.counts.bank_conflicts == 0
+
+
+#: Layouts, extents, elements that every matrix begins late, and the widths of copies and of what is written then.
+WIDTHS = [
+    (("col", "row"), (68, 36, 50), 0, ("16", "16", "4")),
+    (("row", "row"), (65, 34, 37), 0, ("4", "4", "1")),
+    (("col", "col"), (32, 32, 16), 1, ("4", "4", "1")),
+    (("row", "col"), (1, 1, 77), 0, ("4", "4", "1")),
+]
+
+
+@pytest.mark.parametrize(("layout", "shape", "offset", "widths"), WIDTHS, ids=str)
+def test_layouts_and_widths(layout, shape, offset, widths, rng):
+    m, n, k = shape
+    a, b, c = (random_matrix(rng, FLOAT32, extents) for extents in ((m, k), (k, n), (m, n)))
+    moved = [laid_out(x, kind, offset) for x, kind in zip((a, b), layout, strict=True)]
+    d = laid_out(poisoned(FLOAT32, (m, n)), "row", offset)
+    signature = dict(SPEC.signature(problem_of(*moved, d), SMALL))
+    assert (signature["a_copies"], signature["b_copies"], signature["d_vector"]) == widths
+    np.testing.assert_array_equal(multiply(*moved, d), in_order(a, b))
+    assert_product(multiply(*moved, d, laid_out(c, "row", offset), 0.75, -1.5), a, b, c, 0.75, -1.5)
+
+
+@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [3, 100])
+def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
+    config = dataclasses.replace(SMALL, cluster_k=ctas)
+    a, b, c = (random_matrix(rng, FLOAT32, shape) for shape in ((45, depth), (depth, 40), (45, 40)))
+    k_tiles = -(-depth // config.tile_k)
+    edges = [k_tiles * cta // ctas * config.tile_k for cta in range(ctas + 1)]
+    parts = [in_order(a[:, begin:end], b[begin:end]) for begin, end in itertools.pairwise(edges)]
+    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (45, 40)), config=config)
+    np.testing.assert_array_equal(d, functools.reduce(np.add, parts))
+    assert_product(multiply(a, b, poisoned(FLOAT32, (45, 40)), c, 2.0, 1.0, config=config), a, b, c, 2.0, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_every_config(config, rng):
+    m, n, k = config.tile_m + 5, config.tile_n + 4, 5 * config.tile_k + 3
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    d = multiply(a, laid_out(b, "padded"), poisoned(FLOAT32, (m, n)), config=config)
+    assert_product(d, a, b)
+
+
+def test_a_column_major_result_in_a_batch(rng):
+    a, b, c = (random_matrix(rng, FLOAT32, shape) for shape in ((2, 36, 40), (1, 40, 70), (2, 36, 70)))
+    d = laid_out(poisoned(FLOAT32, (2, 36, 70)), "col")
+    b = np.broadcast_to(b, (2, 40, 70))
+    assert_product(multiply(a, b, d, laid_out(c, "col"), 1.0, 1.0), a, b, c, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("k", "alpha"), [(0, 1.0), (40, 0.0)])
+def test_nothing_to_multiply(k, alpha, rng):
+    a, b = np.full((33, k), np.nan, np.float32), np.full((k, 36), np.nan, np.float32)
+    np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT32, (33, 36)), alpha=alpha), 0)
+    c = random_matrix(rng, FLOAT32, (33, 36))
+    np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT32, (33, 36)), c, alpha, -1.0), -c)
+
+
+def test_c_is_not_read_where_beta_is_0_and_nan_is_kept(rng):
+    a, b = random_matrix(rng, FLOAT32, (40, 20)), random_matrix(rng, FLOAT32, (20, 36))
+    a[3, 5] = np.nan
+    d = multiply(a, b, poisoned(FLOAT32, (40, 36)), np.full((40, 36), np.nan, np.float32))
+    assert np.isnan(d[3]).all()
+    assert not np.isnan(np.delete(d, 3, axis=0)).any()
