@@ -104,7 +104,7 @@ class ResidueProducts:
         mma = tiled_mma(cutlass.Int8, (True, True), Int32, self.warpgroups_per_tile, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, of_tile, Int32)
         release = functools.partial(release_cluster, self.scheduler)
-        state, first, step, tiles = self.mainloop.share(self.scheduler, mD, k_tiles, warpgroup_idx)
+        state, first, step, tiles = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, warpgroup_idx)
         for number in cutlass.range(first, tiles, step):
             i, j, batch = self.scheduler.tile(mD, number)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)

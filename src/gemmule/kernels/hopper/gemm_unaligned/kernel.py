@@ -99,7 +99,7 @@ class HopperGemmUnaligned:
         shape, of_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
         mma = tiled_mma(self.element, self.operands.along_k, cutlass.Float32, self.warpgroups_per_tile, shape)
         fragments = self.operands.fragments(mma, stages, of_tile, cutlass.Float32)
-        state, first, step, tiles = self.mainloop.share(self.scheduler, mD, k_tiles, warpgroup_idx)
+        state, first, step, tiles = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, warpgroup_idx)
         for number in cutlass.range(first, tiles, step):
             i, j, batch = self.scheduler.tile(mD, number)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release_local)

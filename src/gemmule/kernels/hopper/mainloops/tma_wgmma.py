@@ -102,10 +102,10 @@ class Mainloop(Pipeline):
             state = self.advance(state)
 
     @cute.jit
-    def share(self, scheduler, mD: cute.Tensor, k_tiles, warpgroup_idx):
+    def consumer_work(self, scheduler, mD: cute.Tensor, k_tiles, warpgroup_idx):
         """Return a consumer's first pipeline state, and its first piece of work, the step to the next, and the end.
 
-        In ping-pong it has every other one of its CTA's, and the first turn is that of warpgroup 0.
+        In ping-pong a warpgroup has every other piece of its CTA's work, and warpgroup 0 has the first turn.
         """
         k_tiles_of = scheduler.k_tiles
         first, step, end = scheduler.work(mD, k_tiles)
