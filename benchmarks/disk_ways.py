@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
-from gemmule.outofcore.disk_probe import read_rate, write_rate
+from gemmule.outofcore.device.planner.disk_probe import read_rate, write_rate
 
 MIB = 1 << 20
 #: The way that is repeated: threads and bytes of a request, through the page cache.

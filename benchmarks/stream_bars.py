@@ -26,15 +26,15 @@ from gemmule.dispatch.select import choose
 from gemmule.executor.streams import DeviceMatrix
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.buffers import Buffers
-from gemmule.outofcore.device.engine import Settings
-from gemmule.outofcore.device.operation import Convert, Multiply
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.rings import cut_rings, staged_rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.device.several import stream_on_devices
-from gemmule.outofcore.device.staging_probe import staged_by
+from gemmule.outofcore.device.engine.buffers import Buffers
+from gemmule.outofcore.device.engine.multi_gpu import stream_on_devices
+from gemmule.outofcore.device.engine.staging_probe import staged_by
+from gemmule.outofcore.device.engine.streaming import Settings
+from gemmule.outofcore.device.planner.operation import Convert, Multiply
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.rings import cut_rings, staged_rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import ALLOCATE_S, LINES, link_rates, product_rate, product_waves
 from gemmule.runtime.sensors import Sensors

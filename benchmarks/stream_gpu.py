@@ -23,12 +23,12 @@ from gemmule.core.dtype import accumulator, dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.budget import parse_bytes
-from gemmule.outofcore.device.engine import Settings
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.several import choose_plan_for, stream_on_devices
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.multi_gpu import choose_plan_for, stream_on_devices
+from gemmule.outofcore.device.engine.streaming import Settings
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.memory_budget import parse_bytes
+from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate
 from gemmule.runtime.streams import GpuStreams

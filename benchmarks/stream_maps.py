@@ -19,9 +19,9 @@ import numpy as np
 
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
-from gemmule.outofcore import mapped_sink
-from gemmule.outofcore.arrays import ArraySink
-from gemmule.outofcore.mapped_sink import array_sink
+from gemmule.outofcore.stores import mapped_sink
+from gemmule.outofcore.stores.arrays import ArraySink
+from gemmule.outofcore.stores.mapped_sink import array_sink
 
 WAYS = {"pages": ArraySink, "runs": array_sink}
 #: Rows of a tile.

@@ -27,9 +27,10 @@ from streamed_cell import Cell
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.budget import parse_bytes
-from gemmule.outofcore.device import engine, rings
+from gemmule.outofcore.device.engine import streaming as engine
+from gemmule.outofcore.device.planner import rings
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.memory_budget import parse_bytes
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import copy_rate
 from gemmule.runtime.streams import GpuStreams

@@ -22,23 +22,23 @@ import numpy as np
 from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
-from gemmule.api.device_product import beside_parts
+from gemmule.api.streaming.device_engine import beside_parts
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.residues import HALF_SIDE
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.budget import parse_bytes
-from gemmule.outofcore.device.buffers import Buffers
-from gemmule.outofcore.device.choose import Chosen, choose_plan
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.operation import Multiply
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.rings import cut_rings, staged_rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.device.staging_probe import staged_by
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.buffers import Buffers
+from gemmule.outofcore.device.engine.staging_probe import staged_by
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.choice import Chosen, choose_plan
+from gemmule.outofcore.device.planner.operation import Multiply
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.rings import cut_rings, staged_rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.memory_budget import parse_bytes
+from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import (
     ALLOCATE_S,

@@ -8,10 +8,10 @@ import math
 import numpy as np
 
 from gemmule.core.dtype import accumulator, dtype_named
-from gemmule.outofcore.budget import parse_bytes
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.several import choose_plan_for
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.multi_gpu import choose_plan_for
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.tiles.memory_budget import parse_bytes
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 
 @dataclasses.dataclass(frozen=True)

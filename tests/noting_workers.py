@@ -7,7 +7,7 @@ import collections
 #: Runs in every worker as it starts, maybe twice.
 _PRELOAD = """
 import os, time
-from gemmule.outofcore.journal import Journal
+from gemmule.outofcore.journal.journal_file import Journal
 from {module} import {sums} as sums
 if not hasattr(Journal, "noted"):
     add, append = sums.add, Journal.append

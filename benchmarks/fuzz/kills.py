@@ -39,7 +39,7 @@ _RUNS, _LONGEST_S = 50, 30.0
 #: microseconds from the beginning of the call.
 NAMING_KILLER = """
 import os, signal, sys, threading, time
-import gemmule.outofcore.hidden as hidden_names
+import gemmule.outofcore.journal.temporary_files as hidden_names
 from gemmule.cli import main
 delay, moment = divmod(int(sys.argv.pop(1)), 3)
 def die():

@@ -33,7 +33,7 @@ from gemmule.core.errors import (
 if TYPE_CHECKING:
     from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
     from gemmule.core.activations import erf, exp, gelu, log, maximum, minimum, relu, sigmoid, silu, sqrt, tanh, where
-    from gemmule.outofcore.multiply import Report
+    from gemmule.outofcore.tiles.engine import Report
 
 __version__ = "0.1.0.dev0"
 
@@ -84,7 +84,7 @@ _LAZY = {
         *("erf", "exp", "gelu", "log", "maximum", "minimum"),
         *("relu", "sigmoid", "silu", "sqrt", "tanh", "where"),
     ),
-    "gemmule.outofcore.multiply": ("Report",),
+    "gemmule.outofcore.tiles.engine": ("Report",),
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 

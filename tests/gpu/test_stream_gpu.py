@@ -10,13 +10,13 @@ from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.dtype import accumulator, dtype_named
 from gemmule.dispatch.select import choose
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.simulate import simulate
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.simulation import simulate
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.streams import GpuStreams
 
 RATES = Rates(20e12, 20e12, 50e9, 50e9)

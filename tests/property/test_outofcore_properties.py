@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gemmule.core.errors import MemoryLimitError
 from gemmule.host.tiles import HostTileExecutor
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.multiply import multiply, plan_multiply
-from gemmule.outofcore.plan import Operand, Product
-from gemmule.outofcore.search import least_memory, plan_product
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.engine import multiply, plan_multiply
+from gemmule.outofcore.tiles.plan import Operand, Product
+from gemmule.outofcore.tiles.search import least_memory, plan_product
 
 EXTENT = st.integers(0, 150)
 GRAIN = st.sampled_from([1, 1, 7, 32, 200])

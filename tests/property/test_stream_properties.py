@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.choose import choose_plan, least_memory
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.operation import Multiply, Store
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.choice import choose_plan, least_memory
+from gemmule.outofcore.device.planner.operation import Multiply, Store
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 RATES = Rates(1e9, 1e9, 1e8, 1e8)

@@ -14,7 +14,7 @@ import numpy as np
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.outofcore.hidden import hidden_path
+from gemmule.outofcore.journal.temporary_files import hidden_path
 
 #: Kills the process at the n-th call that changes something on the disk; half of what is written then is written. With
 #: a negative number, when so many tiles are noted in the journal.
@@ -38,7 +38,7 @@ def deadly(name):
 for name in "pwrite fdatasync fsync ftruncate posix_fallocate replace rename link unlink mkdir".split():
     deadly(name)
 if left < 0:
-    from gemmule.outofcore.journal import Journal
+    from gemmule.outofcore.journal.journal_file import Journal
     append, wanted = Journal.append, -left
     def noting(self, tiles):
         # Tiles may come several at once.
@@ -55,9 +55,9 @@ finally:
 #: started and imported once. Says how each ended.
 FORKS = """
 import contextlib, importlib, json, os, pkgutil, sys
-import gemmule.api.streamed, gemmule.api.tile_executor, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
+import gemmule.api.streaming.session, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
 for package in gemmule.commands, gemmule.host, gemmule.outofcore:
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         with contextlib.suppress(ImportError):
             importlib.import_module(module.name)
 with contextlib.suppress(ImportError):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.device_product import beside_parts
+from gemmule.api.streaming.device_engine import beside_parts
 from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands.multiply import LIBRARY_BYTES
-from gemmule.outofcore.resume import Work
+from gemmule.commands.streaming import LIBRARY_BYTES
+from gemmule.outofcore.journal.resumption import Work
 
 #: What Python, its libraries and BLAS may take beyond the limit.
 CONSTANT = 200 << 20

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from gemmule.outofcore import disk_probe, page_cache
-from gemmule.outofcore.disk_probe import read_rate
-from gemmule.outofcore.page_cache import held
+from gemmule.outofcore.device.planner import disk_probe, page_cache
+from gemmule.outofcore.device.planner.disk_probe import read_rate
+from gemmule.outofcore.device.planner.page_cache import held
 
 BLOCK, RUN = 1 << 16, 4
 

@@ -16,12 +16,12 @@ import pytest
 from noting_workers import noted, preload
 
 import gemmule as gm
-from gemmule.api.distributed import _count_workers, check_address
+from gemmule.api.streaming.distributed import _count_workers, check_address
 from gemmule.host import blas
 from gemmule.host.tiles import HostTileExecutor, HostTileSum
-from gemmule.outofcore.arrays import ArraySource
-from gemmule.outofcore.bands import cut_into_bands
-from gemmule.outofcore.multiply import plan_multiply
+from gemmule.outofcore.stores.arrays import ArraySource
+from gemmule.outofcore.tiles.bands import cut_into_bands
+from gemmule.outofcore.tiles.engine import plan_multiply
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
@@ -152,7 +152,7 @@ def test_a_command_with_no_address_ends(folder):
 
 def test_a_scheduler_without_workers_that_can_is_refused(folder, monkeypatch):
     dask = pytest.importorskip("distributed")
-    monkeypatch.setattr("gemmule.api.distributed.WORKERS_WITHIN_S", 0.3)
+    monkeypatch.setattr("gemmule.api.streaming.distributed.WORKERS_WITHIN_S", 0.3)
     options = {"processes": False, "dashboard_address": None, "silence_logs": 50, "protocol": "tcp"}
     with dask.LocalCluster(n_workers=0, **options) as none:
         with pytest.raises(gm.UnsupportedError, match=r"has no workers after 0.3 s; start some"):

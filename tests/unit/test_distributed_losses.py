@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.distributed import _completed, _connection, _no_tracebacks
+from gemmule.api.streaming.distributed import _completed, _connection, _no_tracebacks
 from gemmule.host.tiles import HostTileExecutor
-from gemmule.outofcore.arrays import ArraySource
-from gemmule.outofcore.bands import Band, band_journal
-from gemmule.outofcore.hidden import hidden_path
-from gemmule.outofcore.journal import Journal
-from gemmule.outofcore.multiply import plan_multiply
-from gemmule.outofcore.npy_target import NpyTarget
+from gemmule.outofcore.journal.journal_file import Journal
+from gemmule.outofcore.journal.temporary_files import hidden_path
+from gemmule.outofcore.stores.arrays import ArraySource
+from gemmule.outofcore.stores.formats.npy_target import NpyTarget
+from gemmule.outofcore.tiles.bands import Band, band_journal
+from gemmule.outofcore.tiles.engine import plan_multiply
 
 SCHEDULER = "tcp://node:8786"
 LOST = r"^scheduler tcp://node:8786: the connection was lost, or the work was cancelled there; start it again$"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.outofcore.finished import FinishedTiles
+from gemmule.outofcore.journal.finished_tiles import FinishedTiles
 
 
 def test_a_tile_is_finished_when_all_its_pieces_are():

@@ -19,6 +19,8 @@ RUNGS = {
     *(f"h{n:02}" for n in range(2, 9)), *(f"g{n:02}" for n in range(1, 7)), "d01", "d02",
     *(f"t{n:02}" for n in range(1, 12)),
 }  # fmt: skip
+#: Kernels that dispatch does not choose: `g07_cp_async` takes all their products first.
+UNCHOSEN = {"simt_gemm"}
 HERE = Setting(seed=3, target=Target())
 
 
@@ -30,7 +32,7 @@ def kernels():
 
 
 def test_every_kernel_but_rungs_is_drawn():
-    assert set(KINDS) == {spec.name for spec in REGISTRY if spec.name.split("_")[0] not in RUNGS}
+    assert set(KINDS) == {spec.name for spec in REGISTRY if spec.name.split("_")[0] not in RUNGS} - UNCHOSEN
 
 
 def test_each_kernel_takes_two_in_a_hundred_problems(kernels):

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.errors import FileFormatError, UnsupportedError
-from gemmule.outofcore.npy_header import read_header
+from gemmule.outofcore.stores.formats.npy_header import read_header
 
 SOURCES = Path(gm.__file__).parents[1]
 
@@ -229,7 +229,7 @@ def test_numbers_of_thousands_of_digits_are_refused(arguments):
 
 
 def test_an_address_within_the_process_has_three_parts(folder):
-    from gemmule.api.distributed import check_address
+    from gemmule.api.streaming.distributed import check_address
     from gemmule.core.errors import ArgumentError
 
     with pytest.raises(ArgumentError, match="no address of a Dask scheduler"):

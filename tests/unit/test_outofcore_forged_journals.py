@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import streamed
+from gemmule.api.streaming import device_engine
 from gemmule.core.errors import FileFormatError, ForbiddenFileError, GemmuleError, WrongResultError
-from gemmule.outofcore.coverage import coverage_flaw
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.hidden import hidden_path
-from gemmule.outofcore.journaled import JournaledSink
-from gemmule.outofcore.npy_sink import NpySink
-from gemmule.outofcore.plan import StreamPlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.journal.coverage import coverage_flaw
+from gemmule.outofcore.journal.journaled_sink import JournaledSink
+from gemmule.outofcore.journal.temporary_files import hidden_path
+from gemmule.outofcore.stores.formats.npy_sink import NpySink
+from gemmule.outofcore.tiles.plan import StreamPlan
 
 M, N, K = 48, 40, 24
 WRONG = [
@@ -101,7 +101,7 @@ class Unfinished:
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(streamed, "measured_rates", lambda *_: Rates(1e9, 1e9, 1e8, 1e8))
+    monkeypatch.setattr(device_engine, "measured_rates", lambda *_: Rates(1e9, 1e9, 1e8, 1e8))
     rng = np.random.default_rng(0)
     # Sums of small integers are exact, however a plan cuts them.
     np.save("A.npy", rng.integers(-8, 9, (M, K)).astype("f4"))

@@ -14,7 +14,7 @@ from killed_products import OUTPUTS, child, content, damage, finish, hidden, jou
 
 from gemmule.core.errors import ForbiddenFileError
 from gemmule.files import temporary_file
-from gemmule.outofcore.hidden import hidden_path
+from gemmule.outofcore.journal.temporary_files import hidden_path
 
 SECRET = b"somebody else's\n" * 20
 REMEDY = "this one is left as it is; remove it, or choose another output"
@@ -177,7 +177,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_not_written_to(tmp_path, 
 
 @pytest.mark.parametrize("swap", ["other file", "link", "second name"])
 def test_a_partial_file_that_is_exchanged_does_not_appear(inputs, monkeypatch, swap):
-    from gemmule.outofcore.npy_sink import NpySink
+    from gemmule.outofcore.stores.formats.npy_sink import NpySink
 
     place, flush = partial_of("C.npy"), NpySink.flush
 

@@ -10,9 +10,9 @@ import pytest
 import gemmule as gm
 from gemmule.api.staged import stream_arrays
 from gemmule.core.dtype import Precision
-from gemmule.outofcore import mapped_source
-from gemmule.outofcore.mapped_source import MappedSource, open_mapped
-from gemmule.outofcore.opening import open_source
+from gemmule.outofcore.stores import mapped_source
+from gemmule.outofcore.stores.mapped_source import MappedSource, open_mapped
+from gemmule.outofcore.stores.opening import open_source
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system does not tell its mappings")
 

@@ -10,9 +10,9 @@ import pytest
 import gemmule as gm
 from gemmule.api.staged import stream_arrays
 from gemmule.core.dtype import Precision
-from gemmule.outofcore import mapped_sink, mapped_source
-from gemmule.outofcore.arrays import ArraySink
-from gemmule.outofcore.mapped_sink import MappedSink, array_sink
+from gemmule.outofcore.stores import mapped_sink, mapped_source
+from gemmule.outofcore.stores.arrays import ArraySink
+from gemmule.outofcore.stores.mapped_sink import MappedSink, array_sink
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system does not tell its mappings")
 SHAPE = 37, 53

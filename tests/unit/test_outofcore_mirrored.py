@@ -12,12 +12,12 @@ from click.testing import CliRunner
 import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.host.tiles import HostTileExecutor
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.finished import FinishedTiles
-from gemmule.outofcore.matrix import TransposedSource
-from gemmule.outofcore.multiply import multiply, plan_multiply
-from gemmule.outofcore.plan import Operand, Product
-from gemmule.outofcore.search import least_memory, plan_product
+from gemmule.outofcore.journal.finished_tiles import FinishedTiles
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.stores.matrix import TransposedSource
+from gemmule.outofcore.tiles.engine import multiply, plan_multiply
+from gemmule.outofcore.tiles.plan import Operand, Product
+from gemmule.outofcore.tiles.search import least_memory, plan_product
 
 MEMORY = 200_000
 

@@ -11,12 +11,12 @@ import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.host.tiles import HostTileExecutor
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.matrix import TransposedSource
-from gemmule.outofcore.multiply import multiply, plan_multiply
-from gemmule.outofcore.npy_sink import NpySink
-from gemmule.outofcore.npy_source import NpySource
-from gemmule.outofcore.result import output_dtype, result_dtype
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.stores.formats.npy_sink import NpySink
+from gemmule.outofcore.stores.formats.npy_source import NpySource
+from gemmule.outofcore.stores.matrix import TransposedSource
+from gemmule.outofcore.tiles.engine import multiply, plan_multiply
+from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
 
 
 class PlainSum:

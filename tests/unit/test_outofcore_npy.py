@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, FileFormatError, OverlapError, ShapeError
-from gemmule.outofcore import hidden, npy_sink
-from gemmule.outofcore.matrix import TransposedSource
-from gemmule.outofcore.npy_sink import NpySink
-from gemmule.outofcore.npy_source import NpySource
+from gemmule.outofcore.journal import temporary_files as hidden
+from gemmule.outofcore.stores.formats import npy_sink
+from gemmule.outofcore.stores.formats.npy_sink import NpySink
+from gemmule.outofcore.stores.formats.npy_source import NpySource
+from gemmule.outofcore.stores.matrix import TransposedSource
 
 PLAIN = [
     "float64",

@@ -18,7 +18,7 @@ SHAPE = (96, 160)
 #: What breaks the promise, as code that runs before the command.
 MUTANTS = {
     "journal before data": """
-from gemmule.outofcore.journaled import JournaledSink
+from gemmule.outofcore.journal.journaled_sink import JournaledSink
 def _store(self):
     with self._lock:
         written, self._written, self._busy = self._written, [], False
@@ -27,11 +27,11 @@ def _store(self):
 JournaledSink._store = _store
 """,
     "no fdatasync": """
-from gemmule.outofcore import npy_sink
+from gemmule.outofcore.stores.formats import npy_sink
 npy_sink.store_file = lambda descriptor: None
 """,
     "no fsync of chunks": """
-from gemmule.outofcore.zarr_sink import ZarrSink
+from gemmule.outofcore.stores.formats.zarr_sink import ZarrSink
 ZarrSink.flush = lambda self: None
 """,
 }

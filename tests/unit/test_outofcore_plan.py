@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, MemoryLimitError
-from gemmule.outofcore.budget import available_memory, format_bytes, parse_bytes, resident_memory
-from gemmule.outofcore.plan import Operand, Product
-from gemmule.outofcore.search import least_memory, plan_product
-from gemmule.outofcore.slots import Slots
+from gemmule.outofcore.tiles.memory_budget import available_memory, format_bytes, parse_bytes, resident_memory
+from gemmule.outofcore.tiles.plan import Operand, Product
+from gemmule.outofcore.tiles.search import least_memory, plan_product
+from gemmule.outofcore.tiles.slots import Slots
 
 F4 = Operand(np.dtype("f4"))
 

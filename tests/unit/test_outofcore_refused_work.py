@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from killed_products import OUTPUTS, child, damage, finish, hidden, journal_of, refused, stored
 
-from gemmule.outofcore.journal import Journal
+from gemmule.outofcore.journal.journal_file import Journal
 
 
 def test_a_flipped_bit_in_a_finished_tile_is_found(killed):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import FileFormatError, GemmuleError
-from gemmule.outofcore.hdf5_source import Hdf5Source
-from gemmule.outofcore.zarr_source import ZarrSource
+from gemmule.outofcore.stores.formats.hdf5_source import Hdf5Source
+from gemmule.outofcore.stores.formats.zarr_source import ZarrSource
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")

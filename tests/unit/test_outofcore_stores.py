@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, FileFormatError, OverlapError, ShapeError, UnsupportedError
-from gemmule.outofcore import extras
-from gemmule.outofcore.arrays import ArraySource
-from gemmule.outofcore.converted import ConvertedSource
-from gemmule.outofcore.matrix import TransposedSource
-from gemmule.outofcore.opening import open_source, result_target
-from gemmule.outofcore.uri import MatrixUri
+from gemmule.outofcore.stores import optional_packages as extras
+from gemmule.outofcore.stores.arrays import ArraySource
+from gemmule.outofcore.stores.conversion import ConvertedSource
+from gemmule.outofcore.stores.matrix import TransposedSource
+from gemmule.outofcore.stores.opening import open_source, result_target
+from gemmule.outofcore.stores.uri import MatrixUri
 
 DTYPES = ["float64", ">f4", "float16", "int8", "uint16", "complex64"]
 
@@ -313,7 +313,7 @@ def test_hdf5_is_no_output_and_the_reason_is_told(tmp_path):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize(("stored", "computed"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("i1", "f4"), ("f4", "c8")])
 def test_elements_are_converted_while_they_are_read(x, order, stored, computed, monkeypatch):
-    monkeypatch.setattr("gemmule.outofcore.converted.BLOCK_BYTES", 700)
+    monkeypatch.setattr("gemmule.outofcore.stores.conversion.BLOCK_BYTES", 700)
     x = np.asarray(x.astype(stored), order=order)
     source = ConvertedSource(ArraySource(x), np.dtype(computed))
     assert (source.dtype, source.order) == (np.dtype(computed), order)
@@ -329,7 +329,7 @@ def test_a_lesser_kind_is_not_computed_in(stored, computed):
 
 def test_converted_blocks_end_where_chunks_do(tmp_path, x, monkeypatch):
     zarr = pytest.importorskip("zarr")
-    monkeypatch.setattr("gemmule.outofcore.converted.BLOCK_BYTES", 1)
+    monkeypatch.setattr("gemmule.outofcore.stores.conversion.BLOCK_BYTES", 1)
     source = open_source(zarr.create_array(tmp_path / "s.zarr", data=x, chunks=(8, 12)), "a")
     rows = []
     read = source.read

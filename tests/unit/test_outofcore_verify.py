@@ -12,10 +12,10 @@ from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import MemoryLimitError
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.kernels.emulation.residues import norm_limit
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.multiply import multiply
-from gemmule.outofcore.result import output_dtype, result_dtype
-from gemmule.outofcore.verify import ROWS, vectors_at_a_time, verify
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.engine import multiply
+from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
+from gemmule.outofcore.verify.freivalds import ROWS, vectors_at_a_time, verify
 
 MEMORY = 16 << 20
 
@@ -497,7 +497,7 @@ def test_a_row_that_is_right_element_by_element_is_right(monkeypatch, rng):
     a, b = factors("float64")
     out = run(a, b)
     monkeypatch.setattr(
-        "gemmule.outofcore.verify.apply", lambda source, *_: rng.uniform(1e8, 1e9, (source.shape[0], 16))
+        "gemmule.outofcore.verify.freivalds.apply", lambda source, *_: rng.uniform(1e8, 1e9, (source.shape[0], 16))
     )
     found = check(a, b, out)
     # More rows deviate than are compared: the others are neither right nor proved wrong.

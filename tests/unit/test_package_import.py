@@ -23,7 +23,7 @@ def test_public_names_are_there():
     names: dict[str, object] = {}
     exec("from gemmule import *", names)  # what a user may write
     assert names["matmul"] is gemmule.matmul
-    assert names["Report"].__module__ == "gemmule.outofcore.multiply"
+    assert names["Report"].__module__ == "gemmule.outofcore.tiles.engine"
 
 
 def test_other_names_are_refused():

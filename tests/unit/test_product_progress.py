@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import rich.progress
 
+from gemmule.api.streaming.device_engine import _multiplications
 from gemmule.commands import progress
-from gemmule.outofcore.device.watch import Progress
+from gemmule.outofcore.device.engine.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -44,7 +45,8 @@ def test_a_product_through_a_device(monkeypatch):
 
     monkeypatch.setattr(rich.progress.TimeRemainingColumn, "render", rendered)
     monkeypatch.setattr(rich.progress.TimeRemainingColumn, "max_refresh", None)
-    with progress.device_progress("A @ B") as told:
+    with progress.product_progress("A @ B") as bar:
+        told = _multiplications(bar)
         told(Progress(1, 8, 3_000_000_000, 24_000_000_000, 4_000_000_000, 1_000_000_000, 2.0))
         told(Progress(3, 8, 9_000_000_000, 24_000_000_000, 9_000_000_000, 3_000_000_000, 3.0))
     text = text_of(shown)
@@ -57,9 +59,8 @@ def test_a_product_through_a_device(monkeypatch):
 
 def test_without_a_terminal_nothing_is_told(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.device_progress("A @ B") as device, progress.product_progress("A @ B") as host:
-        assert device is None
-        assert host is None
+    with progress.product_progress("A @ B") as told:
+        assert told is None
     assert sys.stderr.getvalue() == ""
 
 

@@ -14,10 +14,10 @@ import gemmule as gm
 from gemmule.core.errors import ArgumentError
 from gemmule.host import blas, block_product
 from gemmule.host.block_product import add_in_blocks
-from gemmule.outofcore.device.operation import Multiply
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.planner.operation import Multiply
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 settable = pytest.mark.skipif(blas._function("set_num_threads") is None, reason="NumPy has no OpenBLAS")
@@ -34,6 +34,8 @@ def threads():
 @pytest.fixture
 def folder(rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # Two runs that start afresh shall have the same plan, which measured rates would decide.
+    monkeypatch.setattr("gemmule.api.device_streams._host_rate", lambda out: 2e10)
     np.save("A.npy", rng.standard_normal((250, 90), "f4"))
     np.save("B.npy", rng.standard_normal((90, 250), "f4"))
     np.save("L.npy", rng.standard_normal((700, 700), "f4"))
@@ -64,7 +66,7 @@ def stopped(a, b, options):
 def test_it_goes_on_with_the_threads_that_it_began_with(folder, threads, name, monkeypatch):
     # Tiles of a test are small.
     monkeypatch.setattr(block_product, "SMALL_PRODUCT", 2**20)
-    monkeypatch.setattr("gemmule.api.streamed.SMALL_PRODUCT", 2**20)
+    monkeypatch.setattr("gemmule.api.streaming.host_engine.SMALL_PRODUCT", 2**20)
     a, b, options = PRODUCTS[name]
     threads(3)
     gm.multiply(a, b, "whole.npy", executor="host", **options)

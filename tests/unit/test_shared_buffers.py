@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.staging import Filler, Ring
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.staging import Filler, Ring
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 M, N, K = 130, 110, 90
@@ -36,8 +36,8 @@ class Counted(ArraySource):
 @pytest.fixture
 def small(monkeypatch):
     """Let threads share buffers of a few KB."""
-    monkeypatch.setattr("gemmule.outofcore.device.staging.SHARE", 600)
-    monkeypatch.setattr("gemmule.outofcore.device.drain.SHARE", 600)
+    monkeypatch.setattr("gemmule.outofcore.device.engine.staging.SHARE", 600)
+    monkeypatch.setattr("gemmule.outofcore.device.engine.output_writer.SHARE", 600)
 
 
 def matrix(shape, order="C"):

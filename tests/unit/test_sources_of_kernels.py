@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from gemmule.compiler import key
-from gemmule.compiler.key import source_digests
+from gemmule.compiler.key import artifact_key, source_digests
+from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS as SIX_PRODUCTS
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
@@ -27,6 +28,14 @@ for name in sys.argv[2:]:
     importlib.import_module(name)
     print(name, *(one for one in sys.modules if one.startswith("gemmule.")))
 """
+
+
+def test_a_compiled_kernel_serves_gpus_of_any_number_of_multiprocessors():
+    spec, arch = next(one for one in REGISTRY if one.name == "hopper_gemm"), Arch(9, 0, True)
+    signature = spec.signatures(arch)[0]
+    keys = {artifact_key(spec, spec.default.on(count), signature, arch) for count in (16, 114, 132)}
+    assert len(keys) == 1
+    assert artifact_key(spec, spec.configs[1], signature, arch) not in keys
 
 
 @pytest.fixture(scope="module")

@@ -22,16 +22,16 @@ from test_distributed import cluster  # noqa: F401 - a fixture
 import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.host.tiles import HostTileExecutor
-from gemmule.outofcore.arrays import ArraySource
-from gemmule.outofcore.bands import Band, cut_into_bands
-from gemmule.outofcore.device.choose import choose_plan, least_memory
-from gemmule.outofcore.device.operation import Store
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.multiply import plan_multiply
-from gemmule.outofcore.opening import result_target
-from gemmule.outofcore.plan import Operand, Product
-from gemmule.outofcore.search import plan_product
+from gemmule.outofcore.device.planner.choice import choose_plan, least_memory
+from gemmule.outofcore.device.planner.operation import Store
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.stores.arrays import ArraySource
+from gemmule.outofcore.stores.opening import result_target
+from gemmule.outofcore.tiles.bands import Band, cut_into_bands
+from gemmule.outofcore.tiles.engine import plan_multiply
+from gemmule.outofcore.tiles.plan import Operand, Product
+from gemmule.outofcore.tiles.search import plan_product
 
 F4 = np.dtype("f4")
 N, K = 250, 90

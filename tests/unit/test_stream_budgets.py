@@ -11,12 +11,12 @@ import pytest
 import gemmule as gm
 from gemmule.core.errors import MemoryLimitError
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.budgets import Budgets, Staging, binding_line, choose_within
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.rings import cut_rings, pinned_bytes
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.budgets import Budgets, Staging, binding_line, choose_within
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.rings import cut_rings, pinned_bytes
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 RATES = Rates(1e12, 1e12, 20e9, 20e9, source=10e9, sink=10e9)
@@ -151,12 +151,18 @@ def test_rings_keep_to_their_budget(threads, pinned):
 
 
 def test_a_dry_run_names_the_budget_that_binds(tmp_path):
-    from gemmule.api.dry_run import dry_run
-    from gemmule.api.streamed import Request
+    from gemmule.api.streaming.request import Request
+    from gemmule.api.streaming.session import StreamSession
 
     a = np.zeros((600, 700), "f4")
-    planned = dry_run(Request(a, a.T.copy(), np.zeros((600, 600), "f4"), executor="host", device_memory="200KiB"))
-    assert planned.how.budgets.device == 200 << 10
-    assert binding_line(planned.how).startswith("binds: device memory")
-    with pytest.raises(gm.MemoryLimitError, match=r"pinned memory of 1 KiB is too small.*takes at least"):
-        dry_run(Request(a, a.T.copy(), str(tmp_path / "C.npy"), executor="host", pinned_memory="1KiB"))
+    request = Request(a, a.T.copy(), np.zeros((600, 600), "f4"), executor="host", device_memory="200KiB")
+    with StreamSession(request, dry_run=True) as session:
+        chosen = session.engine.chosen
+    assert chosen.budgets.device == 200 << 10
+    assert binding_line(chosen).startswith("binds: device memory")
+    request = Request(a, a.T.copy(), str(tmp_path / "C.npy"), executor="host", pinned_memory="1KiB")
+    with (
+        pytest.raises(gm.MemoryLimitError, match=r"pinned memory of 1 KiB is too small.*takes at least"),
+        StreamSession(request, dry_run=True),
+    ):
+        pass

@@ -15,9 +15,9 @@ from gemmule.cli import gemmule
 from gemmule.core.dtype import numpy_dtype
 from gemmule.executor.activity import Transfer
 from gemmule.lab.streams import stream_trace
-from gemmule.outofcore.device.host_memory import is_transpose
-from gemmule.outofcore.matrix import TransposedSource
-from gemmule.outofcore.opening import open_source
+from gemmule.outofcore.device.engine.host_memory import is_transpose
+from gemmule.outofcore.stores.matrix import TransposedSource
+from gemmule.outofcore.stores.opening import open_source
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ import pytest
 from test_stream_engine import RATES, SMALL, STRATEGIES, matrix, planned, shuffled
 
 import gemmule as gm
-from gemmule.api import device_product, streamed
+from gemmule.api.streaming import device_engine, session
 from gemmule.core.errors import ArgumentError
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.engine import stream_product
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.several import choose_plan_for, shares, stream_on_devices
-from gemmule.outofcore.device.shares import largest_share
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.multi_gpu import choose_plan_for, shares, stream_on_devices
+from gemmule.outofcore.device.engine.streaming import stream_product
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.shares import largest_share
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -186,11 +186,11 @@ def two_gpus(monkeypatch):
             opened.append(ordinal)
             yield device
 
-    monkeypatch.setattr(device_product, "open_streams", open_streams)
-    monkeypatch.setattr(device_product, "device_memory", lambda name, ordinals: 100_000)
-    monkeypatch.setattr(device_product, "sums_of", lambda name, a, b, out: out)
-    monkeypatch.setattr(streamed, "measured_rates", lambda *_: RATES)
-    monkeypatch.setattr(streamed, "host_arrays_executor", lambda *_: ("gpu", "asked for"))
+    monkeypatch.setattr(device_engine, "open_streams", open_streams)
+    monkeypatch.setattr(device_engine, "device_memory", lambda name, ordinals: 100_000)
+    monkeypatch.setattr(device_engine, "sums_of", lambda name, a, b, out: out)
+    monkeypatch.setattr(device_engine, "measured_rates", lambda *_: RATES)
+    monkeypatch.setattr(session, "host_arrays_executor", lambda *_: ("gpu", "asked for"))
     monkeypatch.setattr("gemmule.runtime.device.device_count", lambda: 2)
     return opened
 

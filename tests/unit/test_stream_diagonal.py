@@ -14,15 +14,25 @@ import pytest
 
 from gemmule.core.dtype import numpy_dtype
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.operation import LANES, LAST, MIRRORING, Convert, Load, Mirror, Multiply, Reflect, Store
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.device.simulate import simulate
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.operation import (
+    LANES,
+    LAST,
+    MIRRORING,
+    Convert,
+    Load,
+    Mirror,
+    Multiply,
+    Reflect,
+    Store,
+)
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.device.planner.simulation import simulate
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 SMALL = Settings(pinned=48 << 10, threads=3)
 F4, F2 = np.dtype("f4"), np.dtype(ml_dtypes.bfloat16)

@@ -14,15 +14,15 @@ import pytest
 from oracle import assert_product
 
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.choose import choose_plan, least_memory
-from gemmule.outofcore.device.drain import Drain
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.lanes import Lane
-from gemmule.outofcore.device.operation import C_OUT, COMPUTE, STREAMS
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.staging import chunks
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.output_writer import Drain
+from gemmule.outofcore.device.engine.staging import chunks
+from gemmule.outofcore.device.engine.stream_workers import Lane
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.choice import choose_plan, least_memory
+from gemmule.outofcore.device.planner.operation import C_OUT, COMPUTE, STREAMS
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 RATES = Rates(1e9, 1e9, 1e8, 1e8)
 STRATEGIES = ["paper", "c-stationary", "panels"]

@@ -10,17 +10,17 @@ import pstats
 import numpy as np
 import pytest
 
-from gemmule.outofcore.device import shares as shares_module
-from gemmule.outofcore.device import traffic
-from gemmule.outofcore.device.budgets import Budgets, Staging, choose_within
-from gemmule.outofcore.device.long_plans import extrapolated, is_long, operation_count
-from gemmule.outofcore.device.operation import Load, Multiply, Store
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.device.shares import expected, predicted, shares
-from gemmule.outofcore.device.simulate import Model, simulated
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.planner import shares as shares_module
+from gemmule.outofcore.device.planner import traffic
+from gemmule.outofcore.device.planner.budgets import Budgets, Staging, choose_within
+from gemmule.outofcore.device.planner.long_plans import extrapolated, is_long, operation_count
+from gemmule.outofcore.device.planner.operation import Load, Multiply, Store
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.device.planner.shares import expected, predicted, shares
+from gemmule.outofcore.device.planner.simulation import Model, simulated
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4, F8 = np.dtype("f4"), np.dtype("f8")
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, MemoryLimitError
-from gemmule.outofcore.device.choose import choose_plan, least_memory
-from gemmule.outofcore.device.operation import COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Store
-from gemmule.outofcore.device.plan import DevicePlan, edges, ramped
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.device.simulate import simulate
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.planner.choice import choose_plan, least_memory
+from gemmule.outofcore.device.planner.operation import COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Store
+from gemmule.outofcore.device.planner.plan import DevicePlan, edges, ramped
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.device.planner.simulation import simulate
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 GIB = 1 << 30
 F4, F8, F2 = (np.dtype(name) for name in ("f4", "f8", "f2"))

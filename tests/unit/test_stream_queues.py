@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.device.candidates import candidates
-from gemmule.outofcore.device.engine import Settings, stream_product
-from gemmule.outofcore.device.operation import C_IN, LAST, MIRRORING
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.queues import streams
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.streaming import Settings, stream_product
+from gemmule.outofcore.device.planner.candidates import candidates
+from gemmule.outofcore.device.planner.operation import C_IN, LAST, MIRRORING
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.queues import streams
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 #: Queues for streams of a GPU, but for the one of the default stream.

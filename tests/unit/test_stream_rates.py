@@ -10,16 +10,16 @@ import math
 import numpy as np
 import pytest
 
-from gemmule.outofcore import disk_probe
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.operation import Load
-from gemmule.outofcore.device.plan import RAMPS, DevicePlan
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.device.shares import predicted, shares
-from gemmule.outofcore.device.simulate import simulate
-from gemmule.outofcore.disk_probe import USUAL, read_rate, write_rate
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.planner import disk_probe
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.disk_probe import USUAL, read_rate, write_rate
+from gemmule.outofcore.device.planner.operation import Load
+from gemmule.outofcore.device.planner.plan import RAMPS, DevicePlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.device.planner.shares import predicted, shares
+from gemmule.outofcore.device.planner.simulation import simulate
+from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.link_probe import LINES
 
 F4, F8 = np.dtype("f4"), np.dtype("f8")
@@ -116,8 +116,8 @@ def test_a_disk_is_timed_where_files_are_large(tmp_path, monkeypatch):
     path.write_bytes(bytes(1 << 16))
     assert read_rate([str(path), None], 3) == USUAL
     assert write_rate(str(tmp_path), 1 << 16, 3) == USUAL
-    monkeypatch.setattr("gemmule.outofcore.disk_probe._LEAST", 1)
-    monkeypatch.setattr("gemmule.outofcore.disk_probe._BLOCK", 1 << 12)
+    monkeypatch.setattr("gemmule.outofcore.device.planner.disk_probe._LEAST", 1)
+    monkeypatch.setattr("gemmule.outofcore.device.planner.disk_probe._BLOCK", 1 << 12)
     found = read_rate([str(path)], 3)
     assert 0 < found.slow <= found.rate <= found.fast
     assert found != USUAL

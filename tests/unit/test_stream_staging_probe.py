@@ -10,18 +10,18 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from gemmule.api import device_streams
+from gemmule.api.streaming import devices
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.device import staging_probe
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.plan import DevicePlan
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.rings import cut_rings, pinned_bytes, staged_rates, without_handing
-from gemmule.outofcore.device.shares import predicted
-from gemmule.outofcore.device.simulate import simulate
-from gemmule.outofcore.device.staging_probe import Staged, staged_by
-from gemmule.outofcore.disk_probe import DiskRate
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine import staging_probe
+from gemmule.outofcore.device.engine.staging_probe import Staged, staged_by
+from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.planner.disk_probe import DiskRate
+from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.device.planner.rings import cut_rings, pinned_bytes, staged_rates, without_handing
+from gemmule.outofcore.device.planner.shares import predicted
+from gemmule.outofcore.device.planner.simulation import simulate
+from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
 RATES = Rates(1e12, 1e12, 50e9, 50e9, source=20e9, sink=10e9)
@@ -174,7 +174,7 @@ def test_factors_that_are_split_favour_large_tiles():
 
 def test_a_disk_that_varies_gives_a_range():
     disk = DiskRate(1e9, 0.8e9, 1.25e9)
-    rates = device_streams._with_disk(RATES, disk, DiskRate(2e9, 2e9, 2e9))
+    rates = devices._with_disk(RATES, disk, DiskRate(2e9, 2e9, 2e9))
     assert (rates.source, rates.sink, rates.files) == (1e9, 2e9, True)
     assert (rates.slow, rates.fast) == ((0.8, 1.0), (1.25, 1.0))
     chosen = choose_plan(square(8000), F4, 8 << 30, dataclasses.replace(rates, compute=1e14, accumulate=1e14))
@@ -185,5 +185,5 @@ def test_a_disk_that_varies_gives_a_range():
     steady = choose_plan(square(2000), F4, 1 << 30, RATES)
     assert steady.between == (steady.prediction.seconds,) * 2
     # Arrays are not read from the disk that their product is written to.
-    written = device_streams._with_disk(RATES, None, disk)
+    written = devices._with_disk(RATES, None, disk)
     assert (written.source, written.sink, written.slow) == (20e9, 1e9, (1.0, 0.8))

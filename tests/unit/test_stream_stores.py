@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.outofcore.zarr_sink import ZarrSink
+from gemmule.outofcore.stores.formats.zarr_sink import ZarrSink
 
 zarr = pytest.importorskip("zarr")
 h5py = pytest.importorskip("h5py")

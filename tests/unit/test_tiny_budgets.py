@@ -13,12 +13,12 @@ import gemmule as gm
 from gemmule.core.errors import MemoryLimitError
 from gemmule.host import block_product
 from gemmule.host.tiles import HostTileExecutor
-from gemmule.outofcore.arrays import ArraySource
-from gemmule.outofcore.budget import parse_bytes
-from gemmule.outofcore.multiply import plan_multiply
-from gemmule.outofcore.npy_sink import NpySink
-from gemmule.outofcore.npy_source import NpySource
-from gemmule.outofcore.plan import StreamPlan
+from gemmule.outofcore.stores.arrays import ArraySource
+from gemmule.outofcore.stores.formats.npy_sink import NpySink
+from gemmule.outofcore.stores.formats.npy_source import NpySource
+from gemmule.outofcore.tiles.engine import plan_multiply
+from gemmule.outofcore.tiles.memory_budget import parse_bytes
+from gemmule.outofcore.tiles.plan import StreamPlan
 
 
 def planned(m: int, k: int, n: int, dtype: str, memory: str) -> StreamPlan:

@@ -11,7 +11,7 @@ from gemmule.core.spec import Choice
 from gemmule.runtime.arrays import ArrayView
 
 if TYPE_CHECKING:
-    from gemmule.outofcore.device.budgets import Budgeted
+    from gemmule.outofcore.device.planner.budgets import Budgeted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Plan:
         if self.bound_s is not None:
             lines.append(f"bound: {self.bound_s * 1e6:.1f} us at the chip's peak rates")
         if self.streaming is not None:
-            from gemmule.outofcore.device.budgets import binding_line
+            from gemmule.outofcore.device.planner.budgets import binding_line
 
             plan, expected, budgets = self.streaming.plan, self.streaming.prediction, self.streaming.budgets
             lines.append(

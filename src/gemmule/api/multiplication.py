@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemmule.core.errors import WrongResultError
@@ -13,8 +13,7 @@ from .promotion import dtype_name
 from .scalars import said_beta
 
 if TYPE_CHECKING:
-    from gemmule.outofcore.device.watch import Progress as Far
-    from gemmule.outofcore.multiply import Progress, Report
+    from gemmule.outofcore.tiles.engine import Progress, Report
 
 
 def multiply(
@@ -136,8 +135,8 @@ def multiply(
            [3., 4.]])
     """
     # Not with the package: those who multiply arrays in memory do not wait for what streams files.
-    from .device_product import DeviceProduct
-    from .streamed import Request, open_product
+    from .streaming.request import Request
+    from .streaming.session import StreamSession
 
     told(progress)
     request = Request(
@@ -150,25 +149,12 @@ def multiply(
         name_or_none("scheduler", scheduler), device_memory, pinned_memory, name_or_none("strategy", strategy),
         devices=ordinals(devices),
     )  # fmt: skip
-    with open_product(request) as product:
-        if isinstance(product, DeviceProduct):
-            report: Report = product.run(_multiplications(progress))
-        else:
-            report = product.run(progress)
-        verdict = product.verify() if verify else None
-        if verdict is not None and verdict.proved_wrong:
-            product.reject()
-        else:
-            product.commit()
+    with StreamSession(request) as session:
+        session.open_result()
+        report = session.run(None if progress is None else lambda done, total, *_: progress(done, total))
+        verdict = session.conclude()
     if verdict is not None and not verdict.passed:
         raise WrongResultError(verdict.failure("out", f"seed={verdict.seed}"))
     if verdict is not None and verdict.caveat:
         warnings.warn(f"out: {verdict.caveat}", RuntimeWarning, stacklevel=2)
     return report
-
-
-def _multiplications(progress: Progress | None) -> Callable[[Far], None] | None:
-    """Return what tells multiplications done and in all, from what a device tells."""
-    if progress is None:
-        return None
-    return lambda far: progress(far.flop_done // 2, far.flop // 2)

@@ -10,19 +10,19 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.outofcore.budget import memory_limit
-from gemmule.outofcore.device.budgets import Budgeted, Budgets, Staging, choose_within
-from gemmule.outofcore.device.engine import Settings
-from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.mapped_sink import array_sink
-from gemmule.outofcore.mapped_source import array_source
-from gemmule.outofcore.matrix import AnyDType
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.engine.streaming import Settings
+from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
+from gemmule.outofcore.device.planner.rates import Rates
+from gemmule.outofcore.stores.mapped_sink import array_sink
+from gemmule.outofcore.stores.mapped_source import array_source
+from gemmule.outofcore.tiles.memory_budget import memory_limit
+from gemmule.outofcore.tiles.plan import Operand, Product
+from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
-from .device_product import beside_parts, plan_device_product
-from .device_streams import measured_rates, sums_of, threads_for_copies, usual_staging
+from .streaming.device_engine import Limits, beside_parts, plan_device_engine
+from .streaming.devices import sums_of, threads_for_copies, usual_staging
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -71,15 +71,9 @@ def stream_arrays(
         )
         added = stack.enter_context(contextlib.closing(array_source(c, "c"))) if c is not None else None
 
-        def rates(sums: AnyDType, budgets: Budgets) -> Rates:
-            threads = threads_for_copies()
-            return measured_rates(device, left, right, sink, out.dtype, sums, precision, threads, budgets)
-
-        part = plan_device_product(
-            device, left, right, added, sink.shape, sink.dtype, sink, rates, alpha=alpha, beta=beta,
-            precision=precision, memory=memory,
-        )  # fmt: skip
-        part.run(part.chosen.plan, left, right, added, sink, alpha, beta, None, None)
+        problem = StreamProblem(left, right, added, sink.shape, sink.dtype, alpha, beta)
+        engine = plan_device_engine(device, problem, sink, Limits(memory), precision=precision)
+        engine.run(problem, sink, engine.plan)
 
 
 def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> Budgeted | None:

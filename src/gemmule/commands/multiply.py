@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .json_output import echo_json, json_option
+from .progress import product_progress
 
 if TYPE_CHECKING:
-    from ..api.device_product import DeviceProduct
-    from ..api.streamed import StreamedProduct
-    from ..outofcore.multiply import Report
-    from ..outofcore.verify import Verdict
-
-#: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
-LIBRARY_BYTES = 32 << 20
+    from ..api.streaming.request import Request
+    from ..api.streaming.session import StreamSession
+    from ..outofcore.tiles.engine import Report
+    from ..outofcore.verify.freivalds import Verdict
 
 #: Whether a file may be read is said by what opens it, in one line, as all else that is wrong with it.
 _FILE = click.Path(readable=False)
@@ -141,118 +140,82 @@ def multiply_command(**options: Any) -> None:
     computed in tiles, within the memory limit. The output appears under its name only when it is complete; when the
     command is stopped, the same command goes on with the tiles that are finished.
     """
-    _run(**options)
+    _run(options)
 
 
-def _run(
-    *, a: str, b: str, output: str, memory: str | None, alpha: int | float, beta: int | float | None, c0: str | None,
-    transpose_a: bool, transpose_b: bool, out_dtype: str | None, dtype: str | None, a_dtype: str | None,
-    b_dtype: str | None, c_dtype: str | None, precision: str, check: bool, seed: int | None, force: bool,
-    as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
-    shards: tuple[int, int] | None, scheduler: str | None, device_memory: str | None, pinned_memory: str | None,
-    strategy: str | None, devices: tuple[int, ...] | None, dry_run: bool, trace: str | None, timeline: str | None,
-) -> None:  # fmt: skip
-    from ..api.device_product import DeviceProduct, DeviceReport
-    from ..api.streamed import Request, open_product
-    from ..core.errors import ArgumentError, WrongResultError
-    from ..outofcore.result import plain_kind
-    from .streaming import check_drawings, echo_dry_run, write_drawings
+def _run(options: dict[str, Any]) -> None:
+    from ..api.streaming.device_engine import DeviceReport
+    from ..api.streaming.session import StreamSession
+    from ..core.errors import WrongResultError
+    from ..outofcore.tiles.result_rules import plain_kind
+    from .streaming import check_drawings, echo_dry_run, plan_line, write_drawings
 
-    for given, name, needed in (
-        (c0 and beta is None, "--c", "--beta"),
-        (c_dtype and not c0, "--c-dtype", "--c"),
-        (seed is not None and not check, "--seed", "--verify"),
-    ):
-        if given:
-            raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
-    request = Request(
-        a, b, output, c0, alpha, beta or 0, transpose_a, transpose_b, memory, out_dtype, compute_dtype,
-        a_dtype or dtype, b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
-        scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None, devices,
-    )  # fmt: skip
-    check_drawings(trace, timeline, force=force, others=(a, b, c0, output))
-    if dry_run:
-        echo_dry_run(request, as_json=as_json)
+    request, force, output = _request(options), options["force"], options["output"]
+    drawings, as_json = (options["trace"], options["timeline"]), options["as_json"]
+    check_drawings(*drawings, force=force, others=(request.a, request.b, request.c, output))
+    if options["dry_run"]:
+        with StreamSession(request, dry_run=True) as session:
+            echo_dry_run(session, as_json=as_json)
         return
-    with contextlib.ExitStack() as stack:
-        # Entered first, so that it is left last: when it is known what was kept.
-        kept = stack.enter_context(_kept_is_told())
-        product = stack.enter_context(open_product(request))
-        kept.append(product)
+    session = StreamSession(request)
+    # Entered first, so that it is left last: when it is known what was kept.
+    with _kept_is_told(session), session:
+        session.open_result()
         if not as_json:
-            click.echo(_plan_line(product))
-        report = _run_product(product)
-        if isinstance(product, DeviceProduct):
-            write_drawings(product, trace, timeline, force=force)
-        verdict = product.verify(seed) if check else None
-        if verdict is not None and verdict.proved_wrong:
-            product.reject()
-        else:
-            product.commit()
+            click.echo(plan_line(session))
+        with product_progress("multiplying") as progress:
+            report = session.run(progress)
+        if request.traced:
+            write_drawings(session, *drawings, force=force)
+        verdict = session.conclude(options["seed"])
     if as_json:
-        echo_json(_record(report, product, verdict))
+        echo_json(_record(report, session, verdict))
     else:
         click.echo(f"{report.seconds:.2f} s, {report.gflops:.{1 if report.gflops >= 1 else 4}f} GFLOP/s: {output}")
         if isinstance(report, DeviceReport):
             click.echo(report.summary)
         if verdict:
-            click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(product.sink.dtype) in "iu")))
+            click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(session.problem.dtype) in "iu")))
     if verdict and not verdict.passed:
         raise WrongResultError(verdict.failure(output, f"--seed {verdict.seed}"))
 
 
+def _request(options: Mapping[str, Any]) -> Request:
+    """Return the product that the options describe."""
+    from ..api.streaming.request import Request
+    from ..core.errors import ArgumentError
+
+    for given, name, needed in (
+        (options["c0"] and options["beta"] is None, "--c", "--beta"),
+        (options["c_dtype"] and not options["c0"], "--c-dtype", "--c"),
+        (options["seed"] is not None and not options["check"], "--seed", "--verify"),
+    ):
+        if given:
+            raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
+    fields = {field.name: options[field.name] for field in dataclasses.fields(Request) if field.name in options}
+    fields |= {f"{matrix}_dtype": options[f"{matrix}_dtype"] or options["dtype"] for matrix in "abc"}
+    fields |= {"out": options["output"], "c": options["c0"], "beta": options["beta"] or 0, "checked": options["check"]}
+    return Request(**fields, traced=options["trace"] is not None or options["timeline"] is not None)
+
+
 @contextlib.contextmanager
-def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
-    """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
+def _kept_is_told(session: StreamSession) -> Iterator[None]:
+    """Let the command tell, after a failure, where the finished tiles of the product are."""
     from ..core.errors import FileFormatError, InputChangedError
     from .failures import LEFT
 
-    products: list[StreamedProduct | DeviceProduct] = []
     goes_on = True
     try:
-        yield products
+        yield
     except (InputChangedError, FileFormatError):
         # What was found would be found again.
         goes_on = False
         raise
     finally:
-        for product in products:
-            same = "the same command" if product.request.resume else "the same command without --no-resume"
-            going_on = f", and {same} goes on from there" if goes_on else ""
-            if kept := getattr(product.sink, "kept", None):
-                click.get_current_context().meta[LEFT] = f"{kept}{going_on}"
-
-
-def _run_product(product: StreamedProduct | DeviceProduct) -> Report:
-    from ..api.device_product import DeviceProduct
-    from .progress import device_progress, product_progress
-
-    if isinstance(product, DeviceProduct):
-        with device_progress("multiplying") as told:
-            return product.run(told)
-    with product_progress("multiplying") as progress:
-        return product.run(progress)
-
-
-def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
-    from ..api.device_product import DeviceProduct
-    from ..outofcore.budget import format_bytes, resident_memory
-    from .streaming import plan_line, types
-
-    if isinstance(streamed, DeviceProduct):
-        return plan_line(streamed)
-    plan, device, limit = streamed.plan, streamed.computer.describe(), streamed.limit
-    product = plan.product
-    constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
-    tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
-    if plan.symmetric:
-        tiles += ", the others mirrored"
-    if streamed.tiles_reused:
-        tiles += f", {streamed.tiles_reused} of them finished before"
-    return (
-        f"{product.m} x {product.n} x {product.k}, {types(streamed)}: {tiles}, slices {plan.tile_k} deep; {device}; "
-        f"memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and its libraries"
-    )
+        same = "the same command" if session.request.resume else "the same command without --no-resume"
+        going_on = f", and {same} goes on from there" if goes_on else ""
+        if session.kept:
+            click.get_current_context().meta[LEFT] = f"{session.kept}{going_on}"
 
 
 def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
@@ -277,14 +240,12 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
     return lines
 
 
-def _record(report: Report, product: StreamedProduct | DeviceProduct, verdict: Verdict | None) -> dict[str, Any]:
-    import dataclasses
-
+def _record(report: Report, session: StreamSession, verdict: Verdict | None) -> dict[str, Any]:
     record: dict[str, Any] = dataclasses.asdict(report)
-    a, b = product.a.dtype, product.b.dtype
+    a, b = session.problem.a.dtype, session.problem.b.dtype
     record["dtype"] = str(a) if a == b else f"{a},{b}"
-    record["out_dtype"] = str(product.sink.dtype)
-    record["output"] = product.request.out
+    record["out_dtype"] = str(session.problem.dtype)
+    record["output"] = session.request.out
     record["tiles_total"] = report.tiles
     record["tiles_reused"] = report.tiles - report.tiles_computed
     record["verified"] = None

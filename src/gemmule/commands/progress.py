@@ -6,10 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from ..outofcore.device.watch import Progress
+from typing import TextIO
 
 
 @contextlib.contextmanager
@@ -41,30 +38,6 @@ def product_progress(text: str) -> Iterator[Callable[..., None] | None]:
         def advance(done: int, total: int, more: str = "") -> None:
             gflops = 2 * done / max(time.perf_counter() - start, 1e-9) / 1e9
             bar.update(task, completed=done, total=total, rate=f"{gflops:.1f} GFLOP/s{', ' * bool(more)}{more}")
-
-        yield advance
-
-
-@contextlib.contextmanager
-def device_progress(text: str) -> Iterator[Callable[[Progress], None] | None]:
-    """Show tiles, the rate, the rates of the links and the time left; nothing where stderr is no terminal.
-
-    Yields
-    ------
-    callable or None
-        To be told how far a product through a device is.
-    """
-    with product_progress(text) as told:
-        if told is None:
-            yield None
-            return
-
-        def advance(now: Progress) -> None:
-            links = " ".join(
-                f"{arrow} {size / max(now.seconds, 1e-9) / 1e9:.1f}"
-                for arrow, size in (("in", now.bytes_in), ("out", now.bytes_out))
-            )
-            told(now.flop_done // 2, now.flop // 2, f"tile {now.tiles_done}/{now.tiles}, {links} GB/s")
 
         yield advance
 

@@ -1,4 +1,4 @@
-"""What ``gemmule multiply`` shows of a product that passes through a GPU: plan, prediction, summary, pictures."""
+"""What ``gemmule multiply`` shows of a product: plan, prediction, pictures."""
 
 from __future__ import annotations
 
@@ -12,56 +12,71 @@ from ..core.errors import ArgumentError
 from .json_output import echo_json
 
 if TYPE_CHECKING:
-    from ..api.device_product import DeviceProduct
-    from ..api.streamed import Request, StreamedProduct
-    from ..outofcore.device.budgets import Budgeted
-    from ..outofcore.plan import StreamPlan
+    from ..api.streaming.session import StreamSession
+    from ..outofcore.device.planner.budgets import Budgeted
+    from ..outofcore.device.planner.plan import DevicePlan
+    from ..outofcore.journal.resumption import Plan
+    from ..outofcore.tiles.plan import StreamPlan
+
+#: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
+LIBRARY_BYTES = 32 << 20
 
 
-def types(product: StreamedProduct | DeviceProduct) -> str:
+def _types(session: StreamSession) -> str:
     """Name the types of the factors, and that of the result where it is another one."""
-    a, b, out = product.a.dtype, product.b.dtype, product.sink.dtype
+    a, b, out = session.problem.a.dtype, session.problem.b.dtype, session.problem.dtype
     factors = str(a) if a == b else f"{a} by {b}"
     return factors if a == b == out else f"{factors} into {out}"
 
 
-def plan_line(product: DeviceProduct) -> str:
+def plan_line(session: StreamSession) -> str:
     """Say in a line how a product will be computed."""
-    reused = f", {product.tiles_reused} of them finished before" if product.tiles_reused else ""
-    chosen, device = product.part.chosen, product.part.device
-    predicted = chosen.prediction
+    from ..api.streaming.device_engine import DeviceEngine
+    from ..outofcore.tiles.memory_budget import format_bytes, resident_memory
+
+    engine, plan = session.engine, session.plan
+    reused = f", {session.tiles_reused} of them finished before" if session.tiles_reused else ""
+    if isinstance(engine, DeviceEngine):
+        predicted = engine.chosen.prediction
+        return (
+            f"{_extents(plan)}, {_types(session)}: {_tiles(engine.plan)}{reused}; {engine.device}; expected "
+            f"{predicted.seconds:.3g} s, bound by {predicted.bottleneck}"
+        )
+    constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
+    tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
+    half = ", the others mirrored" if plan.symmetric else ""
     return (
-        f"{_extents(chosen)}, {types(product)}: {_tiles(chosen)}{reused}; {device}; expected "
-        f"{predicted.seconds:.3g} s, bound by {predicted.bottleneck}"
+        f"{_extents(plan)}, {_types(session)}: {tiles}{half}{reused}, slices {plan.tile_k} deep; {engine.device}; "
+        f"memory limit {format_bytes(session.limit)}, plus about {constant} MiB for Python and its libraries"
     )
 
 
-def echo_dry_run(request: Request, *, as_json: bool) -> None:
+def echo_dry_run(session: StreamSession, *, as_json: bool) -> None:
     """Print what would be done, and what it is expected to take."""
-    from ..api.dry_run import dry_run
-    from ..outofcore.device.budgets import Budgeted
+    from ..api.streaming.device_engine import DeviceEngine
 
-    planned = dry_run(request)
+    engine = session.engine
     record: dict[str, Any]
-    if isinstance(planned.how, Budgeted):
-        record, lines = _predicted(planned.how), [] if as_json else _lines(planned.how)
+    if isinstance(engine, DeviceEngine):
+        record, lines = _predicted(engine.chosen), [] if as_json else _lines(engine.chosen)
     else:
-        record, lines = _host_record(planned.how, planned.roomier), _host_lines(planned.how, planned.roomier)
+        plans = engine.plan, engine.roomier_plan(session.problem)
+        record, lines = _host_record(*plans), _host_lines(*plans)
     if as_json:
-        echo_json({"executor": planned.executor, "device": planned.device, **record})
+        echo_json({"executor": engine.name, "device": engine.device, **record})
         return
-    click.echo(f"{planned.device} ({planned.executor})")
+    click.echo(f"{engine.device} ({engine.name})")
     for line in lines:
         click.echo(line)
 
 
-def _less_read(plan: StreamPlan, roomier: StreamPlan | None) -> float:
+def _less_read(plan: StreamPlan, roomier: StreamPlan) -> float:
     """Return what would be read with twice the memory, as a share of what is read; 1 if that is nearly as much."""
-    share = roomier.bytes_read() / plan.bytes_read() if roomier is not None and plan.bytes_read() else 1.0
+    share = roomier.bytes_read() / plan.bytes_read() if plan.bytes_read() else 1.0
     return share if share < 0.99 else 1.0
 
 
-def _host_record(plan: StreamPlan, roomier: StreamPlan | None) -> dict[str, Any]:
+def _host_record(plan: StreamPlan, roomier: StreamPlan) -> dict[str, Any]:
     product, less = plan.product, _less_read(plan, roomier)
     return {
         "m": product.m, "n": product.n, "k": product.k, "tiles": plan.tiles, "tile_m": plan.tile_m,
@@ -71,10 +86,10 @@ def _host_record(plan: StreamPlan, roomier: StreamPlan | None) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _host_lines(plan: StreamPlan, roomier: StreamPlan | None) -> list[str]:
-    from ..outofcore.budget import format_bytes
+def _host_lines(plan: StreamPlan, roomier: StreamPlan) -> list[str]:
+    from ..outofcore.tiles.memory_budget import format_bytes
 
-    product, less = plan.product, _less_read(plan, roomier)
+    less = _less_read(plan, roomier)
     bound = (
         f"memory (twice as much: {less:.0%} of what is read)"
         if less < 1
@@ -82,8 +97,7 @@ def _host_lines(plan: StreamPlan, roomier: StreamPlan | None) -> list[str]:
     )
     half = ", the others mirrored" if plan.symmetric else ""
     return [
-        f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, slices "
-        f"{plan.tile_k} deep",
+        f"{_extents(plan)}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, slices {plan.tile_k} deep",
         f"buffers: {format_bytes(plan.memory_bytes)}",
         f"reads {plan.bytes_read() / 1e9:.4g} GB, writes {plan.bytes_written() / 1e9:.4g} GB",
         f"binds: {bound}",
@@ -105,14 +119,14 @@ def _predicted(chosen: Budgeted) -> dict[str, Any]:
 
 
 def _lines(chosen: Budgeted) -> list[str]:
-    from ..outofcore.budget import format_bytes
-    from ..outofcore.device.budgets import binding_line
+    from ..outofcore.device.planner.budgets import binding_line
+    from ..outofcore.tiles.memory_budget import format_bytes
 
     plan, predicted, budgets = chosen.plan, chosen.prediction, chosen.budgets
     works = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in predicted.works.items() if seconds)
     buffers = ", ".join(f"{count} of {format_bytes(size)} for {name}" for name, (count, size) in plan.buffers.items())
     lines = [
-        f"{_extents(chosen)}: {_tiles(chosen)}",
+        f"{_extents(plan)}: {_tiles(plan)}",
         f"device memory: {format_bytes(plan.device_bytes, up=True)} ({buffers})",
         f"host memory: {format_bytes(chosen.memory_bytes, up=True)} of {format_bytes(budgets.memory)}, "
         f"{format_bytes(chosen.pinned_bytes, up=True)} of it pinned, of {format_bytes(budgets.pinned)}",
@@ -131,13 +145,12 @@ def _between(chosen: Budgeted) -> str:
     return f" ({least:.3g} to {most:.3g} s, as the disk's rate varied)" if most > 1.01 * least else ""
 
 
-def _extents(chosen: Budgeted) -> str:
-    product = chosen.plan.product
+def _extents(plan: Plan) -> str:
+    product = plan.product
     return f"{product.m} x {product.n} x {product.k}"
 
 
-def _tiles(chosen: Budgeted) -> str:
-    plan = chosen.plan
+def _tiles(plan: DevicePlan) -> str:
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
     half = ", the others mirrored" if plan.symmetric else ""
     return f"{plan.strategy}, {tiles}{half}, slices {plan.tile_k} deep"
@@ -160,12 +173,12 @@ def check_drawings(trace: str | None, timeline: str | None, *, force: bool, othe
             raise ArgumentError(f"--timeline {timeline}: is neither .png nor .svg; name a file of one of these")
 
 
-def write_drawings(product: DeviceProduct, trace: str | None, timeline: str | None, *, force: bool) -> None:
+def write_drawings(session: StreamSession, trace: str | None, timeline: str | None, *, force: bool) -> None:
     """Write what ran when, as it was asked for."""
     from ..lab.streams import draw_timeline, write_stream_trace
 
-    title = f"{_extents(product.part.chosen)} by {product.plan.strategy} on {product.part.device}"
+    title = f"{_extents(session.plan)} by {session.plan.strategy} on {session.engine.device}"
     if trace is not None:
-        write_stream_trace(Path(trace).absolute(), product.activity, {"product": title}, force=force)
+        write_stream_trace(Path(trace).absolute(), session.activity, {"product": title}, force=force)
     if timeline is not None:
-        draw_timeline(Path(timeline).absolute(), product.activity, title, force=force)
+        draw_timeline(Path(timeline).absolute(), session.activity, title, force=force)

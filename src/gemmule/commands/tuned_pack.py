@@ -19,7 +19,7 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
     """Write the pack of a table of tuned configurations, and return it.
 
     It has the kernels of the table's entries for a GPU's chip, compiled where they are not in the cache, and those of
-    the cache in registered configs on that GPU: products that the table lacks take these.
+    the cache in registered configs: products that the table lacks take these.
 
     Parameters
     ----------
@@ -38,7 +38,6 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
     from ..compiler.artifact import Artifact
     from ..compiler.cache import cache_folder
     from ..compiler.pack import cached_kernels, write_pack
-    from ..core.spec import configs_on
     from ..dispatch.rates_table import rates_for, uncalibrated_rates
     from ..dispatch.registry import REGISTRY
     from ..dispatch.tuned_file import tuned_entries
@@ -50,13 +49,12 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
     rates = dict.fromkeys((rates_for(gpu, multiprocessors), uncalibrated_rates(gpu, multiprocessors)))
     kernels = tuned_kernels(entries, arch, tuple(rates))
     specs = {spec.name: spec for spec in REGISTRY}
-    registered = {
-        spec.name: [config.as_dict() for config in configs_on(spec.configs, multiprocessors)] for spec in REGISTRY
-    }
+    registered = {spec.name: [config.compiled_fields() for config in spec.configs] for spec in REGISTRY}
     for key, kernel in cached_kernels(cache_folder(), specs, arch):
         if key not in kernels:
             artifact = Artifact.from_bytes(kernel, key)
-            if artifact.config in registered[artifact.kernel]:
+            config = type(specs[artifact.kernel].default)(**artifact.config)
+            if config.compiled_fields() in registered[artifact.kernel]:
                 kernels[key] = kernel
     return write_pack(out, kernels.items(), {TUNED: content})
 

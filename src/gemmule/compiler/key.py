@@ -25,10 +25,10 @@ _IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)",
 def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> str:
     """Return the stem of the compiled kernel's file in the cache.
 
-    It depends on every module of the kernel's import closure, the config, the signature, the architecture, the
-    compiler's version and environment, and the modules of this package.
+    It depends on every module of the kernel's import closure, the config's compiled fields, the signature, the
+    architecture, the compiler's version and environment, and the modules of this package.
     """
-    identity = [spec.name, type(config).__name__, config.as_dict(), signature, arch.name, toolchain()]
+    identity = [spec.name, type(config).__name__, config.compiled_fields(), signature, arch.name, toolchain()]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
     digest = hashlib.sha256(json.dumps([identity, environment]).encode())
     for value in source_digests(spec).values():

@@ -57,6 +57,10 @@ class Config:
         """Return the config's fields."""
         return dict(vars(self))
 
+    def compiled_fields(self) -> dict[str, int]:
+        """Return the fields that compiled code depends on: all but `ctas`, which only the launch recipe reads."""
+        return {name: value for name, value in vars(self).items() if name != "ctas"}
+
     def is_recorded(self, fields: Mapping[str, int]) -> bool:
         """Whether fields of a record are those of this config; fields newer than the record have their defaults."""
         return self.as_dict() == type(self)().as_dict() | dict(fields)

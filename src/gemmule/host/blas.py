@@ -36,7 +36,6 @@ def _function(name: str) -> Any:
     return next((function for function in found if function is not None), None)
 
 
-@functools.cache
 def describe() -> str:
     """Return the name and version of the BLAS, the CPU that its kernels are for where it tells, and NumPy's version."""
     config: Any = np.show_config(mode="dicts")

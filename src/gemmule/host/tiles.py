@@ -161,8 +161,8 @@ class HostTileExecutor:
             # Nothing is converted or copied.
             adding = m * n * arithmetic.total.itemsize
         else:
-            float8 = any(dtype.name.startswith("float8") for dtype in (a_dtype, b_dtype))
-            adding = scratch_bytes(arithmetic, m, n, k, lookup=float8 or not small)
+            lookup = not small or any(dtype.name.startswith("float8") for dtype in (a_dtype, b_dtype))
+            adding = scratch_bytes(arithmetic, m, n, k, lookup=lookup)
         scratch = max(adding, write_bytes(arithmetic.total, m * n, small=small))
         own = 0 if arithmetic.total == out_dtype else m * n * arithmetic.total.itemsize
         return own + scratch + _SMALL_THINGS

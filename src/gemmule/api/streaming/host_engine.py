@@ -1,0 +1,159 @@
+"""The host engine: tiles in host memory, each multiplied by one executor."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from gemmule.core.dtype import Precision
+from gemmule.executor.activity import Transfer
+from gemmule.executor.tiles import TileExecutor
+from gemmule.host import blas
+from gemmule.host.block_product import SMALL_PRODUCT
+from gemmule.outofcore.stores.matrix import Finished, MatrixSink
+from gemmule.outofcore.stores.target import Target
+from gemmule.outofcore.tiles.engine import Progress, Report, multiply, plan_multiply
+from gemmule.outofcore.tiles.plan import StreamPlan
+from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.search import TINY_BUDGET
+
+from ..executors import host_arrays_executor, wanted_executor
+
+
+@dataclasses.dataclass(frozen=True)
+class HostEngine:
+    """Computes a product tile by tile, in host memory.
+
+    Attributes
+    ----------
+    computer : TileExecutor
+        What multiplies the slices of a tile.
+    memory : int
+        Bytes that buffers may take.
+    plan : StreamPlan
+        The plan within `memory`.
+    place : MatrixSink or Target
+        Where the result goes.
+    activity : list of Transfer
+        Empty: nothing passes through a device.
+    """
+
+    computer: TileExecutor
+    memory: int
+    plan: StreamPlan
+    place: MatrixSink | Target
+    activity: list[Transfer] = dataclasses.field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The executor's name."""
+        return self.computer.name
+
+    @property
+    def device(self) -> str:
+        """What computes, in words."""
+        return self.computer.describe()
+
+    def identity(self, scheduler: str | None = None) -> dict[str, Any]:
+        """Return what decides the bits of a tile, for the journal; `scheduler` is that of the workers, if any."""
+        return {"executor": self.device, "blas_threads": self._blas_threads(scheduler)}
+
+    def _blas_threads(self, scheduler: str | None) -> int | None:
+        """Return the threads of the host's BLAS that the product begins with; None where they decide no bits."""
+        plan = self.plan
+        if self.computer.name in ("gpu", "vgpu") or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT:
+            return None
+        if scheduler is None:
+            return blas.thread_count()
+        from .distributed import worker_blas_threads
+
+        return worker_blas_threads(scheduler)
+
+    def run(
+        self,
+        problem: StreamProblem,
+        sink: MatrixSink,
+        plan: StreamPlan,
+        finished: Finished | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Compute the tiles that are not there."""
+        return multiply(
+            problem.a, problem.b, sink, self.computer, memory=self.memory, alpha=problem.alpha, beta=problem.beta,
+            c=problem.c, plan=plan, progress=progress, finished=finished,
+        )  # fmt: skip
+
+    def roomier_plan(self, problem: StreamProblem) -> StreamPlan:
+        """Return the plan within twice the memory."""
+        return _plan(problem, self.computer, 2 * self.memory, self.place)
+
+
+def plan_host_engine(
+    problem: StreamProblem, computer: TileExecutor, memory: int, place: MatrixSink | Target
+) -> HostEngine:
+    """Check a product and plan it in host memory; `place` is where the result goes.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError, MemoryLimitError
+        As of `plan_multiply`.
+    """
+    return HostEngine(computer, memory, _plan(problem, computer, memory, place), place)
+
+
+def _plan(problem: StreamProblem, computer: TileExecutor, memory: int, place: MatrixSink | Target) -> StreamPlan:
+    return plan_multiply(
+        problem.a, problem.b, problem.shape, problem.dtype, computer, memory=memory, alpha=problem.alpha,
+        beta=problem.beta, c=problem.c, grain=place.grain, scratch=place.scratch_bytes, mirrored=True,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def chosen_executor(
+    name: str | None, precision: Precision, dtypes: tuple[str, str, str], c_dtype: str | None, memory: int
+) -> Iterator[tuple[TileExecutor, int]]:
+    """Open the executor called `name`; None takes the GPU where there is one that can.
+
+    Parameters
+    ----------
+    name : str or None
+        ``gpu``, ``host``, ``vgpu`` or None.
+    precision : Precision
+        What float32 products may be rounded to.
+    dtypes : tuple of str
+        Types of A, B and the result.
+    c_dtype : str or None
+        Type of the matrix to add.
+    memory : int
+        The caller's limit in bytes.
+
+    Yields
+    ------
+    executor, memory
+        The executor, and the limit, lowered to what fits into the GPU.
+
+    Raises
+    ------
+    UnsupportedError
+        If the executor that was asked for is not to be had here, or cannot take the problem.
+    """
+    # A file is always worth the way to a GPU: what it costs is reading it.
+    chosen, _ = host_arrays_executor(wanted_executor(name), None, dtypes, c_dtype)
+    if chosen == "gpu":
+        from gemmule.dispatch.select import choose
+        from gemmule.runtime.memory import usable_memory
+        from gemmule.runtime.tiles import GpuTileExecutor
+
+        with GpuTileExecutor(choose, 0, precision) as gpu:
+            yield gpu, min(memory, usable_memory(0))
+    elif chosen == "vgpu":
+        from gemmule.dispatch.select import choose
+        from gemmule.vgpu.tiles import VirtualTileExecutor
+
+        yield VirtualTileExecutor(choose, precision), memory
+    else:
+        from gemmule.host.tiles import HostTileExecutor
+
+        yield HostTileExecutor(tiny=memory < TINY_BUDGET), memory

@@ -1,0 +1,1 @@
+"""The engine of products that pass through a device: buffers, streams, staging and progress."""

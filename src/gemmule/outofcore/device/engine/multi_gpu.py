@@ -1,0 +1,173 @@
+"""A product through several devices: each computes its share of the tiles of one plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import threading
+from collections.abc import Callable, Container, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from ....executor.streams import DeviceStreams
+from ...stores.matrix import AnyDType, MatrixSink, MatrixSource
+from ...tiles.plan import Product
+from ..planner.choice import Chosen, choose_plan
+from ..planner.plan import DevicePlan
+from ..planner.rates import Rates
+from ..planner.shares import Tile, shares
+from .progress import Progress
+from .streaming import Settings, Streamed, stream_product
+
+
+class OtherDeviceError(Exception):
+    """Another device has failed, or somebody interrupted: this one need not go on."""
+
+
+def choose_plan_for(
+    count: int,
+    product: Product,
+    sum_dtype: AnyDType,
+    memory: int,
+    rates: Rates,
+    *,
+    symmetric: bool = False,
+    strategy: str | None = None,
+    widest: int | None = None,
+    quick: bool = False,
+) -> Chosen:
+    """Return the plan that is expected to be done first on so many devices alike, each with `memory` bytes.
+
+    What brings and takes the matrices is shared by all; every device has links of its own. The other parameters, and
+    what is raised, are those of `choose_plan`.
+    """
+    shared = dataclasses.replace(rates, source=rates.source / count, sink=rates.sink / count)
+    return choose_plan(
+        product, sum_dtype, memory, shared, symmetric=symmetric, strategy=strategy, count=count, widest=widest,
+        quick=quick,
+    )  # fmt: skip
+
+
+def stream_on_devices(
+    plan: DevicePlan,
+    sources: dict[str, MatrixSource],
+    sink: MatrixSink,
+    devices: Sequence[DeviceStreams],
+    *,
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    settings: Settings | None = None,
+    done: Container[Tile] = (),
+    progress: Callable[[Progress], None] | None = None,
+    stored: Callable[[int, int], None] | None = None,
+) -> Streamed:
+    """Write ``alpha * a @ b + beta * c`` into `sink` from several devices, as `stream_product` does from one.
+
+    The result has the same bits whatever the number of devices, as each tile is summed in the plan's order. Pinned
+    memory and threads are shared; where a device fails, the others stop, and what failed first is raised.
+
+    Returns
+    -------
+    Streamed
+        What all took together; the times on the device are means, streams carry the device's number.
+    """
+    if len(devices) == 1:
+        return stream_product(
+            plan, sources, sink, devices[0], alpha=alpha, beta=beta, settings=settings, done=done, progress=progress,
+            stored=stored,
+        )  # fmt: skip
+    all_settings = settings or Settings()
+    each = all_settings.share(len(devices))
+    every = set(plan.order())
+    parts = shares(plan, len(devices), done)
+    busy = [number for number, part in enumerate(parts) if part] or [0]
+    told = _Told(plan, parts, progress)
+
+    def run(number: int) -> Streamed:
+        try:
+            return stream_product(
+                plan, sources, sink, devices[number], alpha=alpha, beta=beta, settings=each,
+                done=every - parts[number], progress=told.by(number), stored=stored,
+            )  # fmt: skip
+        except BaseException as error:
+            told.failed(error)
+            raise
+
+    with ThreadPoolExecutor(len(busy), "gemmule-device") as pool:
+        futures = [pool.submit(run, number) for number in busy]
+        try:
+            wait(futures)
+        except BaseException:
+            # They are waited for when the block is left: they write to what the caller gives back.
+            told.stop.set()
+            raise
+    if told.error is not None:
+        raise told.error
+    return _together({number: future.result() for number, future in zip(busy, futures, strict=True)})
+
+
+class _Told:
+    """How far all devices are together; and what lets each of them stop when it next tells."""
+
+    def __init__(
+        self, plan: DevicePlan, parts: Sequence[frozenset[Tile]], progress: Callable[[Progress], None] | None
+    ) -> None:
+        self.stop = threading.Event()
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._flop = [2 * plan.product.k * sum(plan.area(tile) for tile in part) for part in parts]
+        self._tiles = [len(part) for part in parts]
+        self._now: dict[int, Progress] = {}
+        #: What failed first.
+        self.error: BaseException | None = None
+
+    def failed(self, error: BaseException) -> None:
+        """Let every device stop."""
+        with self._lock:
+            self.error = self.error or error
+        self.stop.set()
+
+    def by(self, number: int) -> Callable[[Progress], None]:
+        """Return what a device tells."""
+
+        def tell(now: Progress) -> None:
+            if self.stop.is_set():
+                raise OtherDeviceError
+            with self._lock:
+                self._now[number] = now
+                if self._progress is not None:
+                    self._progress(self._sum(now.seconds))
+
+        return tell
+
+    def _sum(self, seconds: float) -> Progress:
+        there = self._now.values()
+        return Progress(
+            tiles_done=sum(one.tiles_done for one in there),
+            tiles=sum(self._tiles),
+            flop_done=sum(one.flop_done for one in there),
+            flop=sum(self._now[number].flop if number in self._now else f for number, f in enumerate(self._flop)),
+            bytes_in=sum(one.bytes_in for one in there),
+            bytes_out=sum(one.bytes_out for one in there),
+            seconds=seconds,
+        )
+
+
+def _together(ran: dict[int, Streamed]) -> Streamed:
+    each = list(ran.values())
+    return Streamed(
+        seconds=max(one.seconds for one in each),
+        device_seconds=statistics.fmean(one.device_seconds for one in each),
+        compute_s=statistics.fmean(one.compute_s for one in each),
+        flop=sum(one.flop for one in each),
+        bytes_in=sum(one.bytes_in for one in each),
+        bytes_out=sum(one.bytes_out for one in each),
+        bytes_read=sum(one.bytes_read for one in each),
+        bytes_written=sum(one.bytes_written for one in each),
+        tiles=sum(one.tiles for one in each),
+        staged=tuple(dict.fromkeys(name for one in each for name in one.staged)),
+        activity=tuple(
+            dataclasses.replace(transfer, stream=f"{number}: {transfer.stream}")
+            for number, one in ran.items()
+            for transfer in one.activity
+        ),
+    )

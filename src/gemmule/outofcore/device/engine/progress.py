@@ -1,0 +1,120 @@
+"""Follows a product while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ....executor.streams import DeviceStreams
+from ..planner.operation import LANES, Load, Multiply, Op, Store
+from .event_table import Board
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a product is.
+
+    Attributes
+    ----------
+    tiles_done, tiles : int
+        Tiles that are computed, and all.
+    flop_done, flop : int
+        Operations.
+    bytes_in, bytes_out : int
+        What has crossed the links, at least.
+    seconds : float
+        Time since the start.
+    """
+
+    tiles_done: int
+    tiles: int
+    flop_done: int
+    flop: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """Say which tile is computed, and how fast the links are."""
+        links = " ".join(
+            f"{arrow} {size / max(self.seconds, 1e-9) / 1e9:.1f}"
+            for arrow, size in (("in", self.bytes_in), ("out", self.bytes_out))
+        )
+        return f"tile {self.tiles_done}/{self.tiles}, {links} GB/s"
+
+
+class Watch:
+    """Waits for products on the device in order, and tells how far they are.
+
+    Parameters
+    ----------
+    operations : iterable of Op
+        Everything that will be done.
+    device : DeviceStreams
+        The device.
+    board : Board
+        What is told of failures.
+    progress : callable or None
+        What is told after every product.
+    begin : float
+        When it began, by `time.perf_counter`.
+    """
+
+    def __init__(
+        self,
+        operations: Iterable[Op],
+        device: DeviceStreams,
+        board: Board,
+        progress: Callable[[Progress], None] | None,
+        begin: float,
+    ) -> None:
+        self._device, self._board, self._progress, self._begin = device, board, progress, begin
+        self._waiting: queue.SimpleQueue[tuple[Op, Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if progress is None:
+            return
+        tiles, flop = set(), 0
+        for op in operations:
+            if isinstance(op, Multiply):
+                tiles.add(op.tile)
+                flop += op.flop
+        self._now = Progress(0, len(tiles), 0, flop, 0, 0, 0.0)
+        self._thread = threading.Thread(target=self._work, name="gemmule-watch", daemon=True)
+        self._thread.start()
+
+    def put(self, op: Op, end: Any) -> None:
+        """Add an operation that was queued, and the event that it ends with."""
+        if self._thread is not None:
+            self._waiting.put((op, end))
+
+    def _work(self) -> None:
+        assert self._progress is not None
+        while (item := self._waiting.get()) is not None:
+            op, end = item
+            if self._board.failed:
+                continue
+            try:
+                self._device.synchronize(end)
+                self._now = self._after(op)
+                if op.stream in LANES:
+                    self._progress(self._now)
+            except BaseException as error:
+                self._board.fail(error)
+
+    def _after(self, op: Op) -> Progress:
+        now = dataclasses.replace(self._now, seconds=time.perf_counter() - self._begin)
+        if isinstance(op, Load):
+            return dataclasses.replace(now, bytes_in=now.bytes_in + op.nbytes)
+        if isinstance(op, Store):
+            return dataclasses.replace(now, bytes_out=now.bytes_out + op.nbytes, tiles_done=now.tiles_done + op.final)
+        return dataclasses.replace(now, flop_done=now.flop_done + op.flop) if isinstance(op, Multiply) else now
+
+    def finish(self) -> None:
+        """Wait until everything was told."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()

@@ -1,0 +1,175 @@
+"""How fast matrices pass through pinned buffers: measured with the very buffers and threads that a product has."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ....executor.streams import DeviceMatrix, DeviceStreams
+from ...stores.arrays import ArraySink, ArraySource
+from ...stores.matrix import Array
+from ..planner.operation import AB_IN, C_OUT, Part, Store
+from ..planner.rates import Rates
+from ..planner.rings import Rings, cut_rings, pinned_bytes, without_handing
+from .event_table import Board
+from .output_writer import Drain
+from .staging import Filler, Ring, StoppedError
+
+#: Bytes of a line of the matrix that is staged, of a piece of it that crosses the link at a time, and of all of it.
+_LINE, _PIECE, _MOST = 1 << 16, 128 << 20, 512 << 20
+#: How often a matrix passes while another one passes the other way.
+_ROUNDS = 2
+_U1 = np.dtype(np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged:
+    """How fast pageable matrices pass through pinned buffers.
+
+    Attributes
+    ----------
+    source, sink : float
+        Bytes a second that reach the device, and that leave it, alone.
+    beside : tuple of float
+        The same while both work.
+    pin : float
+        Seconds in which a byte of pinned memory is made.
+    rings : dict
+        The buffers.
+    """
+
+    source: float
+    sink: float
+    beside: tuple[float, float]
+    pin: float
+    rings: Rings
+
+    def told(self, rates: Rates) -> Rates:
+        """Return rates with these, as for buffers of any size."""
+        return dataclasses.replace(
+            rates,
+            source=without_handing(self.source, self.rings[AB_IN]),
+            sink=without_handing(self.sink, self.rings[C_OUT]),
+            crowded=(min(self.beside[0] / self.source, 1.0), min(self.beside[1] / self.sink, 1.0)),
+            pin=self.pin,
+        )
+
+
+def pinned_within(pinned: int, memory: int) -> int:
+    """Return the bytes of pinned memory to measure with, of such budgets of that and of all host memory.
+
+    The two matrices, each of twice as many bytes, count, too. 0 where that would be too little to tell anything.
+    """
+    found = min(pinned, memory // 5)
+    return found if 2 * found >= _PIECE else 0
+
+
+def staged_by(device: DeviceStreams, pinned: int, threads: int) -> Staged:
+    """Stage a matrix to the device and another one back, each alone and both at the same time, as a product does.
+
+    Parameters
+    ----------
+    device : DeviceStreams
+        The device.
+    pinned : int
+        Bytes of pinned memory.
+    threads : int
+        Threads that fill buffers, and as many that empty them.
+    """
+    nbytes = min(_MOST, max(2 * pinned, _PIECE))
+    with contextlib.closing(_Probe(device, nbytes, pinned, threads)) as probe:
+        # The first round finds what no thread has used before.
+        probe.timed(1, probe.come, probe.leave)
+        (source,), (sink,) = probe.timed(1, probe.come), probe.timed(1, probe.leave)
+        come, leave = probe.timed(_ROUNDS, probe.come, probe.leave)
+        probe.board.check()
+        return Staged(source, sink, (come, leave), probe.pin, probe.rings)
+
+
+class _Probe:
+    def __init__(self, device: DeviceStreams, nbytes: int, pinned: int, threads: int) -> None:
+        self._device, self._lines = device, nbytes // _LINE
+        self.rings = cut_rings(("a", "out"), pinned, threads, _LINE)
+        source, target = (_touched(self._lines, threads) for _ in range(2))
+        self.board, self._stored = Board(), threading.Semaphore(0)
+        begin = time.perf_counter()
+        self._ring = Ring(device, *self.rings[AB_IN])
+        self._drain = Drain(
+            ArraySink(target, "target"), None, device, self.board, buffers=self.rings[C_OUT], threads=threads,
+            stored=lambda *_: self._stored.release(),
+        )  # fmt: skip
+        self.pin = (time.perf_counter() - begin) / pinned_bytes(self.rings)
+        self.board.stops += [self._ring.stop, self._drain.stop]
+        self._streams = device.stream(), device.stream()
+        piece = min(_PIECE // _LINE, self._lines)
+        self._there, self._back = (
+            DeviceMatrix.compact(device.allocate(piece * _LINE), _U1, piece, _LINE) for _ in range(2)
+        )
+        self._places = [(top, min(top + piece, self._lines)) for top in range(0, self._lines, piece)]
+        # Its threads last: where something fails before, nobody would end them.
+        self._source, self._filler = ArraySource(source), Filler(self._ring, threads, device)
+
+    def timed(self, rounds: int, *ways: Callable[[list[Part]], None]) -> list[float]:
+        """Return the bytes a second of each way, all at the same time."""
+
+        def one(way: Callable[[list[Part]], None]) -> float:
+            try:
+                with self._device.used():
+                    begin = time.perf_counter()
+                    way(self._places * rounds)
+                    return rounds * self._lines * _LINE / (time.perf_counter() - begin)
+            except BaseException as error:
+                self.board.fail(error)
+                raise
+
+        with ThreadPoolExecutor(len(ways)) as pool:
+            try:
+                return list(pool.map(one, ways))
+            except StoppedError:
+                # What failed first is what counts.
+                self.board.check()
+                raise
+
+    def come(self, places: list[Part]) -> None:
+        """Bring pieces to the device."""
+        device, stream, end = self._device, self._streams[0], None
+        parts = [self._filler.ask(self._source.read, _U1, place, (0, _LINE), "C") for place in places]
+        for (top, _), futures in zip(places, parts, strict=True):
+            for future in futures:
+                filled = future.result()
+                rows = slice(filled.rows[0] - top, filled.rows[1] - top)
+                # Buffers may hold less than a line.
+                device.copy_in(stream, self._there.part(rows, slice(*filled.cols)), filled.array)
+                end = device.record(stream)
+                self._ring.give(filled.buffer, end)
+        device.synchronize(end)
+
+    def leave(self, places: list[Part]) -> None:
+        """Take pieces from the device."""
+        for number, (top, bottom) in enumerate(places):
+            size = (bottom - top) * _LINE
+            op = Store(number, C_OUT, (), (number, 0), (top, bottom), (0, _LINE), 0, size, True, False)
+            self._drain.store(self._streams[1], op, self._back.part(slice(0, bottom - top), slice(0, _LINE)))
+        for _ in places:
+            while not self._stored.acquire(timeout=0.1):
+                self.board.check()
+
+    def close(self) -> None:
+        """Let all threads end."""
+        self._drain.finish()
+        self._filler.stop()
+
+
+def _touched(lines: int, threads: int) -> Array:
+    """Return a matrix of bytes whose pages are there."""
+    made = np.empty((lines, _LINE), np.uint8)
+    part = -(-lines // threads)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda number: made[number * part : (number + 1) * part].fill(1), range(threads)))
+    return made

@@ -1,0 +1,1 @@
+"""Plans of products that pass through a device: candidates, schedules, simulation and measured rates."""

@@ -1,0 +1,1 @@
+"""Stores of matrices: the protocols of sources and sinks, arrays, and the opening of what users name."""

@@ -1,0 +1,1 @@
+"""File formats of matrices: .npy, Zarr and HDF5."""

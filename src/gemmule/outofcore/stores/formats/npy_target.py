@@ -1,0 +1,71 @@
+"""A .npy file as the place of a result, before it is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ....files.temporary_file import check_own
+from ...journal.temporary_files import check_folder, check_output, hidden_path
+from ..matrix import AnyDType, MatrixSource
+from .npy_sink import NpySink
+
+
+class NpyTarget:
+    """A .npy file that a product will be written to; a `Target`.
+
+    Parameters
+    ----------
+    path : str or path
+        Its final name.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(path)
+        self.grain = (1, 1)
+        self.scratch_bytes = 0
+        final = os.path.realpath(self.name)
+        self.journal = hidden_path(final, ".journal")
+        self._partial = hidden_path(final, ".partial")
+        self._final = final
+
+    def check(self, force: bool, inputs: Sequence[MatrixSource]) -> None:
+        """Refuse a file that may not be written."""
+        check_output(self.name, force=force, inputs=inputs)
+        check_folder(self._final, self.name)
+
+    def describe(self) -> dict[str, Any]:
+        """Return how the result is stored."""
+        return {"kind": "npy"}
+
+    def check_temporary(self) -> None:
+        """Refuse a temporary file that is not ours."""
+        if os.path.lexists(self._partial) and not self._has_two_names():
+            check_own(self._partial)
+
+    def unfinished(self) -> bool:
+        """Return whether work of a run before is there."""
+        self.check_temporary()
+        if self._has_two_names():
+            os.unlink(self._partial)
+        return os.path.lexists(self._partial)
+
+    def _has_two_names(self) -> bool:
+        """Return whether a run was killed between the two names of a finished file: it must not be written to."""
+        try:
+            return os.path.samestat(os.lstat(self._partial), os.stat(self._final))
+        except OSError:
+            return False
+
+    def open(
+        self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
+    ) -> NpySink:
+        """Open the file, with what a run before has left if `again`, else without."""
+        if not again and self.unfinished():
+            os.unlink(self._partial)
+        return NpySink(self.name, shape, dtype, force=force, inputs=inputs, partial=self._partial, again=again)
+
+    def join(self, shape: tuple[int, int], dtype: AnyDType) -> NpySink:
+        """Open what another process has opened, to write other tiles of it; only that process commits."""
+        return NpySink(self.name, shape, dtype, force=True, partial=self._partial, again=True)

@@ -1,0 +1,201 @@
+"""What a large product reads from and writes to: the protocols, and the transposed view of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...core.errors import ShapeError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+AnyDType = np.dtype[Any]
+#: Says of the rows and columns of a tile whether it is in the sink already, from a run before.
+Finished = Callable[[slice, slice], bool]
+
+
+def native(dtype: AnyDType) -> AnyDType:
+    """Return `dtype` in native byte order."""
+    return dtype if dtype.isnative else np.dtype(dtype.type)
+
+
+def check_extents(shape: tuple[int, int], dtype: AnyDType, name: str) -> None:
+    """Refuse a shape that the metadata of a store claims and no computer holds.
+
+    Raises
+    ------
+    ShapeError
+        If an extent is negative, or the bytes of the matrix have no 64-bit address.
+    """
+    if min(shape) < 0 or shape[0] * shape[1] * dtype.itemsize >= 2**63 or max(shape) >= 2**63:
+        raise ShapeError(
+            f"{name}: metadata gives the shape {shape}; extents are at least 0, and a matrix has less than 2**63 "
+            "bytes; write it again"
+        )
+
+
+class MatrixSource(Protocol):
+    """A matrix that can be read piece by piece."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def dtype(self) -> AnyDType:
+        """Element type that `read` delivers, native byte order."""
+
+    @property
+    def order(self) -> str:
+        """``C`` where rows are contiguous, ``F`` where columns are."""
+
+    @property
+    def stored_itemsize(self) -> int:
+        """Bytes of an element as it is stored: what a read counts."""
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store reads as a whole; (1, 1) where it reads any piece."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one read takes beside `out`."""
+
+    @property
+    def path(self) -> str | None:
+        """File or folder that holds it; None where it lies in memory only."""
+
+    def read(self, rows: slice, cols: slice, out: Array) -> int:
+        """Fill `out` with that piece and return the bytes read; threads may read at once.
+
+        `rows` and `cols` have a start and a stop within the matrix. The rows of `out` are contiguous where `order`
+        is ``C``, its columns where it is ``F``.
+        """
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this matrix from one that was changed, in values that JSON has."""
+
+    def close(self) -> None:
+        """Close what was opened for it."""
+
+
+class MatrixSink(Protocol):
+    """A matrix that is written tile by tile, and is there only once it is committed."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def dtype(self) -> AnyDType:
+        """Element type."""
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store writes as a whole; (1, 1) where it writes any piece.
+
+        Tiles begin at multiples of it, and end at multiples of it or at the edge of the matrix.
+        """
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one write takes beside `tile`."""
+
+    def write(self, row: int, col: int, tile: Array) -> int:
+        """Put `tile`, whose rows are contiguous, at (row, col); return the bytes written.
+
+        Threads may write different tiles at once. The tile's memory is free for other use afterwards.
+        """
+
+    def flush(self) -> None:
+        """Return when all that was written before the call is stored."""
+
+    def written(self) -> MatrixSource:
+        """Return what was written, to be read back before the commit."""
+
+    def commit(self) -> None:
+        """Let the finished matrix appear."""
+
+    def abort(self) -> None:
+        """Leave nothing behind. Does nothing after a commit."""
+
+
+class TransposedSource:
+    """The transpose of a source, without a copy.
+
+    Parameters
+    ----------
+    source : MatrixSource
+        The matrix to transpose.
+
+    Attributes
+    ----------
+    source : MatrixSource
+        That matrix.
+    """
+
+    def __init__(self, source: MatrixSource) -> None:
+        self.source = source
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.source.name} transposed"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, cols = self.source.shape
+        return cols, rows
+
+    @property
+    def dtype(self) -> AnyDType:
+        """Element type."""
+        return self.source.dtype
+
+    @property
+    def order(self) -> str:
+        """``C`` where rows are contiguous, ``F`` where columns are."""
+        return "C" if self.source.order == "F" else "F"
+
+    @property
+    def stored_itemsize(self) -> int:
+        """Bytes of an element as it is stored."""
+        return self.source.stored_itemsize
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store reads as a whole."""
+        rows, cols = self.source.grain
+        return cols, rows
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one read takes beside `out`."""
+        return self.source.scratch_bytes
+
+    @property
+    def path(self) -> str | None:
+        """File or folder that holds it."""
+        return self.source.path
+
+    def read(self, rows: slice, cols: slice, out: Array) -> int:
+        """Fill `out` with that piece and return the bytes read."""
+        return self.source.read(cols, rows, out.T)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this matrix from one that was changed."""
+        return {**self.source.fingerprint(), "transposed": True}
+
+    def close(self) -> None:
+        """Close the source."""
+        self.source.close()

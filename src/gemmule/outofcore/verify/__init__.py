@@ -1,0 +1,1 @@
+"""Freivalds' check of a product, with a bound for its rounding."""

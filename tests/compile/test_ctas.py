@@ -1,0 +1,36 @@
+"""Code does not depend on the number of CTAs of persistent kernels, which the key of compiled kernels leaves out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.compiler.compile import compile_kernel
+from gemmule.core.arch import Arch
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS as SIX_PRODUCTS
+from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+ARCH = Arch(9, 0, True)
+SPECS = [one for one in (*REGISTRY, SIX_PRODUCTS, PRODUCTS) if "ctas" in one.default.as_dict()]
+
+
+def check(spec, config):
+    signature = spec.signatures(ARCH)[0]
+    code, other = artifact_for(spec, config, signature, ARCH), compile_kernel(spec, config.on(114), signature, ARCH)
+    assert config.on(114) != config
+    assert (other.ptx, other.cubin) == (code.ptx, code.cubin)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_code_is_the_same_for_every_number_of_ctas(spec):
+    check(spec, spec.default)
+
+
+def test_tiles_that_are_shared_by_all_ctas():
+    spec = next(one for one in SPECS if one.name == "hopper_gemm")
+    check(spec, dataclasses.replace(spec.default, stream_k=1))
