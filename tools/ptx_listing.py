@@ -20,7 +20,7 @@ from typing import Any
 
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
-from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import H200_RATES
@@ -28,7 +28,6 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.parts.block_triangle import STEP
 
 ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
 # Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides; and K so long that

@@ -17,14 +17,13 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
-from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
-from gemmule.kernels.parts.block_triangle import STEP
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

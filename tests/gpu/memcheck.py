@@ -22,14 +22,13 @@ import numpy as np
 from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, random_matrix
 
-from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, INT8, INT32, Precision, opaque_dtype
 from gemmule.core.errors import DTypeError
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from oracle import assert_product, poisoned, random_matrix
 
-from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.executor.streams import DeviceMatrix, matrix_bytes
-from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.runtime.streams import GpuStreams
 
 #: Rows, columns before the first step, columns behind the last one, and the depth.

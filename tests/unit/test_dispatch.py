@@ -14,7 +14,7 @@ import textwrap
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
@@ -22,7 +22,6 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import MAX_GRID
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.lab.products import gemm_problem, own_product
 from gemmule.lab.transposes import problem_for

@@ -10,11 +10,10 @@ from between import nothing_strays
 from oracle import assert_product, poisoned, random_matrix
 from test_kernels import laid_out, problem_of
 
-from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.spec import Choice
 from gemmule.kernels.float64.syrk import SPEC as DOUBLE
-from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.kernels.simt.syrk import SPEC as SINGLE
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+#: Step of the block triangles that SYRK kernels compute: a multiple of the extents of their tiles.
+STEP = 256
+
 
 @dataclasses.dataclass(frozen=True)
 class BlockTriangle:

@@ -144,9 +144,9 @@ def _letter(matrix: StridedMatrix) -> str:
 
 
 def _alignment(matrix: StridedMatrix, batch_strides: tuple[int, ...]) -> int:
-    lines, pitch = (matrix.rows, matrix.row_stride) if matrix.lies_in_rows else (matrix.cols, matrix.col_stride)
+    lines, ld = (matrix.rows, matrix.row_stride) if matrix.lies_in_rows else (matrix.cols, matrix.col_stride)
     bits = matrix.alignment
-    for steps in (pitch if lines > 1 else 0, *batch_strides):
+    for steps in (ld if lines > 1 else 0, *batch_strides):
         bits |= steps * matrix.dtype.itemsize
     return min(bits & -bits, _WHOLE)
 
@@ -195,12 +195,12 @@ def _matrix(
     if alignment not in (1, 2, 4, 8, 16) or (alignment % dtype.itemsize and alignment >= dtype.itemsize):
         raise FileFormatError(f"no {dtype} matrix is aligned to {alignment} bytes; it may be 1, 2, 4, 8 or 16")
     unit = max(alignment // dtype.itemsize, 1)
-    pitch = max(-(-cols // unit) * unit, 1)
-    steps, step = [], pitch * max(rows, 1)
+    ld = max(-(-cols // unit) * unit, 1)
+    steps, step = [], ld * max(rows, 1)
     for extent in reversed(batch):
         steps.append(0 if shared else step)
         step *= max(extent, 1)
     # Where rows are more aligned than the key, the first address is not.
-    whole = rows <= 1 or (pitch * dtype.itemsize) % (2 * alignment) == 0 or alignment == _WHOLE
+    whole = rows <= 1 or (ld * dtype.itemsize) % (2 * alignment) == 0 or alignment == _WHOLE
     begins = alignment if whole else _WHOLE
-    return StridedMatrix(dtype, rows, cols, pitch, 1, tuple(reversed(steps)), begins)
+    return StridedMatrix(dtype, rows, cols, ld, 1, tuple(reversed(steps)), begins)

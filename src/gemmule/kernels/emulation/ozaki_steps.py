@@ -52,9 +52,9 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     ctas, shared = 0, 0
     for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
         along = matrix.lies_in_rows
-        pitch = matrix.row_stride if along else matrix.col_stride
+        ld = matrix.row_stride if along else matrix.col_stride
         params += [
-            TensorParam(operand, (matrix.cols, matrix.rows), (pitch,)),
+            TensorParam(operand, (matrix.cols, matrix.rows), (ld,)),
             TensorParam(name, (matrix.rows,), ()),
             TensorParam(f"residues of {name}", (length, matrix.rows, count), (length, length * matrix.rows)),
         ]

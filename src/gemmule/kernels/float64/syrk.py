@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from gemmule.core.block_triangle import STEP
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.cost import costs as whole_costs
 from gemmule.kernels.float64.gemm.spec import SPEC as WHOLE
 from gemmule.kernels.parts.batched_launch import tile_grid
-from gemmule.kernels.parts.block_triangle import STEP, syrk_spec, tiles_below
+from gemmule.kernels.parts.block_triangle import syrk_spec, tiles_below
 
 
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> list[float]:

@@ -74,16 +74,16 @@ def operand_copy(
     rows, dtype = matrix.lies_in_rows, dtype or matrix.dtype
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
     unit = REPACKED_BYTES // dtype.itemsize
-    pitch = max(-(-length // unit), 1) * unit
-    step = pitch * lines
+    ld = max(-(-length // unit), 1) * unit
+    step = ld * lines
     copy = StridedMatrix(
-        dtype, matrix.rows, matrix.cols, *((pitch, 1) if rows else (1, pitch)), (step,) if batch else (), MAP_ALIGNMENT
+        dtype, matrix.rows, matrix.cols, *((ld, 1) if rows else (1, ld)), (step,) if batch else (), MAP_ALIGNMENT
     )
     matrices = (batch or (1,))[0]
     strides = (matrix.row_stride if rows else matrix.col_stride, (matrix.batch_strides or (0,))[0])
     vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
     named = (operand, f"{prefix} {operand}", copy, step * matrices * dtype.itemsize)
-    return OperandCopy(*named, length, lines, matrices, strides, (pitch, step), vectors)
+    return OperandCopy(*named, length, lines, matrices, strides, (ld, step), vectors)
 
 
 def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose: str) -> str | None:

@@ -20,8 +20,8 @@ def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str
     """Say why TMA cannot address a matrix, or None where it can."""
     item = matrix.dtype.itemsize
     rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
-    lines, pitch = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
-    steps = [("leading dimension", lines, pitch)]
+    lines, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
+    steps = [("leading dimension", lines, ld)]
     steps += [("batch stride", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
     if matrix.alignment % MAP_ALIGNMENT:
         return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; TMA needs {MAP_ALIGNMENT}"

@@ -59,7 +59,7 @@ def _refuses(problem: GemmProblem, arch: Arch, *, stored: bool) -> str | None:
 
 @cache_last_call
 def _refuses_any(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no rung takes `problem`: a choice asks all of them, one after another."""
+    """Say why no rung takes `problem`: cached, as a choice evaluates every rung in turn."""
     return refuse_hopper(problem, arch, tma="abcd", dtypes=DTYPES, batch_dims=0)
 
 

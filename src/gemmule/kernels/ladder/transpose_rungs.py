@@ -75,7 +75,7 @@ def _why_not(
         return f"elements of {problem.itemsize} bytes are not supported; the kernel moves those of {known}"
     source, target = problem.source, problem.target
     if copies and (source.row_stride, target.row_stride) != (1, 1):
-        return "this kernel only copies: source and target must lie in memory alike, neighbours along the rows"
+        return "this kernel only copies: source and target must both have a row stride of 1"
     if not copies and (reason := why_not_contiguous(problem)):
         return reason
     if wide and not rows_are_aligned(problem):

@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from gemmule.core.arch import Arch
+from gemmule.core.block_triangle import STEP
 from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
-
-#: Rows and columns of the steps of a block triangle: a multiple of the extents of tiles.
-STEP = 256
 
 
 class TileConfig(Protocol):

@@ -50,7 +50,7 @@ class ElementEpilogue:
     def __init__(self, types: dict[str, str], kind: Any) -> None:
         self.expression, self.kind = Expression.parse(types["epilogue"]), kind
         self.matrices = len(types["inputs"].split())
-        self.keeps = ABSMAX in types
+        self.has_absmax = ABSMAX in types
 
     def stand_in_numbers(self) -> tuple[Any, ...]:
         """Return stand-ins for the numbers among the launch parameters."""

@@ -24,11 +24,11 @@ class EpilogueInputs:
 
     def __init__(self, types: dict[str, str]) -> None:
         self.expression = Expression.parse(types["epilogue"])
-        self.keeps = ABSMAX in types
+        self.has_absmax = ABSMAX in types
         self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
 
     def stand_ins(self) -> tuple[Any, ...] | None:
         """Return stand-ins for the launch parameters: matrices, then numbers, and the absolute maximum last."""
         tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
-        last = (stand_in_absmax(),) if self.keeps else ()
+        last = (stand_in_absmax(),) if self.has_absmax else ()
         return (*tensors, *(Float32(1),) * self.expression.numbers, *last) or None

@@ -6,7 +6,8 @@ from typing import Any
 
 from cutlass import Int32, cute
 
-from .block_triangle import STEP
+from gemmule.core.block_triangle import STEP
+
 from .raster import block_triangle_tile, grouped_tile
 
 

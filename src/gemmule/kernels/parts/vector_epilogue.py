@@ -20,12 +20,12 @@ class VectorEpilogue(EpilogueInputs):
     def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
         """Return the inputs of one matrix of the batch; last, where it is wanted, the absolute maximum's register."""
         count = len(self.inputs)
-        largest = (largest_of_none(),) if self.keeps else ()
+        largest = (largest_of_none(),) if self.has_absmax else ()
         return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:], *largest)
 
     def end(self, extras: Any) -> None:
         """Write the absolute maximum after a warp's last value; `extras` as of `of_batch`."""
-        if self.keeps:
+        if self.has_absmax:
             write_largest(extras[-1], extras[-2])
 
     def values(
@@ -67,6 +67,6 @@ class VectorEpilogue(EpilogueInputs):
                 return extras[place][row if by_row else 0, col if by_col else 0].to(Float32)
 
             values[v] = self.expression.evaluate(leaf, Float32, table)
-            if self.keeps:
+            if self.has_absmax:
                 keep_largest(extras[-1], values[v], (at[0] < mD.shape[0]) & (at[1] + v < mD.shape[1]))
         return values

@@ -1,9 +1,9 @@
 """A tile of a matrix with unaligned rows: read in whole words, written in whole sectors.
 
 The L2 cache is slow at merging two writes to one sector. Therefore a row of a tile begins where a sector of the target
-does, which is another element in every row: the tile holds a sector more of each row than it writes, and its neighbour
-reads that too. Where elements are smaller than words, the source's rows begin within a word; a word is shifted together
-from those of two adjacent lanes.
+does, which is another element in every row: the tile holds a sector more of each row than it writes, and the
+adjacent tile reads that too. Where elements are smaller than words, the source's rows begin within a word; a word is
+shifted together from those of two adjacent lanes.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class SectorTile(Words):
 
     @cute.jit
     def load(self, address):
-        """Return the word at an address, and prefetch its line of 128 bytes, which a neighbour reads soon."""
+        """Return the word at an address, and prefetch its line of 128 bytes, which an adjacent CTA reads soon."""
         return cute.arch.inline_ptx(self.load_ptx, write_only_types=[self.loaded], read_only_args=[address])
 
     @cute.jit

@@ -349,7 +349,7 @@ class WordAlignedConfig(WordTileConfig):
     Attributes
     ----------
     lanes : int
-        Contiguous words of a row of the source, 16 or 32; one of them is the neighbour's.
+        Contiguous words of a row of the source, 16 or 32; one of them is also the adjacent thread's.
     words : int
         Words of a row of the target.
     threads : int

@@ -164,9 +164,9 @@ def _split(operand: str, matrix: StridedMatrix, k_major: bool, batch: tuple[int,
         # A part is lines after those of the last, of whole 128 bytes; beyond the matrix TMA does not read them.
         shape = _rounded(length, RUN), _rounded(lines, SLICE)
         strides = (part, part * shape[1], PARTS * part * shape[1])
-    pitch = matrix.row_stride if rows else matrix.col_stride
+    ld = matrix.row_stride if rows else matrix.col_stride
     return _Split(
-        TensorParam(operand, (length, lines, matrices), (pitch, step)),
+        TensorParam(operand, (length, lines, matrices), (ld, step)),
         TensorParam(f"parts of {operand}", (*shape, PARTS, matrices), strides),
     )
 
@@ -226,7 +226,7 @@ def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
 
 
 def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
-    """Return the launch recipe of the splitting: a thread for 8 neighbours, those of A first."""
+    """Return the launch recipe of the splitting: a thread for 8 contiguous elements, those of A first."""
     splits = _splits(problem)
     ctas = sum(-(-found.vectors // (config.threads * config.runs)) for found in splits)
     params = tuple(param for found in splits for param in found)
@@ -256,7 +256,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="bf16x6_gemm",
     operation="gemm",
-    summary="float32 with precision='bf16x6', any pitches: three parts of bfloat16 each, six products by wgmma",
+    summary="float32 with precision='bf16x6', any leading dimensions: three parts of bfloat16, six products by wgmma",
     package=__package__,
     archs=(HOPPER,),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),

@@ -19,17 +19,22 @@ Sources
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
 import cutlass
 from cutlass import Int32, cute
-from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.cute.nvgpu import warpgroup
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, SLICE, SixProductsConfig
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
-from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
+from gemmule.kernels.hopper.mainloops.operands import Fragments, OperandStages, flat
+from gemmule.kernels.hopper.mainloops.pipeline import PipelineState
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
-from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
+from gemmule.kernels.hopper.mainloops.wgmma import complete_groups, issue_group, tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
@@ -38,10 +43,12 @@ from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 24, 240
 # Parts, from 0 on, of A and of B in each of three stages.
 _STAGED = ((1, 1), (2, 0), (0, 2))
-# The stages whose A and whose B are multiplied, small products first: 22, 31, 13, 21, 12, 11. The first stage is
-# released first, after the fifth product.
+# The stages whose A and whose B are multiplied, small products first: 22, 31, 13, 21, 12, 11. No product after the
+# fifth reads the first stage, which is released first.
 _PRODUCTS = ((0, 0), (1, 1), (2, 2), (0, 1), (2, 0), (2, 1))
-_LAST_OF_FIRST = 4
+_OF_FIRST = 5
+# K of a wgmma on 16-bit types.
+_MMA_K = 16
 # Accumulators that are saved in device memory at once.
 _VECTOR = 4
 
@@ -56,8 +63,8 @@ class Bf16x6Products:
         self.operands = OperandStages((self.tile_m, self.tile_n, SLICE), elements, along_k, config.stages)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group)
-        # Parts of a k-tile, each promoted.
-        self.promotions = SLICE // config.depth
+        # Parts of a k-tile, each promoted, and the wgmma of each of its products, 16 of K at a time.
+        self.promotions, self.steps = SLICE // config.depth, config.depth // _MMA_K
 
     @cute.jit
     def __call__(self, matrices, grid: Int32, scale, saved: cute.Tensor):
@@ -71,16 +78,8 @@ class Bf16x6Products:
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
-        if warp == 0:
-            for operand in operands:
-                cpasync.prefetch_descriptor(operand.atom)
-            with cute.arch.elect_one():
-                self.mainloop.init(barriers, 1, CONSUMERS)
-            cute.arch.mbarrier_init_fence()
-        cute.arch.sync_threads()
-        # Wait for the writes of the predecessor grid, which splits A and B, then let the dependent grid launch.
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        # The predecessor grid splits A and B.
+        self.mainloop.begin(warp, operands, barriers, CONSUMERS)
 
         k_tiles = operands[0].tensor.shape[1] // (PARTS * SLICE)
         if warp // 4 == 0:
@@ -135,38 +134,37 @@ class Bf16x6Products:
     @cute.jit
     def multiply(self, fragments, promoted, barriers, state):
         """Multiply the six products of a k-tile, which is three stages, and promote them; return the next state."""
-        mma, a, b, accumulators = fragments
-        stages = []
-        steps = cutlass.const_expr(cute.size(a, mode=[2]) // self.promotions)
-        for promotion in cutlass.range_constexpr(self.promotions):
-            last = cutlass.const_expr(promotion == self.promotions - 1)
+        # The k-tile's stages, and the state after them: each is added once its stage is full.
+        states = [state]
+        self.wait_for_stage(barriers.full, states)
+        for part in cutlass.range_constexpr(self.promotions):
+            last = cutlass.const_expr(part == self.promotions - 1)
+            products = self.products(fragments, barriers.full, states, part)
             # The first product overwrites the accumulators.
-            mma.set(warpgroup.Field.ACCUMULATE, False)
-            for product in cutlass.range_constexpr(len(_PRODUCTS)):
-                if cutlass.const_expr(len(stages) < len(_STAGED)):
-                    cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
-                    stages.append(state.stage)
-                    state = self.mainloop.advance(state)
-                if cutlass.const_expr(product == 0):
-                    warpgroup.fence()
-                of_a, of_b = (stages[place] for place in _PRODUCTS[product])
-                for step in cutlass.range_constexpr(steps):
-                    step_k = promotion * steps + step
-                    a_k, b_k = a[None, None, step_k, of_a], b[None, None, step_k, of_b]
-                    cute.gemm(mma, accumulators, a_k, b_k, accumulators)
-                    mma.set(warpgroup.Field.ACCUMULATE, True)
-                if cutlass.const_expr(last and product == _LAST_OF_FIRST):
-                    warpgroup.commit_group()
-            warpgroup.commit_group()
+            fragments.mma.set(warpgroup.Field.ACCUMULATE, False)
             if cutlass.const_expr(last):
-                warpgroup.wait_group(1)
-                release_local(barriers.empty, stages[0])
-            warpgroup.wait_group(0)
+                issue_group(itertools.islice(products, _OF_FIRST * self.steps), fragments.accumulators)
+            issue_group(products, fragments.accumulators, fence=not last)
             if cutlass.const_expr(last):
-                release_local(barriers.empty, stages[1])
-                release_local(barriers.empty, stages[2])
-            promoted.store(promoted.load() + accumulators.load())
-        return state
+                complete_groups(1, release_local, barriers.empty, [states[0].stage])
+            complete_groups(0, release_local, barriers.empty, [one.stage for one in states[1:-1]] if last else ())
+            promoted.store(promoted.load() + fragments.accumulators.load())
+        return states[-1]
+
+    def products(self, fragments: Fragments, full: Any, states: list[PipelineState], part: int) -> Iterator[Any]:
+        """Yield the six products of a part of a k-tile, as `issue_group` takes them, each once its stages are full."""
+        mma, a, b, _ = fragments
+        for of_a, of_b in _PRODUCTS:
+            while len(states) - 1 <= max(of_a, of_b):
+                self.wait_for_stage(full, states)
+            for step_k in range(part * self.steps, (part + 1) * self.steps):
+                yield mma, a[None, None, step_k, states[of_a].stage], b[None, None, step_k, states[of_b].stage]
+                mma.set(warpgroup.Field.ACCUMULATE, True)
+
+    def wait_for_stage(self, full: Any, states: list[PipelineState]) -> None:
+        """Wait until the stage of the last state is full, and append the next state."""
+        cute.arch.mbarrier_wait(full + states[-1].stage, states[-1].phase)
+        states.append(self.mainloop.advance(states[-1]))
 
     @cute.jit
     def saved_vectors(self, saved: cute.Tensor, warpgroup_idx, count: cutlass.Constexpr[int]):

@@ -128,8 +128,8 @@ def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     b = oriented.b.transposed()
     for operand, matrix, scales in ((first, oriented.a, "rows"), (second, b, "columns")):
         along = matrix.lies_in_rows
-        pitch = matrix.row_stride if along else matrix.col_stride
-        params.append(TensorParam(operand, (matrix.cols, matrix.rows), (pitch,)))
+        ld = matrix.row_stride if along else matrix.col_stride
+        params.append(TensorParam(operand, (matrix.cols, matrix.rows), (ld,)))
         params.append(TensorParam(f"scales of {scales}", (matrix.rows,), ()))
         ctas += matrix.rows if along else -(-matrix.rows // ACROSS)
     return Launch(
@@ -165,7 +165,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="ozaki_gemm",
     operation="gemm",
-    summary="float64 with precision='ozaki-15', any pitches: 15 products of int8 residues by wgmma",
+    summary="float64 with precision='ozaki-15', any leading dimensions: 15 products of int8 residues by wgmma",
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),

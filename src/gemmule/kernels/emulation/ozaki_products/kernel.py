@@ -22,7 +22,6 @@ import functools
 
 import cutlass
 from cutlass import Int32, Uint32, cute, select_
-from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -71,20 +70,8 @@ class ResidueProducts:
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
-        if warp == 0:
-            for operand in operands:
-                cpasync.prefetch_descriptor(operand.atom)
-            with cute.arch.elect_one():
-                self.mainloop.init(barriers, 1, self.warpgroups_per_tile * self.scheduler.multicast_ctas)
-            cute.arch.mbarrier_init_fence()
-        if cutlass.const_expr(self.scheduler.size > 1):
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
-        else:
-            cute.arch.sync_threads()
-        # Wait for the predecessor grid's writes, then let the dependent grid launch.
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        releases = self.warpgroups_per_tile * self.scheduler.multicast_ctas
+        self.mainloop.begin(warp, operands, barriers, releases, self.scheduler.size)
 
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
@@ -117,7 +104,7 @@ class ResidueProducts:
         mma = tiled_mma(cutlass.Int8, (True, True), Int32, self.warpgroups_per_tile, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, of_tile, Int32)
         release = functools.partial(release_cluster, self.scheduler)
-        state, first, step, tiles = self.mainloop.share(self.scheduler, mD, k_tiles, warpgroup_idx)
+        state, first, step, tiles = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, warpgroup_idx)
         for number in cutlass.range(first, tiles, step):
             i, j, batch = self.scheduler.tile(mD, number)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)

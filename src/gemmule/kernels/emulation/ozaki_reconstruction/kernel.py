@@ -59,7 +59,7 @@ class OzakiReconstruction:
         row = Int32(number // per_row)
         place = Int32(number - Uint32(row) * per_row) * RUN
         if row < mD.shape[0]:
-            # Of 64 columns 16 bytes are those of lanes 0, 1, 2, 3: two neighbours of every eighth column.
+            # Of 64 columns 16 bytes are those of lanes 0, 1, 2, 3: two contiguous elements of every 8 columns.
             col = place // GROUP * GROUP + place % 16 * 4 + place % GROUP // 16 * 2
             words = cute.make_rmem_tensor(cute.make_layout(len(self.moduli)), Uint32)
             start = mR.iterator + cute.crd2idx((row, place, 0), mR.layout)

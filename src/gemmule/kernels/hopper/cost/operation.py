@@ -44,7 +44,7 @@ def _lines(matrix: StridedMatrix) -> OperandLayout:
 def _begin(matrix: StridedMatrix) -> int:
     """Return where lines of a matrix begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere."""
     lines, stride = (matrix.rows, matrix.row_stride) if matrix.lies_in_rows else (matrix.cols, matrix.col_stride)
-    pitch = stride * matrix.dtype.itemsize
-    if lines == 1 or pitch % 128 == 0:
+    line_bytes = stride * matrix.dtype.itemsize
+    if lines == 1 or line_bytes % 128 == 0:
         return 0
-    return 1 if pitch % 64 == 0 else 2 if pitch % 32 == 0 else 3
+    return 1 if line_bytes % 64 == 0 else 2 if line_bytes % 32 == 0 else 3

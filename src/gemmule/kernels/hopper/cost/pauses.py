@@ -10,7 +10,7 @@ from .rates import Numbers, Operation, TileRates
 #: measured on an H200 at 2048 and 4096.
 _PROMOTE_US = 0.01, 0.0003
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
-#: to 3.2 were measured on an H200, and tiles of 128 x 128 in turns were faster there than the times predict.
+#: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0
 
 

@@ -41,7 +41,7 @@ class Received(NamedTuple):
 
 @cute.jit
 def transposed(accumulators: cute.Tensor, first: cutlass.Constexpr[int]):
-    """Return, of the four accumulators from `first` on of four lanes with neighbouring elements, this lane's row."""
+    """Return, of the four accumulators from `first` on of four lanes with contiguous elements, this lane's row."""
     lane = cute.arch.lane_idx()
     vector = cute.make_rmem_tensor(cute.make_layout(VECTOR), Float32)
     for v in cutlass.range_constexpr(VECTOR):
@@ -104,7 +104,7 @@ class SplitKTile:
         """Send the CTAs that add them a warp's partial sums of 16 weights from `first_col` on, as wgmma leaves them."""
         start, full, rank, rows = received
         lane = cute.arch.lane_idx()
-        # Of the four accumulators of a block that a lane has, it gets one with its neighbours.
+        # Of the four accumulators of a block that a lane has, it and the adjacent lanes exchange one each.
         own = lane // 8
         row, col = lane % 4 * 2 + own % 2, first_col + lane // 4 % 2 * 4 + own // 2 * 8
         for block in cutlass.range_constexpr(self.rows // 8):

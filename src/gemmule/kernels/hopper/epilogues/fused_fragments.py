@@ -127,7 +127,7 @@ class FragmentEpilogue(EpilogueInputs):
                     return tuple(one(name) for one in leaves)
 
                 values[own], values[own + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, table)
-                if self.keeps:
+                if self.has_absmax:
                     for e in range(2):
                         keep_largest(extras[-1], values[own + e], subtile.inside(v + e))
                 v += 2
@@ -135,7 +135,7 @@ class FragmentEpilogue(EpilogueInputs):
 
     def inside(self, mD: Any, row: Any, col: Any) -> Any:
         """Return a predicate, whether D has this thread's element `v` of a subtile; row and column as of `load`."""
-        if not self.keeps:
+        if not self.has_absmax:
             return None
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % _WARP

@@ -74,6 +74,7 @@ class HopperGemm:
         self.epilogue: Any = FragmentEpilogue(types) if "epilogue" in types else None
         # A tile of a gated form holds columns of two matrices B, for half as many of D.
         self.num_b = 2 if self.epilogue and self.epilogue.expression.gated else 1
+        # Columns of B in a tile, and of D.
         self.tile_m, self.tile_n, self.tile_d = config.tile_m, config.tile_n, config.tile_n // self.num_b
         self.tile_k = K_BYTES * 8 // elements[0].width
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
@@ -99,6 +100,7 @@ class HopperGemm:
             1 if self.pingpong else CONSUMERS, config.buffers(item, self.num_b), bool(config.swap_ab),
             types["adds"] == "yes",
         )  # fmt: skip
+        # Both write subtiles; the plain one also allocates them and their barriers.
         self.plain: Any = LinearCombination(*subtiles)
         self.fused: Any = self.epilogue and FusedEpilogue(*subtiles, self.epilogue, self.num_b)
 
@@ -198,12 +200,12 @@ class HopperGemm:
         idx, mD, k_tiles = ctx.warpgroup_idx, ctx.d.tensor, k_range[1]
         of_tile = 0 if cutlass.const_expr(self.pingpong) else idx
         fragments = self.mainloop.fragments(self.operands, self.mma, stages, of_tile, self.acc)
-        if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
+        if cutlass.const_expr(self.epilogue is not None and self.epilogue.has_absmax):
             absmax, largest = ctx.extras[-1], largest_of_none()
             ctx = dataclasses.replace(ctx, extras=(*ctx.extras, largest))
         release = functools.partial(release_cluster, self.scheduler)
         c_phase, exchange_phase = Int32(0), Int32(0)
-        state, first, step, end = self.mainloop.share(self.scheduler, mD, k_tiles, idx)
+        state, first, step, end = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, idx)
         for number in cutlass.range(first, end, step):
             tile, piece = self.scheduler.piece(mD, number, k_range)
             inputs = None
@@ -211,11 +213,13 @@ class HopperGemm:
                 inputs = self.fused.begin(ctx, self.corner(tile, idx))
             state = self.mainloop.multiply(fragments, barriers, state, piece[1], idx, release)
             if cutlass.const_expr(self.pingpong):
+                # The other warpgroup consumes the k-tiles of the next piece.
                 passed = self.scheduler.k_tiles(mD, number + step // CONSUMERS, k_tiles)
                 state = self.mainloop.skip(state, passed)
             accumulators, col = flat(fragments.accumulators), self.column(tile)
             if cutlass.const_expr(self.reduction.ctas > 1):
                 if number == first:
+                    # The other CTAs have initialised their exchange barriers.
                     cute.arch.cluster_wait()
                 accumulators = self.reduction.reduce(accumulators, exchange, exchange_phase, ctx, number + step < end)
                 exchange_phase, col = exchange_phase ^ 1, col + self.scheduler.rank_k() * self.plain.per_block
@@ -224,7 +228,7 @@ class HopperGemm:
                     c_phase = self.write(ctx, inputs, c_phase, accumulators, tile, col)
             else:
                 c_phase = self.write(ctx, inputs, c_phase, accumulators, tile, col)
-        if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
+        if cutlass.const_expr(self.epilogue is not None and self.epilogue.has_absmax):
             write_largest(largest, absmax)
         self.plain.end()
 

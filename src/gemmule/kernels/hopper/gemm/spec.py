@@ -275,8 +275,8 @@ def further() -> tuple[HopperGemmConfig, ...]:
 SPEC = KernelSpec(
     name="hopper_gemm",
     operation="gemm",
-    summary="float16 and bfloat16 in any layout, TF32, int8 and float8 along K, pitches of whole 16 bytes: wgmma, TMA, "
-    "persistent CTAs, sums shared by clusters",
+    summary="float16 and bfloat16 in any layout, TF32, int8 and float8 K-major, leading dimensions of whole 16 bytes: "
+    "wgmma, TMA, persistent CTAs, split-K in clusters",
     package=__package__,
     archs=(HOPPER,),
     configs=CONFIGS,

@@ -59,12 +59,12 @@ def _mn_major(problem: GemmProblem) -> tuple[_MnMajor, ...]:
             continue
         rows, stride = (problem.m, matrix.col_stride) if name == "a" else (problem.n, matrix.row_stride)
         unit = REPACKED_BYTES // matrix.dtype.itemsize
-        pitch = -(-problem.k // unit) * unit
-        steps, after = matrix.batch_strides, (pitch * rows,) if problem.batch else ()
+        ld = -(-problem.k // unit) * unit
+        steps, after = matrix.batch_strides, (ld * rows,) if problem.batch else ()
         source = StridedMatrix(matrix.dtype, rows, problem.k, 1, stride, steps, matrix.alignment)
-        target = StridedMatrix(matrix.dtype, rows, problem.k, pitch, 1, after, MAP_ALIGNMENT)
+        target = StridedMatrix(matrix.dtype, rows, problem.k, ld, 1, after, MAP_ALIGNMENT)
         copy = target if name == "a" else target.transposed()
-        nbytes = pitch * rows * (problem.batch or (1,))[0] * matrix.dtype.itemsize
+        nbytes = ld * rows * (problem.batch or (1,))[0] * matrix.dtype.itemsize
         transpose = TransposeProblem(rows, problem.k, problem.batch, source, target)
         found.append(_MnMajor(name, f"{name} along k", copy, nbytes, transpose))
     return tuple(found)

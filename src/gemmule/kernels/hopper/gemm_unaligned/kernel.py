@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import cutlass
 from cutlass import Int32, Uint32, cute
-from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -71,16 +70,7 @@ class HopperGemmUnaligned:
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
         rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
-        if warp == 0:
-            for operand in operands:
-                cpasync.prefetch_descriptor(operand.atom)
-            with cute.arch.elect_one():
-                self.mainloop.init(barriers, 1, self.warpgroups_per_tile)
-            cute.arch.mbarrier_init_fence()
-        cute.arch.sync_threads()
-        # Wait for the predecessor grid's writes, then let the dependent grid launch.
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        self.mainloop.begin(warp, operands, barriers, self.warpgroups_per_tile)
 
         k_tiles = cute.ceil_div(operands[0].tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
@@ -109,7 +99,7 @@ class HopperGemmUnaligned:
         shape, of_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
         mma = tiled_mma(self.element, self.operands.along_k, cutlass.Float32, self.warpgroups_per_tile, shape)
         fragments = self.operands.fragments(mma, stages, of_tile, cutlass.Float32)
-        state, first, step, tiles = self.mainloop.share(self.scheduler, mD, k_tiles, warpgroup_idx)
+        state, first, step, tiles = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, warpgroup_idx)
         for number in cutlass.range(first, tiles, step):
             i, j, batch = self.scheduler.tile(mD, number)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release_local)

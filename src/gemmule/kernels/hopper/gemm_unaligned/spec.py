@@ -105,7 +105,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
 SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
-    summary="float16 and bfloat16, C and the result anywhere, A and B with pitches of whole 16 bytes: wgmma, TMA",
+    summary="float16 and bfloat16, unaligned C and D, A and B with leading dimensions of whole 16 bytes: wgmma, TMA",
     package=__package__,
     archs=(HOPPER,),
     configs=(

@@ -17,6 +17,7 @@ Sources
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import cutlass
@@ -32,6 +33,7 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
 from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, Upcast, fill_fragments, upcast_k_tile
+from gemmule.kernels.hopper.mainloops.wgmma import complete_groups, issue_group
 from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
@@ -122,7 +124,7 @@ class HopperGemmW8A16:
             parts = smem.allocate(self.tile.nbytes, 128).toint()
         cta, _, batch = cute.arch.block_idx()
         tile, rank = cta // self.cluster_k, cta % self.cluster_k
-        # Tiles of the same weights are neighbours.
+        # Tiles of the same weights have consecutive numbers.
         tiles_x = cute.ceil_div(result.d.shape[0], self.tile_n)
         tile_w, tile_x = tile // tiles_x, tile % tiles_x
         rows = cutlass.min(result.d.shape[0] - tile_x * self.tile_n, self.tile_n)
@@ -232,7 +234,7 @@ class HopperGemmW8A16:
             for number in cutlass.range_constexpr(_HALVES * self.blocks):
                 half, block, fragment = number // self.blocks, number % self.blocks, fragments[number % 2]
                 # The products that read these registers are complete; one group may be in flight.
-                warpgroup.wait_group(1)
+                complete_groups(1)
                 words = cute.recast_tensor(fragment, cutlass.Uint32)
                 words = cute.make_tensor(words.iterator, cute.make_layout(4 * STEPS))
                 begin = start + stage * (self.tile_w * LINE)
@@ -241,18 +243,14 @@ class HopperGemmW8A16:
                     cute.arch.mbarrier_wait(upcast_full + slot, upcast_state.phase)
                 if cutlass.const_expr(number == 1):
                     self.release_before(upcast_empty, before, k)
-                warpgroup.fence()
-                for step in cutlass.range_constexpr(STEPS):
-                    # The first product overwrites the accumulators.
-                    mma.set(warpgroup.Field.ACCUMULATE, k > 0 if half + step == 0 else True)
-                    b = rB[None, None, half * STEPS + step, slot]
-                    cute.gemm(mma, accumulators[block], fragment[None, None, step], b, accumulators[block])
-                warpgroup.commit_group()
+                issue_group(half_products(mma, (fragment, rB), k, half, slot), accumulators[block])
+                # For the compiler: the loop carries an instruction only if its own body sets it.
+                mma.set(warpgroup.Field.ACCUMULATE, True)
             # Its last products are issued: what this warp reads of the stage is in registers.
             self.arrive(empty + stage)
             before = slot
             state, upcast_state = self.mainloop.advance(state), self.upcast.advance(upcast_state)
-        warpgroup.wait_group(0)
+        complete_groups(0)
         if cutlass.const_expr(self.cluster_k == 1):
             # All warps have read the stages, whose memory takes the accumulators.
             cute.arch.barrier(barrier_id=_MULTIPLIERS_BARRIER, number_of_threads=CONSUMERS * WARPGROUP)
@@ -273,6 +271,15 @@ class HopperGemmW8A16:
             extras = self.epilogue.of_batch(extras, batch)
         gD, gC = (x[None, None, batch] for x in (result.d, result.c))
         self.tile.write(received, tid, Result(gC, gD, result.scale, extras), first_row, first_col)
+
+
+def half_products(mma: Any, operands: Any, k: Any, half: int, slot: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the products of a half of k-tile `k`, as `issue_group` takes them, with A in registers."""
+    a, b = operands
+    for step in range(STEPS):
+        # The first product overwrites the accumulators.
+        mma.set(warpgroup.Field.ACCUMULATE, k > 0 if half + step == 0 else True)
+        yield mma, a[None, None, step], b[None, None, half * STEPS + step, slot]
 
 
 def buildable(config: W8A16Config, types: dict[str, str]) -> Buildable:

@@ -118,7 +118,7 @@ class OperandStages:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes that the loads of a stage bring to a CTA."""
+        """Bytes of the loads that fill a stage of a CTA."""
         m, n, k = self.tile
         bits: int = (m * self.elements[0].width + n * self.elements[1].width) * k
         return bits // 8

@@ -16,6 +16,7 @@ from cutlass.cute.nvgpu import warpgroup
 
 from .operands import Fragments, OperandStages
 from .tma_wgmma import Mainloop
+from .wgmma import complete_groups, issue_group, stage_products
 
 
 class PromotedMainloop(Mainloop):
@@ -44,13 +45,8 @@ class PromotedMainloop(Mainloop):
         for _ in cutlass.range(k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            warpgroup.fence()
-            for step_k in cutlass.range_constexpr(cute.size(a, mode=[2])):
-                mma = first if step_k == 0 else further
-                cute.gemm(mma, products, a[None, None, step_k, stage], b[None, None, step_k, stage], products)
-            warpgroup.commit_group()
-            warpgroup.wait_group(0)
-            release(barriers.empty, stage)
+            issue_group(stage_products(first, a, b, stage, further), products)
+            complete_groups(0, release, barriers.empty, (stage,))
             accumulators.store(accumulators.load() + products.load())
             state = self.advance(state)
         self.end_turn(warpgroup_idx)

@@ -12,12 +12,13 @@ from typing import Any
 
 import cutlass
 from cutlass import cute
-from cutlass.cute.nvgpu import warpgroup
+from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 from .operands import OperandStages
 from .pipeline import Pipeline, PipelineState
+from .wgmma import complete_groups, issue_group, stage_products
 
 
 class Mainloop(Pipeline):
@@ -28,7 +29,7 @@ class Mainloop(Pipeline):
     stages : int
         Stages in shared memory.
     stage_bytes : int
-        Bytes that the loads of a stage bring to a CTA.
+        Bytes of the loads that fill a stage of a CTA.
     pingpong : bool
         Whether the two warpgroups multiply tiles of their own alternately; else both share a tile.
     order_barrier : int
@@ -39,6 +40,26 @@ class Mainloop(Pipeline):
         super().__init__(stages)
         self.stage_bytes = stage_bytes
         self.pingpong, self.order_barrier = pingpong, order_barrier
+
+    @cute.jit
+    def begin(self, warp, operands, barriers, releases: cutlass.Constexpr[int], cluster: cutlass.Constexpr[int] = 1):
+        """Initialise the barriers for `releases` of a stage, by warp 0, and wait for all CTAs of the cluster.
+
+        Then wait for the predecessor grid's writes, and let the dependent grid launch.
+        """
+        if warp == 0:
+            for operand in operands:
+                cpasync.prefetch_descriptor(operand.atom)
+            with cute.arch.elect_one():
+                self.init(barriers, 1, releases)
+            cute.arch.mbarrier_init_fence()
+        if cutlass.const_expr(cluster > 1):
+            cute.arch.cluster_arrive()
+            cute.arch.cluster_wait()
+        else:
+            cute.arch.sync_threads()
+        cute.arch.griddepcontrol_wait()
+        cute.arch.griddepcontrol_launch_dependents()
 
     @cute.jit
     def load(self, loads, batch, barriers, state, k_range):
@@ -81,10 +102,10 @@ class Mainloop(Pipeline):
             state = self.advance(state)
 
     @cute.jit
-    def share(self, scheduler, mD: cute.Tensor, k_tiles, warpgroup_idx):
+    def consumer_work(self, scheduler, mD: cute.Tensor, k_tiles, warpgroup_idx):
         """Return a consumer's first pipeline state, and its first piece of work, the step to the next, and the end.
 
-        In ping-pong it has every other one of its CTA's, and the first turn is that of warpgroup 0.
+        In ping-pong a warpgroup has every other piece of its CTA's work, and warpgroup 0 has the first turn.
         """
         k_tiles_of = scheduler.k_tiles
         first, step, end = scheduler.work(mD, k_tiles)
@@ -131,20 +152,17 @@ class Mainloop(Pipeline):
         for k in cutlass.range(k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            warpgroup.fence()
-            for step_k in cutlass.range_constexpr(cute.size(a, mode=[2])):
-                cute.gemm(mma, accumulators, a[None, None, step_k, stage], b[None, None, step_k, stage], accumulators)
-                mma.set(warpgroup.Field.ACCUMULATE, True)
-            warpgroup.commit_group()
+            issue_group(stage_products(mma, a, b, stage), accumulators)
+            # For the compiler: the loop carries an instruction only if its own body sets it.
+            mma.set(warpgroup.Field.ACCUMULATE, True)
             # With one group in flight the one before it is complete.
-            warpgroup.wait_group(1)
+            complete_groups(1)
             if k > 0:
                 release(barriers.empty, last)
             last = stage
             state = self.advance(state)
         self.end_turn(warpgroup_idx)
-        warpgroup.wait_group(0)
-        release(barriers.empty, last)
+        complete_groups(0, release, barriers.empty, (last,))
         return state
 
     @cute.jit

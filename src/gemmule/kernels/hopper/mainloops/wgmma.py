@@ -1,7 +1,8 @@
-"""wgmma for every supported type."""
+"""wgmma for every supported type, and groups of it: issue, commit, wait, release."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import cutlass
@@ -59,3 +60,40 @@ def tiled_mma(
         return hopper_helpers.make_trivial_tiled_mma(element, second or element, a, b, acc, layout, tile)
     op = _Tf32Op(element, element, acc, (*tile, _TF32_K), warpgroup.OperandSource.SMEM, a, b)
     return cute.make_tiled_mma(cute.make_mma_atom(op), layout)
+
+
+def issue_group(products: Iterable[tuple[Any, Any, Any]], accumulators: Any, *, fence: bool = True) -> None:
+    """Issue wgmma one after another on the same accumulators, and commit them as a group.
+
+    Parameters
+    ----------
+    products : iterable of tuple
+        Instruction, A and B of each; a generator may wait for a stage before it yields its products.
+    accumulators : Tensor
+        Of the warpgroup.
+    fence : bool
+        Whether the accumulators, or an operand in registers, may have been accessed since the last group.
+    """
+    if fence:
+        warpgroup.fence()
+    for mma, a, b in products:
+        cute.gemm(mma, accumulators, a, b, accumulators)
+    warpgroup.commit_group()
+
+
+def stage_products(mma: Any, a: Any, b: Any, stage: Any, further: Any = None) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the products of a stage, all but the first by `further`; without it, `mma` accumulates after the first."""
+    for step_k in range(cute.size(a, mode=[2])):
+        yield mma if step_k == 0 else further or mma, a[None, None, step_k, stage], b[None, None, step_k, stage]
+        if further is None:
+            mma.set(warpgroup.Field.ACCUMULATE, True)
+
+
+def complete_groups(
+    in_flight: int, release: Callable[[Any, Any], None] | None = None, empty: Any = None, stages: Iterable[Any] = ()
+) -> None:
+    """Wait until at most so many groups are in flight, then ``release(empty, stage)`` the stages that others read."""
+    warpgroup.wait_group(in_flight)
+    for stage in stages:
+        assert release is not None
+        release(empty, stage)

@@ -127,7 +127,7 @@ class Pingpong:
         fragments = self.operands.fragments(mma, stages, 0, cutlass.Float32)
         release = functools.partial(release_cluster, self.scheduler)
         # Every other tile; the k-tiles of those between pass by.
-        state, first, step, tiles = self.mainloop.share(self.scheduler, mD, k_tiles, warpgroup_idx)
+        state, first, step, tiles = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, warpgroup_idx)
         for number in cutlass.range(first, tiles, step):
             i, j = self.scheduler.tile(mD, number)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)

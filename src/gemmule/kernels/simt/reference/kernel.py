@@ -43,7 +43,7 @@ class GemmReference:
         self.epilogue: Any = epilogue
         # A second B, with accumulators of its own.
         self.gated = epilogue is not None and epilogue.expression.gated
-        self.keeps = epilogue is not None and epilogue.keeps
+        self.has_absmax = epilogue is not None and epilogue.has_absmax
 
     @cute.jit
     def __call__(
@@ -73,7 +73,7 @@ class GemmReference:
         if cutlass.const_expr(self.gated):
             sU = smem.allocate_tensor(acc, sB.layout, 16)
             rU = cute.make_rmem_tensor(rC.layout, acc)
-        largest = largest_of_none() if cutlass.const_expr(self.keeps) else None
+        largest = largest_of_none() if cutlass.const_expr(self.has_absmax) else None
 
         # cute.size keeps the 64 bits of an extent, where .shape and cute.ceil_div would give 32.
         M, N, L0, L1 = (cute.size(mD, mode=[mode]) for mode in range(4))
@@ -114,11 +114,11 @@ class GemmReference:
                         if cutlass.const_expr(self.epilogue is not None):
                             up = alpha * rU[i, j]
                             value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
-                        if cutlass.const_expr(self.keeps):
+                        if cutlass.const_expr(self.has_absmax):
                             keep_largest(largest, value, True)
                         mD[m, n, l0, l1] = value.to(mD.element_type)
             tile += ctas
-        if cutlass.const_expr(self.keeps):
+        if cutlass.const_expr(self.has_absmax):
             write_largest(largest, extras[-1])
 
     @cute.jit
@@ -146,6 +146,6 @@ def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
         return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
     epilogue = ElementEpilogue(types, acc)
     inputs = tuple(dynamic_tensor(kind, rank=4) for kind in types["inputs"].split())
-    extras = (*inputs, *epilogue.stand_in_numbers(), *((stand_in_absmax(),) if epilogue.keeps else ()))
+    extras = (*inputs, *epilogue.stand_in_numbers(), *((stand_in_absmax(),) if epilogue.has_absmax else ()))
     second = (dynamic_tensor(types["b"], rank=4),) if epilogue.expression.gated else ()
     return Buildable(GemmReference(config, acc, epilogue), (*tensors, acc(1), acc(0), extras or None, *second))

@@ -9,8 +9,7 @@ import itertools
 import math
 from collections.abc import Container, Iterator
 
-from gemmule.core.block_triangle import BlockTriangle
-from gemmule.kernels.parts.block_triangle import STEP
+from gemmule.core.block_triangle import STEP, BlockTriangle
 
 from ....core.dtype import numpy_dtype
 from ....executor.streams import matrix_bytes
