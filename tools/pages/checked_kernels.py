@@ -81,3 +81,15 @@ def examples_table(records: Sequence[Record]) -> str:
     (source,) = {(record["repository"], record["commit"][:10]) for record in chosen}
     notes = [f'{number}. "{message}": {reasons[message]}.' for message, number in numbers.items()]
     return "\n".join([f"{source[0]}, commit {source[1]}.", "", table, "", *notes])
+
+
+def sanitizer_table(records: Sequence[Record]) -> str:
+    """Return the findings of compute-sanitizer: a row for each kernel, a column for each of its tools."""
+    found = {tuple(one["what"].split(" ", 1)): one for one in records if one["record"] == "check"}
+    tools = [*dict.fromkeys(tool for tool, _ in found)]
+    words = {(1, 0): "passed", (0, 1): "failed"}
+    rows = [
+        [kernel, *(words[one["passed"], one["failed"]] if (one := found.get((tool, kernel))) else "" for tool in tools)]
+        for kernel in sorted({kernel for _, kernel in found})
+    ]
+    return markdown(["kernel", *tools], rows)
