@@ -20,7 +20,8 @@ of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` 
 KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
 ``examples FILE …`` which of NVIDIA's examples run there. ``fuzz FILE`` says how many random problems of each kernel
-were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
+were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE
+…`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
 type beside it, ``draws FILE`` what untuned calls reach on random products.
