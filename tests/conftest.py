@@ -31,6 +31,8 @@ def rng(request):
 
 
 def pytest_configure(config):
+    # Workers of pytest-xdist have the terminal's; commands shall print as into a pipe.
+    os.environ.pop("COLUMNS", None)
     if importlib.util.find_spec("hypothesis"):
         from hypothesis import HealthCheck, settings
 

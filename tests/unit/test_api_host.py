@@ -213,7 +213,7 @@ def test_outputs_that_overlap_are_refused():
 @pytest.mark.parametrize("name", ["abacus", "host"])
 def test_the_environment_names_the_executor(monkeypatch, name):
     monkeypatch.setenv("GEMMULE_EXECUTOR", name)
-    remedy = "is not known; choose one of 'gpu', 'cpu', 'vgpu', or leave it out$"
+    remedy = "is not known; choose one of 'gpu', 'cpu', 'vgpu', or omit it$"
     with pytest.raises(ArgumentError, match=f"^GEMMULE_EXECUTOR='{name}' {remedy}"):
         gm.matmul(eye(), eye())
     with pytest.raises(ArgumentError, match=f"^executor='{name}' {remedy}"):

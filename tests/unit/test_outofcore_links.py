@@ -341,6 +341,9 @@ def test_a_damaged_zarr_array_is_refused_until_told_otherwise(killed, what):
         metadata.write_bytes(metadata.read_bytes().replace(b'"bytes"', b'"nonsense"'))
     else:
         metadata.write_bytes(metadata.read_bytes().replace(b"32", b"16"))
+    # What zarr leaves when it is killed while it writes.
+    Path(partial_of(output), "c", "0").mkdir(parents=True, exist_ok=True)
+    Path(partial_of(output), "c", "0", "1.0.partial").write_bytes(b"")
     left = everything()
     for _ in range(3):
         message = refused(output)

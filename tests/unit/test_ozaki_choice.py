@@ -182,7 +182,7 @@ def test_it_is_for_float64_and_the_host_computes_exactly():
         DTypeError, match=r"^precision='ozaki' is reserved .*; choose .*'ozaki-14', 'ozaki-15', 'ozaki-16'$"
     ):
         gm.matmul(a, a, precision="ozaki", executor="cpu")
-    with pytest.raises(DTypeError, match=r"^precision must be one of .*'ozaki-15'.*; got 'int8x15'$"):
+    with pytest.raises(DTypeError, match=r"^precision='int8x15' is not known; choose one of .*'ozaki-15'"):
         gm.matmul(a, a, precision="int8x15", executor="cpu")
     with pytest.raises(DTypeError, match="precision='ozaki-15' is for float64 products, not float32 x float32"):
         gm.matmul(a.astype(np.float32), a.astype(np.float32), precision="ozaki-15", executor="cpu")

@@ -35,7 +35,7 @@ def threads():
 def folder(rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Two runs that start afresh shall have the same plan, which measured rates would decide.
-    monkeypatch.setattr("gemmule.api.device_streams._host_rate", lambda out: 2e10)
+    monkeypatch.setattr("gemmule.api.streaming.devices._host_rate", lambda out: 2e10)
     np.save("A.npy", rng.standard_normal((250, 90), "f4"))
     np.save("B.npy", rng.standard_normal((90, 250), "f4"))
     np.save("L.npy", rng.standard_normal((700, 700), "f4"))

@@ -38,7 +38,7 @@ def test_the_command(tmp_path, monkeypatch):
     refused = CliRunner().invoke(gemmule, command)
     assert (refused.exit_code, refused.stderr) == (
         1,
-        "gemmule: --c is of no use without --beta; give both, or neither\n",
+        "gemmule: --c needs --beta; give both, or neither\n",
     )
     assert CliRunner().invoke(gemmule, [*command, "--beta", "1"]).exit_code == 0
     np.testing.assert_array_equal(np.load("y.npy"), X @ X + X)

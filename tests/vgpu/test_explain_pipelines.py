@@ -284,7 +284,7 @@ def test_a_kernel_without_a_pipeline_has_no_timeline(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     result = run("g02_naive_coalesced", "--shape", "64,64,64", "--timeline", str(tmp_path / "t.png"))
     assert result.exit_code == 1
-    assert "no copy engine brings its slices" in result.output
+    assert "it loads no k-tiles by TMA" in result.output
     assert explained("g02_naive_coalesced", "64,64,64").as_json()["timeline"] is None
 
 

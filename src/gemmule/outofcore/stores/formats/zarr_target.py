@@ -150,8 +150,13 @@ class ZarrTarget:
         depth = self._depth()
         folder = os.path.join(self._partial, *self._places[depth:])
         if again:
-            _check_content(self._partial)
-            return self.join(shape, dtype, force=force)
+            interrupted = _interrupted_writes(self._partial)
+            sink = self.join(shape, dtype, force=force)
+            # Not before the array is known to be usable: a refusal leaves everything as it is.
+            for path in interrupted:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            return sink
         self.check_temporary()
         shutil.rmtree(self._partial, ignore_errors=True)
         try:
@@ -235,15 +240,16 @@ class ZarrTarget:
         return array
 
 
-def _check_content(folder: str) -> None:
-    """Refuse links in a folder; remove the temporary files that zarr leaves when it is killed while it writes."""
+def _interrupted_writes(folder: str) -> list[str]:
+    """Refuse links in a folder, and return the temporary files that zarr leaves when it is killed while it writes."""
+    found = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 check_own(entry.path, folder=True)
-                _check_content(entry.path)
+                found += _interrupted_writes(entry.path)
                 continue
             check_own(entry.path)
             if entry.name.endswith(".partial"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(entry.path)
+                found.append(entry.path)
+    return found
