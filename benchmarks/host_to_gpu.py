@@ -34,7 +34,7 @@ def main() -> None:
     records = []
     for n in SIZES:
         a, b = (rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
-        samples = {"host": [], "gpu": []}
+        samples = {"cpu": [], "gpu": []}
         for executor in samples:
             seconds(a, b, executor)
         for _ in range(7 if n < 4096 else 3):
