@@ -309,13 +309,15 @@ def everything():
     return found
 
 
-@pytest.mark.parametrize("what", ["first line", "partial gone", "a band's first line"])
+@pytest.mark.parametrize("what", ["first line", "partial gone", "a band's first line", "one line of junk"])
 def test_a_damaged_journal_is_refused_until_told_otherwise(killed, what):
     output, expected, _ = killed
     journal = journal_of(output)
     if what == "a band's first line":
         shutil.copyfile(journal, journal + ".0-0")
         damage(journal + ".0-0", 5)
+    elif what == "one line of junk":
+        Path(journal).write_bytes(b"junk" * 20)
     else:
         damage(journal, 5)
     if what == "partial gone":

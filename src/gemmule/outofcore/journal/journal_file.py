@@ -73,8 +73,8 @@ class Journal:
             # Its checksum is right, so that it was written like that.
             number = raw[: self._end].count(b"\n") + 1
             self._flaw = f"line {number} of this journal is not one that gemmule writes"
-        # A line that was never finished ends in none.
-        if self.header is None and b"\n" in raw:
+        # A line that was never finished ends in none, and begins like a header or with what was never written.
+        if self.header is None and (b"\n" in raw or raw.rstrip(b"\0")[:2] not in (b"", b"{", b'{"')):
             self._flaw = "the first line of this journal is damaged"
 
     @property
