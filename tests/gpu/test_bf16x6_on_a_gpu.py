@@ -21,7 +21,7 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
 SPECS = {spec.name: spec for spec in REGISTRY}
-SPEC, PLAIN = SPECS["bf16x6_gemm"], SPECS["g07_cp_async"]
+SPEC, PLAIN = SPECS["bf16x6_gemm"], SPECS["simt_gemm"]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILES = [pytest.param(config, id=str(config.tile_n)) for config in PRODUCTS.configs]
 multiply = functools.partial(test_gemm_kernels.multiply, precision=Precision.BF16X6)
