@@ -7,7 +7,6 @@ import types
 
 import pytest
 from click.testing import CliRunner
-from test_tuned_table import CHIP, GPU, PROBLEM, SPEC, chosen, entry, forget
 
 import gemmule as gm
 from gemmule.api import candidates, kept, packs
@@ -19,6 +18,7 @@ from gemmule.core.errors import FileFormatError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch import tuned_table
 from gemmule.dispatch.tuned_file import write_tuned
+from support.tuned_entries import CHIP, GPU, PROBLEM, SPEC, chosen, entry, forget
 
 FIRST, SECOND, THIRD, FOURTH = (SPEC.configs[number] for number in (3, 5, 7, 9))
 
@@ -137,13 +137,12 @@ def test_the_command_packs_the_table(tmp_path, monkeypatch):
 
 def test_the_pack_of_a_search(tmp_path, monkeypatch):
     """The kernels of the table, compiled here by a stand-in, what the cache has of registered ones, and the table."""
-    from test_packs import made
-
     from gemmule.commands.tuned_pack import tuned_kernels, write_tuned_pack
     from gemmule.compiler import cache
     from gemmule.compiler.key import artifact_key
     from gemmule.dispatch.registry import REGISTRY
     from gemmule.lab.products import gemm_problem
+    from support.artifacts import made
 
     arch = Arch.parse("sm_90a")
     compiled = []
@@ -194,8 +193,6 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
 
 def test_the_pack_of_a_search_on_a_calibrated_part_of_a_gpu(tmp_path, monkeypatch):
     """Kernels of the cache serve any number of SMs; next kernels are those by its rates, and by shipped ones."""
-    from test_packs import made
-
     from gemmule.commands.tuned_pack import write_tuned_pack
     from gemmule.compiler import cache
     from gemmule.compiler.key import artifact_key
@@ -203,6 +200,7 @@ def test_the_pack_of_a_search_on_a_calibrated_part_of_a_gpu(tmp_path, monkeypatc
     from gemmule.dispatch.rates_table import clear_rates, rates_for
     from gemmule.dispatch.registry import REGISTRY
     from gemmule.lab.products import gemm_problem
+    from support.artifacts import made
 
     name, arch, run = "NVIDIA H100 PCIe", Arch.parse("sm_90a"), (("date", "20261124"),)
     monkeypatch.setenv("GEMMULE_RATES", str(tmp_path / "rates.json"))

@@ -20,30 +20,13 @@ from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.cache import CacheWarning, artifact_for
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import cached_kernels, read_pack, write_pack
-from gemmule.compiler.resources import Resources
-from gemmule.compiler.signature import ParamSlot
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError, FileFormatError
 from gemmule.dispatch.registry import REGISTRY
+from support.artifacts import made
 
 ARCH = Arch.parse("sm_80")
 SPECS = {spec.name: spec for spec in REGISTRY if spec.name in ("gemm_reference", "g04_register_tile")}
-
-
-def made(spec, config, signature, arch, mark="compiled"):
-    """Return what stands in for a compiled kernel; `mark` tells where it was found."""
-    return Artifact(
-        kernel=spec.name,
-        config=config.as_dict(),
-        signature=signature,
-        arch=arch.name,
-        entry="kernel",
-        params=(ParamSlot(8, 8),),
-        resources=Resources(32, 0, 0, 1024),
-        ptx=f"// {mark}",
-        cubin=bytes(range(256)) * 8,
-        toolchain="none",
-    )
 
 
 def what(name="gemm_reference", which=0):
