@@ -7,9 +7,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
-from test_api_torch import to_numpy, to_torch
 
 import gemmule as gm
 from gemmule.api import kept
@@ -19,6 +16,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.gpu.torch_arrays import to_numpy, to_torch
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_syrk")
 CONFIGS = [pytest.param(config, id=str(config).replace(" ", ",")) for config in SPEC.configs]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import assert_product, random_matrix
 
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.dispatch.select import clear_choices
+from support.oracle import assert_product, random_matrix
 
 CALLS = 3
 

@@ -6,8 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from kernel_kinds import FAMILIES, TRIANGLES, draw_product, draw_variant, plainest
-from test_kernels import problem_of
 
 import gemmule as gm
 from gemmule.core.block_triangle import BlockTriangle
@@ -16,6 +14,8 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
+from support.kernel_kinds import FAMILIES, TRIANGLES, draw_product, draw_variant, plainest
+from support.vgpu.kernel_products import problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
