@@ -41,8 +41,12 @@ def small_host_product(a: Any, b: Any, out: Any) -> Any:
         or not (out is None or _is_apart(out, (*shape[:-1], n), a, b))
     ):
         return None
-    with np.errstate(all="ignore"):
-        return np.matmul(a, b, out=out)
+    try:
+        with np.errstate(all="ignore"):
+            return np.matmul(a, b, out=out)
+    except MemoryError:
+        # The plan says what there is no memory for.
+        return None
 
 
 def _is_apart(out: Any, shape: tuple[int, ...], a: Any, b: Any) -> bool:
