@@ -102,7 +102,8 @@ class HostCall:
     def _run(self, a: Array, b: Array, c: Array | None, bias: Array | None, out: Array) -> None:
         shape = self.shape
         if shape.drop_row or shape.drop_col:
-            a, b = a[None] if shape.drop_row else a, b[:, None] if shape.drop_col else b
+            # As the plan does it, not by None, which gives the new dimension another stride.
+            a, b = np.expand_dims(a, 0) if shape.drop_row else a, np.expand_dims(b, -1) if shape.drop_col else b
             c, out = None if c is None else _as_matrices(c, shape), _as_matrices(out, shape)
         if self.ending is None:
             self.gemm.run(a, b, out, c)

@@ -114,10 +114,13 @@ class HostTensors:
     def add(self, given: tuple[Any, ...]) -> None:
         """Let `describe` know tensors like these."""
         for x in given:
-            if x is not None and type(x) is self._type and x.numel() and not (x.is_conj() or x.is_neg()):
+            if type(x) is not self._type or x.requires_grad or x.is_conj() or x.is_neg() or not x.numel():
+                continue
+            known = self._known.get(kind := (x.dtype, x.shape, x.stride()))
+            if known is None or not known.check(x):
                 if len(self._known) >= MOST_KINDS:
                     self._known.clear()
-                self._known[x.dtype, x.shape, x.stride()] = self._memory(self._guards(x), x)
+                self._known[kind] = self._memory(self._guards(x), x)
 
     def maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, Array]]:
         """Return what makes results, each with its memory."""
