@@ -62,7 +62,7 @@ class DType:
     @property
     def is_float8(self) -> bool:
         """Whether this is one of the 8-bit floating-point types."""
-        return self.kind is Kind.FLOAT and self.itemsize == 1
+        return self.itemsize == 1 and self.kind is Kind.FLOAT
 
     def numpy(self) -> np.dtype[Any]:
         """Return the NumPy dtype, native byte order."""

@@ -242,10 +242,18 @@ class KernelSpec:
         assert self.costs is not None
         configs = self.configs_on(gpu)
         costs = self.costs(problem, configs, gpu)
-        for number in sorted(range(len(costs)), key=costs.__getitem__):
+        for number in least_first(costs):
             if self.why_not(problem, arch, configs[number]) is None:
                 return configs[number], costs[number]
         return None
+
+
+def least_first(costs: Sequence[float]) -> Iterator[int]:
+    """Yield the numbers of configs by their costs; the others are not sorted where the first is supported."""
+    if costs:
+        first = costs.index(min(costs))
+        yield first
+        yield from (number for number in sorted(range(len(costs)), key=costs.__getitem__) if number != first)
 
 
 @cache_for_configs

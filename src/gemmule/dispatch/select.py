@@ -13,7 +13,7 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, OperandTypes, Problem, TransposeProblem, split_batch
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, Config, KernelSpec, least_first
 
 from .problem_key import key_of
 from .rates_table import rates_for
@@ -238,10 +238,10 @@ def _config(
     if gpu is None or spec.costs is not None or spec.ctas is not None:
         # The first supported config in order of cost; the others need no check.
         costs: Sequence[float | None] = [None] * len(configs)
-        order = list(range(len(configs)))
+        order: Iterable[int] = range(len(configs))
         if gpu is not None and spec.costs is not None:
             predicted = costs = spec.costs(problem, configs, gpu)
-            order.sort(key=predicted.__getitem__)
+            order = least_first(predicted)
         elif gpu is not None and spec.ctas is not None:
             order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
         for number in order:

@@ -48,11 +48,10 @@ def refuse_hopper(
         return reason
     inner, _, _ = split_batch(problem, batch_dims)
     oriented, first, second = row_result(inner)
-    given = {name: matrix for name, matrix in inner.operands().items() if name in operands}
-    for name, matrix in given.items():
-        if reason := _why_not_lines(name, matrix):
+    for name, matrix in inner.operands().items():
+        if name in operands and (reason := _why_not_lines(name, matrix)):
             return reason
-    if "c" in given and oriented.c is not None and not oriented.c.is_row_major:
+    if "c" in operands and oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     # The names of the operands that are A and B of the row-major result.
     names = {"a": first, "b": second}

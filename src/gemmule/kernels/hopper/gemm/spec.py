@@ -106,8 +106,10 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     oriented, _, _ = row_result(problem)
     if reason := why_not_stored(oriented.d):
         return reason
-    for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
-        if matrix.dtype.itemsize != _MN_MAJOR_BYTES and not matrix.lies_in_rows:
+    for name, matrix in (("A", problem.a), ("B", problem.b)):
+        if matrix.dtype.itemsize == _MN_MAJOR_BYTES:
+            continue
+        if not (matrix if name == "A" else matrix.transposed()).lies_in_rows:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
