@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from .arch import Arch
 from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
-from .last_call_cache import cache_for_configs
+from .last_call_cache import cache_for_configs, cache_last_call
 from .launch import Launch
 from .problem import GemmProblem, OperandTypes, Problem, split_batch
 
@@ -271,6 +271,7 @@ def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return costs(problem, [config], gpu)[0]
 
 
+@cache_last_call
 def _refuses(types: _RefusesTypes, own: _Refuses | None, problem: GemmProblem, arch: Arch) -> str | None:
     return types(problem.types, arch) or (own(problem, arch) if own is not None else None)
 
