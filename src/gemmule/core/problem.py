@@ -98,7 +98,7 @@ class GemmProblem:
     @property
     def bytes_min(self) -> int:
         """Fewest bytes to move: each element of an input read once, the output written once."""
-        once = sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
+        once = sum([matrix.distinct_bytes(self.batch) for matrix in self.operands().values()])
         return once - self.b.distinct_bytes(self.batch) if self.own_transpose else once
 
     @property

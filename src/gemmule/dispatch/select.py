@@ -179,7 +179,7 @@ def _faster(
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
     """Return the fastest measured kernel for a problem, if it supports it; None without a measurement."""
-    key = key_of(problem)
+    key = key_of(problem) if table.has_extents(problem.m, problem.n, problem.k) else None
     found = table.find(key) if key is not None else None
     if found is None:
         return None

@@ -6,8 +6,6 @@ import functools
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
     BFLOAT16,
@@ -38,7 +36,6 @@ from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
-from gemmule.kernels.hopper.cost.rates import Numbers
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES, SMS, THREADS
@@ -267,9 +264,9 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
     return found
 
 
-def _for_float8(configs: Sequence[HopperGemmConfig]) -> Numbers:
+def _for_float8(configs: Sequence[HopperGemmConfig]) -> list[int]:
     """Return the numbers of the configs that only 8-bit floats pay for, whatever the SMs of the GPU."""
-    return np.array([number for number, one in enumerate(configs) if one.on(SMS) in FOR_FLOAT8], np.intp)
+    return [number for number, one in enumerate(configs) if one.on(SMS) in FOR_FLOAT8]
 
 
 @functools.cache
