@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ShapeError
-from gemmule.vgpu.ldmatrix import half_addresses, row_lanes, word_addresses
 from gemmule.vgpu.mma import mma_sync
+from gemmule.vgpu.mma.ldmatrix import half_addresses, row_lanes, word_addresses
 
 
 def scattered_rows(rng, warps):

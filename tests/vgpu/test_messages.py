@@ -8,9 +8,8 @@ from hopper_snippets import SCHEDULES
 from snippets import kernel_text, run
 
 from gemmule.vgpu import CheckError, DeadlockError, Options
-from gemmule.vgpu.ptx.flow import flow_of
+from gemmule.vgpu.dataflow.polling import polling_blocks
 from gemmule.vgpu.ptx.parser import parse
-from gemmule.vgpu.ptx.polling import polling_blocks
 from gemmule.vgpu.workers import can_be_spread
 
 #: All threads of CTA 0 write, then one of them sets a flag; one thread of every other CTA waits for it, then all read.
@@ -188,7 +187,7 @@ def test_a_cta_that_waits_for_a_later_batch_is_a_deadlock():
 
 def polls(loop):
     text = kernel_text(f"mov.u32 %r1, 0;\nAGAIN:\n{loop}\n@%p1 bra AGAIN;", {"flag": 0})
-    return bool(polling_blocks(flow_of(parse(text))))
+    return bool(polling_blocks(parse(text)))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from snippets import kernel_text, run
 
 from gemmule.core.errors import UnsupportedError
 from gemmule.vgpu import Options
+from gemmule.vgpu.dataflow.control_flow import flow_of
 from gemmule.vgpu.engine.program import Program
 from gemmule.vgpu.ptx.errors import PtxError
-from gemmule.vgpu.ptx.flow import flow_of
 from gemmule.vgpu.ptx.module import Address, Immediate, Register, Symbol
 from gemmule.vgpu.ptx.parser import parse
 

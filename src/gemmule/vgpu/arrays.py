@@ -10,8 +10,9 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from gemmule.core.errors import ArgumentError, DTypeError
+from gemmule.core.launch import Launch
 
-from .memory import GLOBAL_BASE, Allocation, GlobalMemory
+from .memory import GLOBAL_BASE, POISON, Allocation, GlobalMemory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,6 +31,11 @@ class Placed:
 
     array: Array
     address: int
+
+
+def workspaces_of(launch: Launch) -> dict[str, Array]:
+    """Return the workspaces of a launch by name: poisoned, or zeros where the recipe needs them."""
+    return {one.name: np.full(one.nbytes, 0 if one.zeroed else POISON, np.uint8) for one in launch.workspaces}
 
 
 def virtual_address(array: Array) -> int:

@@ -17,16 +17,15 @@ from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Buildable
 
 from .arch import virtual_arch
-from .arrays import DeviceArrays
+from .arrays import DeviceArrays, workspaces_of
 from .checks import Collected, all_checks
-from .engine.batch import Batch, Geometry, Setting
+from .engine.batch import Geometry, Setting
 from .engine.program import Program, program_of
 from .map_bytes import encoded
 from .memory import GlobalMemory
-from .observe import Observer
+from .observer import Observer
 from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
-from .workspaces import workspaces_of
 
 #: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers stay in the cache.
 BATCH_LANES = 16384
@@ -190,7 +189,8 @@ def run(
     _check_geometry(program, geometry)
     params, maps = _packed(program, recipe, addresses, memory)
     setting = Setting(
-        program=program,
+        kernel=program.kernel,
+        binder=program.binder,
         geometry=geometry,
         params=params,
         memory=memory,
@@ -198,8 +198,6 @@ def run(
         schedule=options.schedule,
         seed=options.seed,
         mma=options.mma,
-        observers=observers,
-        ptx=program.ptx,
         maps=maps,
     )
     shared = program.binder.static_shared_end + recipe.shared_bytes
@@ -213,7 +211,7 @@ def run(
         raise ArgumentError(f"ctas={chosen} are not neighbours among the grid's {geometry.ctas} CTAs")
     if chosen.start % geometry.cluster_ctas or chosen.stop % geometry.cluster_ctas:
         raise ArgumentError(f"ctas={chosen} are not whole clusters of {geometry.cluster_ctas} CTAs")
-    _run_batches(setting, _batches(geometry, chosen, options.batch_lanes, workers), workers)
+    _run_batches(program, setting, observers, _batches(geometry, chosen, options.batch_lanes, workers), workers)
     for observer in observers:
         observer.end()
 
@@ -251,17 +249,19 @@ def _batches(geometry: Geometry, ctas: range, lanes: int, workers: int) -> list[
     return [(start, min(start + at_once, ctas.stop)) for start in range(ctas.start, ctas.stop, at_once)]
 
 
-def _run_batches(setting: Setting, batches: list[tuple[int, int]], workers: int) -> None:
+def _run_batches(
+    program: Program, setting: Setting, observers: tuple[Observer, ...], batches: list[tuple[int, int]], workers: int
+) -> None:
     """Run batches in order, or, where the first shows that it pays, the others in several processes."""
     with np.errstate(all="ignore"):
         for number, batch in enumerate(batches):
             begun = time.perf_counter()
-            Batch(setting, range(*batch)).run()
+            program.run(setting, range(*batch), observers)
             rest = batches[number + 1 :]
             left = (time.perf_counter() - begun) * len(rest)
             # Where one failed, this process goes on alone and meets the error in its order.
             worth = workers > 1 and number == 0 and len(rest) > 1 and left > WORTH_SECONDS
-            if worth and pool.run(setting, rest, min(workers, len(rest))):
+            if worth and pool.run(program, setting, rest, min(workers, len(rest))):
                 return
 
 

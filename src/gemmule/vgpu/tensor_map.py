@@ -107,13 +107,13 @@ class TensorMap:
         )
 
     @property
-    def box_bytes(self) -> int:
+    def copy_bytes(self) -> int:
         """Bytes of a box."""
         return math.prod(self.box) * self.itemsize
 
     def places(self, address: Array) -> Array:
         """Return where boxes lie in shared memory that begin at those addresses, by 16 bytes: (n, chunks)."""
-        return swizzled(address[:, None] + CHUNK * np.arange(self.box_bytes // CHUNK), self.swizzle)
+        return swizzled(address[:, None] + CHUNK * np.arange(self.copy_bytes // CHUNK), self.swizzle)
 
     def rows(self, coordinates: Array) -> tuple[Array, Array, Array, Array]:
         """Return what boxes cover of the tensor, row by row.

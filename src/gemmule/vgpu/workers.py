@@ -21,10 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+from .dataflow.polling import is_strong
 from .engine.batch import Setting
+from .engine.program import Program
 from .ptx.module import Instruction, Kernel
-from .ptx.polling import is_strong
-from .requests import request_of
+from .worker import request_of
 
 #: Seconds that the rest of a launch must take before processes are started for it.
 WORTH_SECONDS = 3.0
@@ -94,14 +95,14 @@ class _Pool:
         self._lock = threading.Lock()
         atexit.register(self.stop)
 
-    def run(self, setting: Setting, batches: Sequence[tuple[int, int]], count: int) -> bool:
+    def run(self, program: Program, setting: Setting, batches: Sequence[tuple[int, int]], count: int) -> bool:
         """Run batches of CTAs; return whether all succeeded. The setting's memory changes only then."""
         with self._lock, tempfile.NamedTemporaryFile(prefix="gemmule-vgpu-") as file:
             setting.memory.data.tofile(file)
             file.flush()
             while len(self._workers) < count:
                 self._workers.append(_Worker())
-            request = request_of(setting, Path(file.name))
+            request = request_of(program, setting, Path(file.name))
             waiting = list(reversed(batches))
             with concurrent.futures.ThreadPoolExecutor(count) as threads:
                 tasks = [threads.submit(_serve, worker, request, waiting) for worker in self._workers[:count]]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..observe import Observer
+from ..arrays import DeviceArrays
+from ..observer import Observer
 from .barrier_use import BarrierUse
 from .clocks import Clocks
 from .collected import Collected
@@ -19,9 +18,6 @@ from .product_registers import ProductRegisters
 from .registers import UninitialisedRegisters
 from .shared_races import SharedRaces
 from .unfinished import UnfinishedCopies
-
-if TYPE_CHECKING:
-    from ..arrays import DeviceArrays
 
 __all__ = ["Collected", "all_checks"]
 

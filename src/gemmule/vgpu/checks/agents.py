@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..engine.warpgroups import WARPS
-from ..observe import AgentAccess
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.isa.wgmma import WARPS
+from ..observer import AgentAccess
 from ..ptx.module import Instruction
 from .clocks import Clocks
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,7 +71,7 @@ class AgentRaces:
         self._products = np.zeros((pieces, groups), np.int32)
         self._stores = np.zeros(pieces, np.int32)
         self._first_warps = np.arange(groups) * WARPS
-        self._kernel = batch.program.kernel
+        self._kernel = batch.kernel
 
     def read_by(self, first: Array, many: int, knowledge: Array, warps: Array) -> Array:
         """Return which of some pieces bulk copies or products may still read, of whose end warps do not know.
@@ -156,7 +155,7 @@ class AgentRaces:
             clock = clocks.product_groups[warps] + 1
             self._products[pieces, (warps % clocks.warps // WARPS)[:, None]] = clock[:, None]
             return
-        clock = access.batch.bulk.committed[access.lanes] + 1
+        clock = BulkCopies.of(access.batch).committed[access.lanes] + 1
         mark = (clock << clocks.column_bits) | clocks.read_column(warps)
         self._stores[pieces] = mark.astype(np.int32)[:, None]
 

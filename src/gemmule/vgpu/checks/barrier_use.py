@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..observe import Observer
+from ..engine.batch import Batch
+from ..engine.isa.barrier import Barriers
+from ..engine.lanes import Lanes
+from ..observer import Observer
 from ..ptx.module import Immediate, Instruction, Kernel
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _WARP = 32
@@ -67,16 +66,16 @@ class BarrierUse(Observer):
             )
 
     def batch_ends(self, batch: Batch) -> None:
-        left = np.argwhere(batch.barriers.arrived > 0)
+        left = np.argwhere(Barriers.of(batch).arrived > 0)
         # Of warps that take turns the last leaves an arrival to nobody: that is no fault.
         left = left[[self._waited.isdisjoint({int(barrier), None}) for barrier in left[:, 1]]]
         if len(left):
             cta, barrier = (int(value) for value in left[0])
-            count = int(batch.barriers.arrived[cta, barrier])
+            count = int(Barriers.of(batch).arrived[cta, barrier])
             self._collected.add(
                 batch,
                 "barrier",
                 f"{count} threads arrived at barrier {barrier}, which nobody completed",
-                batch.barriers.last_use(barrier),
+                Barriers.of(batch).last_use(barrier),
                 np.array([cta * batch.cta_lanes]),
             )

@@ -15,20 +15,20 @@ The lanes of a warp count as one: what they do to each other is for `LaneRaces`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmule.core.errors import UnsupportedError
 
-from ..engine.barriers import COUNT
-from ..observe import Observer
+from ..dataflow.polling import is_strong
+from ..engine.batch import Batch
+from ..engine.isa.barrier import COUNT
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.lanes import Lanes
+from ..observer import Observer
 from ..ptx.module import Instruction, Kernel
-from ..ptx.polling import is_strong
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -179,7 +179,7 @@ class Clocks(Observer):
 
     def barrier_clock(self, batch: Batch, places: Array) -> Array:
         """Return the clock of the copies that tell mbarriers in the phase under way."""
-        found: Array = self._base[self._number[places]] + batch.mbarriers.phase[places] + 1
+        found: Array = self._base[self._number[places]] + MBarriers.of(batch).phase[places] + 1
         return found
 
     def who(self, column: int) -> str:
@@ -283,7 +283,7 @@ class Clocks(Observer):
         del instruction
         warps = self.warps_in(batch, lanes)
         made = np.zeros(len(self.own), np.int64)
-        np.maximum.at(made, lanes.pick(batch.warp_of_lane), batch.bulk.committed[lanes.index])
+        np.maximum.at(made, lanes.pick(batch.warp_of_lane), BulkCopies.of(batch).committed[lanes.index])
         self._reach(warps, self.read_column(warps), made[warps] - left)
         if not read_only:
             self._reach(warps, self.done_column(warps), made[warps] - left)
@@ -315,7 +315,7 @@ class Clocks(Observer):
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         del instruction
         for place in places[self._number[places] < 0].tolist():
-            cluster = batch.mbarriers.cta(place) // batch.cluster_ctas
+            cluster = MBarriers.of(batch).cta(place) // batch.cluster_ctas
             if self._count[cluster] == self._followed:
                 raise UnsupportedError(f"the checks follow {_MBARRIERS} mbarriers of a CTA, and there are more")
             self._number[place] = cluster * self._followed + self._count[cluster]
@@ -343,7 +343,7 @@ class Clocks(Observer):
         numbers = self._number[places]
         found = self._to_barrier[:, numbers]
         found[:, np.arange(len(numbers)), self.barrier_column(numbers)] = (
-            self._base[numbers] + batch.mbarriers.phase[places]
+            self._base[numbers] + MBarriers.of(batch).phase[places]
         )
         self._from_barrier[:, numbers] = np.maximum(self._from_barrier[:, numbers], found)
         self._to_barrier[:, numbers] = 0

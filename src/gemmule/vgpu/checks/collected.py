@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..engine.batch import Batch
 from ..ptx.module import Instruction
 from ..report import CheckError, Finding
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

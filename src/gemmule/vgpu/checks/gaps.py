@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..arrays import DeviceArrays
+from ..engine.batch import Batch
 from ..memory import Allocation
-from ..observe import Access, Observer
+from ..observer import Access, Observer
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..arrays import DeviceArrays
-    from ..engine.batch import Batch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

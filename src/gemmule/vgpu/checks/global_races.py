@@ -7,22 +7,21 @@ loads and stores that acquire, release or are relaxed, do not race with each oth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..dataflow.granule import global_granule
+from ..dataflow.pointers import written_params
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
 from ..memory import GLOBAL_BASE, Allocation
-from ..observe import Access, BoxAccess, Observer
+from ..observer import Access, BoxAccess, Observer
 from ..ptx.module import Kernel
 from .clocks import Clocks
 from .collected import Collected
-from .granule import global_granule
 from .messages import Messages
-from .pointers import written_params
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -88,7 +87,7 @@ class GlobalRaces(Observer):
             return allocations
         found = []
         for name in self._written:
-            start = batch.program.binder.address_of_name(name)
+            start = batch.binder.address_of_name(name)
             pointer = int.from_bytes(batch.params[start : start + 8], "little")
             allocation = batch.memory.allocation_at(pointer - GLOBAL_BASE)
             if allocation is None:
@@ -110,7 +109,7 @@ class GlobalRaces(Observer):
         size = np.maximum((access.start + access.size) // granule * granule - first, 0)
         warps = access.lanes // 32
         if access.write:
-            column, clock = self._clocks.done_column(warps), batch.bulk.committed[access.lanes] + 1
+            column, clock = self._clocks.done_column(warps), BulkCopies.of(batch).committed[access.lanes] + 1
         else:
             assert access.barriers is not None
             column = self._clocks.barrier_column(self._clocks.number_of(access.barriers))

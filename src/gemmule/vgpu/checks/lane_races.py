@@ -9,20 +9,18 @@ release and acquire, are reported although they may be right.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..engine.warp import WARP
-from ..observe import Access, AgentAccess, Observer
-from ..ptx.meetings import neighbours
+from ..dataflow.granule import shared_granule
+from ..dataflow.warp_order import neighbours
+from ..engine.batch import Batch
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.lanes import WARP, Lanes
+from ..observer import Access, AgentAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .collected import Collected
-from .granule import shared_granule
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -205,8 +203,8 @@ class LaneRaces(Observer):
         late = self._late(self._made[None], places, index // WARP, index)
         if late.any():
             place = int(places[late][0])
-            what = f"uses the mbarrier at {batch.mbarriers.name(place)}; another lane of its warp initialised it"
-            self._add(batch, instruction, index[late], what, batch.mbarriers.address(place))
+            what = f"uses the mbarrier at {MBarriers.of(batch).name(place)}; another lane of its warp initialised it"
+            self._add(batch, instruction, index[late], what, MBarriers.of(batch).address(place))
 
     def _report(self, access: Access, late: Array, why: str) -> None:
         bad = late.reshape(access.lanes.count, -1).any(axis=1)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..engine.warp import WARP
-from ..observe import Access, AgentAccess, Observer
+from ..engine.batch import Batch
+from ..engine.lanes import WARP, Lanes
+from ..observer import Access, AgentAccess, Observer
 from ..ptx.module import Instruction
 from .clocks import Clocks
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..engine.warp import WARP
-from ..observe import AgentAccess, Observer
+from ..engine.batch import Batch
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.lanes import WARP, Lanes
+from ..observer import AgentAccess, Observer
 from ..ptx.module import Instruction
 from .clocks import Clocks
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -65,17 +63,9 @@ class MBarrierUse(Observer):
         column = clocks.own[clocks.init_warp[numbers]]
         unknown = ~clocks.knows_initialised(index // WARP, numbers)
         if unknown.any():
-            place = int(places[unknown][0])
-            self._collected.add(
-                batch,
-                "race",
-                f"uses the mbarrier at {batch.mbarriers.name(place)}, which {clocks.who(int(column[unknown][0]))} "
-                "initialised and is not known to have done so yet",
-                instruction,
-                index[unknown],
-                space="shared",
-                address=batch.mbarriers.address(place),
-            )
+            who = clocks.who(int(column[unknown][0]))
+            why = f", which {who} initialised and is not known to have done so yet"
+            self._race(batch, instruction, index[unknown], int(places[unknown][0]), why)
 
     def _check_fence(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
         """Look for mbarriers of which the copy engine, or another CTA, does not know."""
@@ -83,20 +73,18 @@ class MBarrierUse(Observer):
             return
         unfenced = ~self._clocks.fenced[self._clocks.number_of(places)]
         if unfenced.any():
-            place = int(places[unfenced][0])
-            self._collected.add(
-                batch,
-                "race",
-                f"uses the mbarrier at {batch.mbarriers.name(place)}, whose initialisation no fence.mbarrier_init or "
-                "fence.proxy.async makes known to the copy engine and to other CTAs",
-                instruction,
-                index[unfenced],
-                space="shared",
-                address=batch.mbarriers.address(place),
+            why = (
+                ", whose initialisation no fence.mbarrier_init or fence.proxy.async makes visible to TMA and other CTAs"
             )
+            self._race(batch, instruction, index[unfenced], int(places[unfenced][0]), why)
+
+    def _race(self, batch: Batch, instruction: Instruction, index: Array, place: int, why: str) -> None:
+        barriers = MBarriers.of(batch)
+        what, address = f"uses the mbarrier at {barriers.name(place)}{why}", barriers.address(place)
+        self._collected.add(batch, "race", what, instruction, index, space="shared", address=address)
 
     def batch_ends(self, batch: Batch) -> None:
-        barriers = batch.mbarriers
+        barriers = MBarriers.of(batch)
         wrong = np.flatnonzero((barriers.expected > 0) & (barriers.bytes != 0))
         for place in wrong.tolist()[:1]:
             instruction, lane = self._last.get(place, (None, barriers.cta(place) * batch.cta_lanes))

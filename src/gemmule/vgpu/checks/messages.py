@@ -8,20 +8,18 @@ An atomic operation adds to the message that is there; another store takes its p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmule.core.errors import UnsupportedError
 
-from ..observe import Access, Observer
+from ..dataflow.polling import is_strong
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
+from ..observer import Access, Observer
 from ..ptx.module import Instruction, Kernel
-from ..ptx.polling import is_strong
 from .clocks import MOST_MESSAGES, Clocks, has_messages
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: For each cluster, by its number, what is known of its agents.

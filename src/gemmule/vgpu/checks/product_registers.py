@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..observe import Observer
-from ..ptx.effects import operands_read, registers_in, written
-from ..ptx.flow import Block, flow_of
+from ..dataflow.control_flow import Block, flow_of
+from ..dataflow.effects import operands_read, registers_in, written
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
+from ..observer import Observer
 from ..ptx.module import Instruction, Kernel, Register, Vector
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

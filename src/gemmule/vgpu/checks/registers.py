@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..observe import Observer
-from ..ptx.effects import registers_in
-from ..ptx.flow import Block
+from ..dataflow.control_flow import Block
+from ..dataflow.effects import registers_in
+from ..dataflow.uses import COPIES, uses_of
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
+from ..observer import Observer
 from ..ptx.module import Instruction, Kernel, Negated, Pair, Register
-from ..ptx.uses import COPIES, uses_of
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

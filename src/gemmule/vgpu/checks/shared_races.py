@@ -6,21 +6,19 @@ accesses of which one writes must be ordered by what the second's warp knows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..observe import Access, AgentAccess, Observer
-from ..ptx.effects import registers_in
+from ..dataflow.effects import registers_in
+from ..dataflow.granule import shared_granule
+from ..engine.batch import Batch
+from ..observer import Access, AgentAccess, Observer
 from ..ptx.module import Instruction, Kernel, Operand, Vector
 from .agents import AgentRaces, Shadow
 from .clocks import Clocks, is_asynchronous
 from .collected import Collected
-from .granule import shared_granule
 from .registers import UninitialisedRegisters
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..observe import Access, AgentAccess, Observer
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.lanes import Lanes
+from ..observer import Access, AgentAccess, Observer
 from ..ptx.module import Instruction
 from .clocks import Clocks
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,7 +52,7 @@ class UnfinishedCopies(Observer):
     def agent_access(self, access: AgentAccess) -> None:
         if access.agent == "store":
             warps = access.lanes // 32
-            self._last_store[warps] = access.batch.bulk.committed[access.lanes] + 1
+            self._last_store[warps] = BulkCopies.of(access.batch).committed[access.lanes] + 1
             self._stored.update(dict.fromkeys(warps.tolist(), access.instruction))
 
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:

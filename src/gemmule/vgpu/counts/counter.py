@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,17 +10,14 @@ from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
 from gemmule.core.chips import CHIPS
 
-from ..engine.warp import Warps, rows_of
+from ..dataflow.control_flow import Block
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes, Warps, rows_of
 from ..models import banks, caches, sectors
-from ..observe import Access, AgentAccess, BoxAccess, Observer
+from ..observer import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .classes import class_of, flop_of_lane
 from .tally import Counts, InstructionCounts
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-    from ..ptx.flow import Block
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -68,7 +65,7 @@ class Counter(Observer):
 
     def batch_begins(self, batch: Batch) -> None:
         if self._with_caches and self._memory is None:
-            chip = self._chip or _chip_for(batch.program.kernel.target)
+            chip = self._chip or _chip_for(batch.kernel.target)
             l1_bytes = chip.sm.shared_bytes + _L1_BEYOND_SHARED - batch.shared_stride
             self._memory = caches.Memory(chip.sms, l1_bytes, chip.l2_bytes or 0)
             self._multiprocessors = chip.sms

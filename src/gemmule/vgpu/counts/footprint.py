@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
-from ..observe import Access, BoxAccess, Observer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ..engine.batch import Batch
+from ..engine.batch import Batch
+from ..observer import Access, BoxAccess, Observer
 
 #: Bytes of a word.
 WORD = 4

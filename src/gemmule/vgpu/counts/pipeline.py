@@ -8,20 +8,20 @@ when they are complete, everything else at once.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..engine.warp import rows_of
+from ..dataflow.control_flow import Block
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.wgmma import Warpgroups
+from ..engine.lanes import Lanes, rows_of
 from ..models import banks, sectors
-from ..observe import Access, AgentAccess, BoxAccess, Observer
+from ..observer import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .classes import flop_of_lane
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-    from ..ptx.flow import Block
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: What completes: its kind, where, and which time.
@@ -151,7 +151,7 @@ class Pipeline(Observer):
             rows, warp = access.rows[mine], lane // _WARP
             size = {"bytes": self._fetched.get(lane, 0), "shared_bytes": rows.size * _ROW}
             if access.agent != "load":
-                group = int(batch.bulk.committed[lane])
+                group = int(BulkCopies.of(batch).committed[lane])
                 self._store_groups.setdefault(lane, []).append(group)
                 self._add("store", (warp,), signals=(("read", lane, group), ("written", lane, group)), **size)
                 continue
@@ -167,7 +167,7 @@ class Pipeline(Observer):
         batch, flop = access.batch, round(flop_of_lane(access.instruction) * _WARPGROUP)
         for first, rows in zip(access.lanes.tolist(), access.rows, strict=True):
             warp = first // _WARP
-            group = int(batch.warpgroups.committed[warp])
+            group = int(Warpgroups.of(batch).committed[warp])
             self._groups.setdefault(warp, []).append(group)
             came = np.unique(self._came_with[rows])
             reads = tuple(dict.fromkeys(self._tokens[number] for number in came.tolist() if number >= 0))
@@ -180,7 +180,7 @@ class Pipeline(Observer):
         del instruction
         for warp in _warps(lanes):
             leader = warp - warp % self._warps % 4
-            limit = int(batch.warpgroups.committed[warp]) - left - 1
+            limit = int(Warpgroups.of(batch).committed[warp]) - left - 1
             done = [group for group in self._groups.get(leader, ()) if group <= limit]
             self._add("wait", (warp,), waits=(("products", leader, done[-1]),) if done else ())
 
@@ -190,7 +190,7 @@ class Pipeline(Observer):
         for warp in _warps(lanes):
             waits = []
             for lane in lanes.index[lanes.index // _WARP == warp].tolist():
-                limit = int(batch.bulk.committed[lane]) - left - 1
+                limit = int(BulkCopies.of(batch).committed[lane]) - left - 1
                 done = [group for group in self._store_groups.get(lane, ()) if group <= limit]
                 waits += [(kind, lane, done[-1])] if done else []
             self._add("wait", (warp,), waits=tuple(waits))
@@ -207,7 +207,7 @@ class Pipeline(Observer):
         del instruction
         for warp in _warps(lanes):
             mine = np.unique(places[lanes.index // _WARP == warp])
-            phases = [("mbarrier", place, int(batch.mbarriers.phase[place]) - 1) for place in mine.tolist()]
+            phases = [("mbarrier", place, int(MBarriers.of(batch).phase[place]) - 1) for place in mine.tolist()]
             self._add("wait", (warp,), waits=tuple(token for token in phases if token[2] >= 0))
 
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
@@ -256,4 +256,4 @@ def _warps(lanes: Lanes) -> list[int]:
 
 def _phase_of(batch: Batch, place: int) -> Token:
     """Return the phase of an mbarrier that is under way."""
-    return ("mbarrier", place, int(batch.mbarriers.phase[place]))
+    return ("mbarrier", place, int(MBarriers.of(batch).phase[place]))

@@ -11,18 +11,13 @@ than here, so a load behind a wait of the same round, in an unrolled loop or beh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..ptx.effects import read, written
+from ..dataflow.control_flow import Block
+from ..dataflow.effects import read, written
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
+from ..observer import Observer
 from ..ptx.module import Immediate, Instruction, Kernel, Register
 from .classes import class_of
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-    from ..ptx.flow import Block
-
-from ..observe import Observer
 
 _LOADS = ("load global", "load generic", "atomic global")
 

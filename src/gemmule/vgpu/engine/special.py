@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from .batch import Batch
 from .types import Array
-
-if TYPE_CHECKING:
-    from .batch import Batch
 
 _AXES = "xyz"
 #: Multiprocessors that %smid and %nsmid tell of.
@@ -20,7 +18,7 @@ CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", 
 
 def fill_specials(batch: Batch) -> None:
     """Fill the rows of the special registers that the kernel reads."""
-    binder = batch.program.binder
+    binder = batch.binder
     for name, register in binder.specials.items():
         if name not in CLOCKS:
             width, row = binder.row(register)

@@ -1,0 +1,72 @@
+"""Stores into another CTA's shared memory that an mbarrier there is told of: st.async."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from gemmule.vgpu.memory import GlobalMemory
+from gemmule.vgpu.observer import AgentAccess
+from gemmule.vgpu.tensor_map import CHUNK
+
+from ..definition import Build, Step
+from ..machine import Frame
+from ..spaces import address_of, locator
+from ..types import NUMPY, Array, size_of
+from .bulk_copy import BulkCopies, Load
+from .mbarrier import SIZE, MBarriers
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Values that were in registers: (stores, 1, 2) words of 8 bytes."""
+
+    data: Array
+
+    def read(self, memory: GlobalMemory, coordinates: Array) -> Array:
+        """Return the values."""
+        del memory, coordinates
+        return self.data
+
+
+def async_store(build: Build) -> Step:
+    """Begin to store 16 bytes."""
+    build.take("async")
+    build.take("weak", default="")
+    build.take("shared::cluster")
+    build.take("mbarrier::complete_tx::bytes")
+    count = int(build.take("v2", "v4", default="v1")[1:])
+    kind = build.type("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")
+    build.done(3)
+    if count * size_of(kind) != CHUNK:
+        raise build.error("asynchronous stores of other than 16 bytes are not known to the virtual GPU")
+    target = locator(build, "shared", address_of(build, build.operands[0]), CHUNK)
+    slots = [build.source(item, kind) for item in build.items(build.operands[1], count)]
+    barrier = locator(build, "shared", address_of(build, build.operands[2]), SIZE)
+    instruction = build.instruction
+
+    def store(frame: Frame) -> None:
+        batch, lanes = frame.batch, frame.lanes
+        _, position, _ = target(frame)
+        _, place, _ = barrier(frame)
+        apart = position // batch.shared_stride != place // batch.shared_stride
+        if apart.any():
+            raise batch.fault(
+                "barrier", "an asynchronous store and the mbarrier that it tells are in different CTAs", instruction,
+                lanes, apart,
+            )  # fmt: skip
+        barriers = place // SIZE
+        MBarriers.of(batch).check(instruction, lanes, barriers)
+        values = np.empty((lanes.count, count), NUMPY[kind])
+        for number, slot in enumerate(slots):
+            values[:, number] = frame[slot]
+        rows = (position // CHUNK)[:, None]
+        if batch.observers:
+            access = AgentAccess(instruction, batch, "async store", lanes.index, rows, barriers, CHUNK)
+            for observer in batch.observers:
+                observer.agent_access(access)
+        data = values.view(np.uint64).reshape(lanes.count, 1, 2)
+        BulkCopies.of(batch).load(Load(Held(data), rows, np.arange(lanes.count), rows, barriers, CHUNK))
+
+    return store
