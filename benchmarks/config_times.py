@@ -1,10 +1,11 @@
 """Times of all plausible configs of random products, beside cuBLASLt's: what the cost model is fitted to.
 
-For random products in bfloat16 and a drawn layout, extents log-uniform from 64 to 8192, the registered configs of
-`hopper_gemm` and candidates that are not registered are timed, interleaved with each other and with the eight
-algorithms that cuBLASLt's heuristic names, in CUDA graphs over rotating buffers. A config is plausible if the cost
-model predicts little more than its least, or if it differs from such a one in the cluster only; some others are drawn.
-Needs an NVIDIA GPU, PyTorch and the compiler.
+For random products of a type in a drawn layout, extents log-uniform from 64 to 8192, the registered configs of the
+kernel (`hopper_gemm`, of float32 `simt_gemm`) and candidates that are not registered are timed, interleaved with each
+other and with the eight algorithms that cuBLASLt's heuristic names, in CUDA graphs over rotating buffers. A config is
+plausible if the cost model predicts little more than its least, or if it differs from such a one in the cluster only;
+some others are drawn. Of `simt_gemm` all are timed, and a third of the products has odd extents. Needs an NVIDIA GPU,
+PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import dataclasses
 import itertools
 import math
 import random
@@ -22,25 +24,37 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from untuned_choices import Operands, Pool, jobs_of, product
+from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice
+from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
-from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
+from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_records import named
+from gemmule.lab.products import LAYOUTS, gemm_problem
 from gemmule.lab.records import RecordFile
 from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.device import get_device
 from gemmule.runtime.repeated import repeated
 from gemmule.runtime.rotation import Rotation
 
-_LEAST, _MOST, _UNIT = 64, 8192, 8
+_LEAST, _MOST = 64, 8192
+#: By type: the outputs' type, precision, what extents are multiples of, layouts, and the most operations of a product.
+_TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
+    "bfloat16": ("bfloat16", None, 8, LAYOUTS, 2e12),
+    "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
+    "float32": ("float32", None, 4, LAYOUTS, 1e11),
+}
+#: Of float32 every so many-th product has odd extents.
+_ONE_ODD_OF = 3
 #: Registered and candidate tiles, `c` cooperative and `p` ping-pong, with clusters along M, N and K.
 _CANDIDATES = {
     "c128x256": "11 21 41 22",
@@ -89,6 +103,37 @@ _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR = 1.25, 24, 4, 4, 2.0
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
 
 
+#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M and N, stages, and the CTAs of a cluster that share one.
+_SIMT = (
+    (128, 128, 8, 4, 2, 4, (1, 2)),
+    (128, 128, 8, 2, 4, 4, (1,)),
+    (128, 128, 16, 4, 2, 3, (1, 2, 4)),
+    (128, 256, 8, 2, 4, 4, (1,)),
+    (256, 128, 8, 4, 2, 4, (1,)),
+    (128, 64, 8, 4, 1, 4, (1, 2, 4)),
+    (128, 64, 16, 4, 1, 4, (1, 2, 4)),
+    (64, 128, 8, 2, 2, 4, (1, 2)),
+    (64, 128, 16, 2, 2, 4, (1, 2, 4, 8)),
+    (64, 256, 8, 2, 4, 4, (1,)),
+    (64, 64, 16, 2, 2, 4, (1, 2, 4, 8)),
+    (64, 64, 8, 2, 2, 6, (1, 2, 4, 8)),
+    (64, 128, 8, 2, 2, 4, (4, 8)),
+    (64, 32, 16, 2, 1, 4, (1, 2, 4, 8)),
+    (32, 64, 16, 1, 2, 4, (1, 2, 4, 8)),
+    (32, 32, 16, 2, 1, 4, (1, 4)),
+)
+
+
+def simt_candidates() -> tuple[SimtConfig, ...]:
+    """Return the registered configs, and all of `_SIMT` that exist."""
+    found = list(SIMT_GEMM.configs)
+    for *fields, clusters in _SIMT:
+        for cluster_k in clusters:
+            with contextlib.suppress(ArgumentError):
+                found.append(SimtConfig(*fields, cluster_k=cluster_k))
+    return tuple(dict.fromkeys(found))
+
+
 def candidates() -> tuple[HopperGemmConfig, ...]:
     """Return the registered configs, and each candidate with as many stages as shared memory holds."""
     found = [one for one in CONFIGS if one not in FOR_FLOAT8]
@@ -101,29 +146,36 @@ def candidates() -> tuple[HopperGemmConfig, ...]:
                 with contextlib.suppress(ArgumentError):
                     found.append(HopperGemmConfig(tile_m, tile_n, stages, swap_ab=swap_ab, **fields))
                     break
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys([*found, *FOR_FLOAT8]))
 
 
-def draws(seed: int) -> Iterator[GemmProblem]:
+def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
     """Yield random products."""
+    out, precision, unit, layouts, most = _TYPES[dtype]
     numbers = random.Random(seed)  # noqa: S311  # sizes, no secrets
-    while True:
+    for number in itertools.count():
         logs = (numbers.uniform(math.log(_LEAST), math.log(_MOST)) for _ in range(3))
-        m, n, k = (max(round(math.exp(log) / _UNIT), 1) * _UNIT for log in logs)
-        yield product(m, n, k, "bfloat16", numbers.choice(("nn", "nt", "tn", "tt")))
+        m, n, k = (max(round(math.exp(log) / unit), 1) * unit for log in logs)
+        layout = numbers.choice(layouts)
+        if dtype == "float32" and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
+            m, n, k = m | 1, n | 1, k | 1
+        if 2.0 * m * n * k <= most:
+            yield dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=Precision.parse(precision))
 
 
-def plausible(problem: GemmProblem, configs: Sequence[HopperGemmConfig], device: Any, seed: int) -> list[int]:
+def plausible(problem: GemmProblem, spec: KernelSpec, configs: Sequence[Config], device: Any, seed: int) -> list[int]:
     """Return the numbers of the configs to time, those predicted to be fastest first."""
-    assert SPEC.costs is not None
-    costs = SPEC.costs(problem, configs, rates_for(device.name, device.multiprocessors))
+    assert spec.costs is not None
+    costs = spec.costs(problem, configs, rates_for(device.name, device.multiprocessors))
     order = sorted(range(len(configs)), key=costs.__getitem__)
-    order = [x for x in order if SPEC.why_not(problem, device.arch, configs[x]) is None]
+    order = [x for x in order if spec.why_not(problem, device.arch, configs[x]) is None]
+    if spec is SIMT_GEMM:
+        return order
     least = costs[order[0]]
     found = [x for x in order if costs[x] <= _FACTOR * least][:_PLAUSIBLE]
 
     def tile(x: int) -> tuple[int, ...]:
-        one = configs[x]
+        one: Any = configs[x]
         return one.tile_m, one.tile_n, one.pingpong, one.swap_ab, one.cluster_k
 
     tiles = list(dict.fromkeys(map(tile, found)))[:_TILES]
@@ -168,16 +220,17 @@ class Timer:
 class Session:
     """One run: a GPU, its memory, and what was found to be wrong."""
 
-    def __init__(self, gpu: BenchGpu, lt: Any, configs: Sequence[HopperGemmConfig], failing: set[str]) -> None:
-        self._gpu, self._lt, self._configs, self._failing = gpu, lt, configs, failing
-        self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str]]()
+    def __init__(self, gpu: BenchGpu, lt: Any, dtype: str, choices: Sequence[Choice], failing: set[str]) -> None:
+        self._gpu, self._lt, self._choices, self._failing = gpu, lt, choices, failing
+        self._spec, self._configs = choices[0].spec, [one.config for one in choices]
+        self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str, bool]]()
         self._rates = rates_for(gpu.name, gpu.multiprocessors)
-        self._pool.fill("bfloat16")
+        self._pool.fill(dtype)
 
     def record(self, problem: GemmProblem, numbers: Sequence[int]) -> dict[str, Any]:
         """Time a product in its configs and by cuBLASLt; return its record."""
-        assert SPEC.costs is not None
-        layout = problem.layout
+        assert self._spec.costs is not None
+        layout, odd = problem.layout, problem.k % 2 == 1
         able = [x for x in numbers if not self._failing.intersection(self._jobs(problem, x))]
         with self._gpu.workspaces() as workspaces, contextlib.ExitStack() as stack:
             wanted = math.ceil(_CACHES * self._gpu.l2_bytes / problem.bytes_min)
@@ -186,14 +239,14 @@ class Session:
             works = []
             for x in able:
                 work = self._work(problem, x, operands)
-                if (x, layout) not in self._checked:
+                if (x, layout, odd) not in self._checked:
                     try:
                         self._pool.check(problem, operands.addresses(0), work, self._gpu)
                     except WrongResultError:
                         print(f"wrong: {layout} {problem.m} {problem.n} {problem.k} {self._configs[x]}", flush=True)
                         self._failing.update(self._jobs(problem, x))
                         continue
-                    self._checked.add((x, layout))
+                    self._checked.add((x, layout, odd))
                 else:
                     work()
                 works.append((x, work))
@@ -204,7 +257,7 @@ class Session:
                     algorithms.append(one)
                 except UnsupportedError:
                     algorithms.append(None)
-            costs = SPEC.costs(problem, [self._configs[x] for x, _ in works], self._rates)
+            costs = self._spec.costs(problem, [self._configs[x] for x, _ in works], self._rates)
             runs = [one for one in algorithms if one is not None]
             every = [work for _, work in works] + [one.work for one in runs]
             times = self._timer(every, [*costs, *[min(costs)] * len(runs)], operands.sets)
@@ -221,12 +274,12 @@ class Session:
         }
 
     def _jobs(self, problem: GemmProblem, x: int) -> set[str]:
-        return {str(job) for job in jobs_of(problem, Choice(SPEC, self._configs[x]), self._gpu.arch)}
+        return {str(job) for job in jobs_of(problem, self._choices[x], self._gpu.arch)}
 
     def _work(self, problem: GemmProblem, x: int, operands: Operands) -> Rotation:
         names, stream = ("a", "b", "d"), self._gpu._stream
         places = [tuple(operands.addresses(s)[name] for name in names) for s in range(operands.sets)]
-        queue = repeated(problem, Choice(SPEC, self._configs[x]), names, places[0], 0)
+        queue = repeated(problem, self._choices[x], names, places[0], 0)
         assert queue is not None
         return Rotation([lambda at=at: queue(at, stream) for at in places])  # type: ignore[misc]
 
@@ -234,6 +287,7 @@ class Session:
 def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", choices=_TYPES, default="bfloat16", help="type of A and B")
     parser.add_argument("--count", type=int, default=600, help="random products at most")
     parser.add_argument("--seed", type=int, default=1, help="of the products")
     parser.add_argument("--seconds", type=float, default=200, help="time for measuring, after compiling")
@@ -242,14 +296,17 @@ def main() -> None:
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
-    began, device, configs = time.time(), get_device(), candidates()
-    found = list(itertools.islice(draws(given.seed), given.count))
-    trials = [(one, plausible(one, configs, device, number)) for number, one in enumerate(found)]
+    began, device = time.time(), get_device()
+    spec = SIMT_GEMM if given.dtype == "float32" else HOPPER_GEMM
+    configs: tuple[Config, ...] = simt_candidates() if spec is SIMT_GEMM else candidates()
+    choices = [Choice(spec, one) for one in configs]
+    found = list(itertools.islice(draws(given.seed, given.dtype), given.count))
+    trials = [(one, plausible(one, spec, configs, device, number)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
     for problem, numbers in trials:
         for x in numbers:
-            for job in jobs_of(problem, Choice(SPEC, configs[x]), device.arch):
+            for job in jobs_of(problem, choices[x], device.arch):
                 jobs[str(job)] = job
                 needed[str(job)] += 1
     kept = [name for name, _ in needed.most_common(given.kernels)]
@@ -268,8 +325,8 @@ def main() -> None:
     words = [word for word, before in zip(sys.argv[1:], sys.argv, strict=False) if "--record" not in (word, before)]
     block = experiment(" ".join(["python", "benchmarks/config_times.py", *words]), device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
-        file.write({"record": "configs", "kernel": SPEC.name, "configs": [one.as_dict() for one in configs]})
-        session = Session(gpu, lt, configs, failing)
+        file.write({"record": "configs", "kernel": spec.name, "configs": [one.as_dict() for one in configs]})
+        session = Session(gpu, lt, given.dtype, choices, failing)
         warm = time.time()
         while time.time() - warm < _WARM_UP:
             session.record(*trials[0])

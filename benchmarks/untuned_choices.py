@@ -155,6 +155,8 @@ class Pool:
             for one in part.split(1 << 28):
                 if dtype == "int8":
                     one.random_(-128, 128)
+                elif kind.itemsize == 1:
+                    one.copy_(torch.randn(one.shape, device="cuda"))
                 else:
                     one.normal_()
             torch.cuda.synchronize()
