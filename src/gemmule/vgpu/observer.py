@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from .dataflow.control_flow import Block
 from .engine.batch import Batch
 from .engine.lanes import Lanes
+from .engine.types import Array
 from .ptx.module import Instruction, Kernel
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclasses.dataclass(frozen=True)

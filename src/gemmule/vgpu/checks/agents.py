@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.wgmma import WARPS
+from ..engine.types import Array
 from ..observer import AgentAccess
-from ..ptx.module import Instruction
 from .clocks import Clocks
 from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _ATOMIC = np.int32(1 << 30)
 _ROW = 16
@@ -147,7 +144,7 @@ class AgentRaces:
         why = "is not known to have done so yet"
         if not unknown.any():
             why = "no fence.proxy.async lets the copy engine and the tensor cores see it"
-        self._report(access, bad, "race", f"{who} wrote it{_at(earlier)}, and {why}")
+        self._report(access, bad, "race", f"{who} wrote it {earlier.place}, and {why}")
 
     def _read(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
         clocks = self._clocks
@@ -191,7 +188,3 @@ class AgentRaces:
             space="shared",
             address=address,
         )
-
-
-def _at(instruction: Instruction) -> str:
-    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..engine.batch import Batch
 from ..engine.isa.barrier import Barriers
 from ..engine.lanes import Lanes
-from ..observer import Observer
+from ..engine.types import Array
 from ..ptx.module import Immediate, Instruction, Kernel
-from .collected import Collected
+from .collected import Check
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _WARP = 32
 
 
-class BarrierUse(Observer):
+class BarrierUse(Check):
     """Looks for warps that come to a barrier in parts, and arrivals at a barrier at which nobody can wait.
 
     Threads that have ended are not waited for, wherever they ended: that is no misuse.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
     """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
 
     def begin(self, kernel: Kernel) -> None:
         # Barriers at which some instruction waits for a number of threads; None where it may be any.

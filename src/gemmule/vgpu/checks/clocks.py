@@ -15,8 +15,6 @@ The lanes of a warp count as one: what they do to each other is for `LaneRaces`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gemmule.core.errors import UnsupportedError
@@ -27,10 +25,10 @@ from ..engine.isa.barrier import COUNT
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.lanes import Lanes
+from ..engine.types import Array
 from ..observer import Observer
 from ..ptx.module import Instruction, Kernel
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .collected import Check, Collected
 
 #: Mbarriers of a CTA that are followed.
 _MBARRIERS = 64
@@ -354,6 +352,22 @@ class Clocks(Observer):
         for warps, numbers in _once_each(np.unique(pairs, axis=1)):
             for level, gathered in enumerate(self._from_barrier):
                 self._learn(warps, level, gathered[numbers])
+
+
+class ClockCheck(Check):
+    """A check that needs vector clocks.
+
+    Parameters
+    ----------
+    collected : Collected
+        Receives the findings.
+    clocks : Clocks
+        The warps' clocks.
+    """
+
+    def __init__(self, collected: Collected, clocks: Clocks) -> None:
+        super().__init__(collected)
+        self._clocks = clocks
 
 
 def _once_each(pairs: Array) -> list[Array]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from ..engine.batch import Batch
+from ..engine.types import Array
+from ..observer import Observer
 from ..ptx.module import Instruction
 from ..report import CheckError, Finding
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Collected:
@@ -50,3 +48,16 @@ class Collected:
         """
         if self._found:
             raise CheckError(self.findings)
+
+
+class Check(Observer):
+    """An observer that collects findings.
+
+    Parameters
+    ----------
+    collected : Collected
+        Receives the findings.
+    """
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected = collected

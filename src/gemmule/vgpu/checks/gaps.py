@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..arrays import DeviceArrays
 from ..engine.batch import Batch
+from ..engine.types import Array
 from ..memory import Allocation
 from ..observer import Access, Observer
 from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Gaps(Observer):

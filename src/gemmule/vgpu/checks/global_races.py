@@ -7,8 +7,6 @@ loads and stores that acquire, release or are relaxed, do not race with each oth
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..dataflow.granule import global_granule
@@ -16,14 +14,13 @@ from ..dataflow.pointers import written_params
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
+from ..engine.types import Array
 from ..memory import GLOBAL_BASE, Allocation
 from ..observer import Access, BoxAccess, Observer
 from ..ptx.module import Kernel
 from .clocks import Clocks
 from .collected import Collected
 from .messages import Messages
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 #: In place of a reader's CTA: several CTAs.
 _SEVERAL = -1

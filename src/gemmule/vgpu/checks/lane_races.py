@@ -9,8 +9,6 @@ release and acquire, are reported although they may be right.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..dataflow.granule import shared_granule
@@ -18,28 +16,18 @@ from ..dataflow.warp_order import neighbours
 from ..engine.batch import Batch
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.lanes import WARP, Lanes
-from ..observer import Access, AgentAccess, Observer
+from ..engine.types import Array
+from ..observer import Access, AgentAccess
 from ..ptx.module import Instruction, Kernel
-from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .collected import Check
 
 _ROW = 16
 #: Rows that lanes name for these are handed to other lanes, or come from them.
 _MATRICES = ("ldmatrix", "stmatrix")
 
 
-class LaneRaces(Observer):
-    """Looks for races in shared memory within warps.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
+class LaneRaces(Check):
+    """Looks for races in shared memory within warps."""
 
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -128,7 +116,7 @@ class LaneRaces(Observer):
         written = self._unmet(self._written, pieces, index, access) if number in near.behind_write else None
         if written is not None and not access.atomic:
             earlier = self._kernel.instructions[int(self._writer[pieces[int(written.argmax())]])]
-            self._report(access, written, f"another lane of its warp wrote it{_at(earlier)}")
+            self._report(access, written, f"another lane of its warp wrote it {earlier.place}")
         if not access.write:
             # Most reads have a barrier behind them, before anything is written.
             if number in near.before_write:
@@ -227,7 +215,3 @@ def _takers(index: Array, instruction: Instruction) -> tuple[Array, ...]:
     if "trans" in instruction.modifiers:
         return warp + row // 2, warp + 4 + row // 2
     return warp + 4 * row, warp + 4 * row + 1
-
-
-def _at(instruction: Instruction) -> str:
-    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"

@@ -8,20 +8,17 @@ arrival. Barriers of the CTA and fences wait for loads. A value that is not need
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..dataflow.control_flow import Block
 from ..dataflow.pending_loads import Held, held_of
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
+from ..engine.types import Array
 from ..observer import Access, Observer
 from ..ptx.module import Kernel
 from .clocks import is_asynchronous
 from .shared_races import SharedRaces
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LateReads(Observer):

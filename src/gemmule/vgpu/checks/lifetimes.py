@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..engine.batch import Batch
 from ..engine.lanes import WARP, Lanes
-from ..observer import Access, AgentAccess, Observer
+from ..engine.types import Array
+from ..observer import Access, AgentAccess
 from ..ptx.module import Instruction
-from .clocks import Clocks
-from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .clocks import ClockCheck
 
 
-class Lifetimes(Observer):
-    """Looks for uses of a CTA's shared memory of which no warp of it knows when the last of them ends.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    clocks : Clocks
-        What warps know.
-    """
-
-    def __init__(self, collected: Collected, clocks: Clocks) -> None:
-        self._collected = collected
-        self._clocks = clocks
+class Lifetimes(ClockCheck):
+    """Looks for uses of a CTA's shared memory of which no warp of it knows when the last of them ends."""
 
     def batch_begins(self, batch: Batch) -> None:
         # For each CTA, of each agent of the cluster: the last use, and what the warps knew that have ended.

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..engine.batch import Batch
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.lanes import WARP, Lanes
-from ..observer import AgentAccess, Observer
+from ..engine.types import Array
+from ..observer import AgentAccess
 from ..ptx.module import Instruction
-from .clocks import Clocks
-from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .clocks import ClockCheck
 
 
-class MBarrierUse(Observer):
-    """Looks at who uses mbarriers and what they have counted at the end.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    clocks : Clocks
-        What warps know.
-    """
-
-    def __init__(self, collected: Collected, clocks: Clocks) -> None:
-        self._collected = collected
-        self._clocks = clocks
+class MBarrierUse(ClockCheck):
+    """Looks at who uses mbarriers and what they have counted at the end."""
 
     def batch_begins(self, batch: Batch) -> None:
         del batch

@@ -8,8 +8,6 @@ An atomic operation adds to the message that is there; another store takes its p
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gemmule.core.errors import UnsupportedError
@@ -17,11 +15,11 @@ from gemmule.core.errors import UnsupportedError
 from ..dataflow.polling import is_strong
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
+from ..engine.types import Array
 from ..observer import Access, Observer
 from ..ptx.module import Instruction, Kernel
 from .clocks import MOST_MESSAGES, Clocks, has_messages
 
-Array = np.ndarray[Any, np.dtype[Any]]
 #: For each cluster, by its number, what is known of its agents.
 Message = dict[int, Array]
 _RELEASES, _ACQUIRES = frozenset({"release", "acq_rel"}), frozenset({"acquire", "acq_rel"})

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..dataflow.control_flow import Block, flow_of
 from ..dataflow.effects import operands_read, registers_in, written
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..observer import Observer
 from ..ptx.module import Instruction, Kernel, Register, Vector
-from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .collected import Check
 
 
 def _of_product(instruction: Instruction) -> tuple[frozenset[Register], frozenset[Register]]:
@@ -23,20 +18,12 @@ def _of_product(instruction: Instruction) -> tuple[frozenset[Register], frozense
     return frozenset(registers_in(d)), frozenset(registers_in(a) if isinstance(a, Vector) else ())
 
 
-class ProductRegisters(Observer):
+class ProductRegisters(Check):
     """Looks at the registers of products.
 
     D must not be touched, and A not be written, before the wait for their group; and a fence must come between any use
     of them and the next product.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
     """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
 
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel

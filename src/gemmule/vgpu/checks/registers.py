@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Set
-from typing import Any
 
 import numpy as np
 
@@ -17,26 +16,16 @@ from ..dataflow.effects import registers_in
 from ..dataflow.uses import COPIES, uses_of
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..observer import Observer
+from ..engine.types import Array
 from ..ptx.module import Instruction, Kernel, Negated, Pair, Register
-from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .collected import Check
 
 
-class UninitialisedRegisters(Observer):
+class UninitialisedRegisters(Check):
     """Looks for the use of values that nobody wrote: in registers, or loaded from shared memory.
 
     Loading such a value, or copying it, is no use of it yet: kernels read ahead beyond the last slice.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
     """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
 
     def begin(self, kernel: Kernel) -> None:
         self._uses, self._code = uses_of(kernel), kernel.instructions

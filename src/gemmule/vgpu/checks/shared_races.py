@@ -6,21 +6,18 @@ accesses of which one writes must be ordered by what the second's warp knows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..dataflow.effects import registers_in
 from ..dataflow.granule import shared_granule
 from ..engine.batch import Batch
+from ..engine.types import Array
 from ..observer import Access, AgentAccess, Observer
-from ..ptx.module import Instruction, Kernel, Operand, Vector
+from ..ptx.module import Kernel, Operand, Vector
 from .agents import AgentRaces, Shadow
 from .clocks import Clocks, is_asynchronous
 from .collected import Collected
 from .registers import UninitialisedRegisters
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Marks a piece that was written last by an atomic operation.
 _ATOMIC = np.int32(1 << 30)
@@ -163,9 +160,9 @@ class SharedRaces(Observer):
         who = self._clocks.who(column)
         if late:
             does = "may still be reading, as nothing has needed the value before the barrier was told,"
-            self._report(access, bad, f"{who} was asked to write it{_at(earlier)} meanwhile", does)
+            self._report(access, bad, f"{who} was asked to write it {earlier.place} meanwhile", does)
         else:
-            self._report(access, bad, f"{who} wrote it{_at(earlier)}, and is not known to have done so yet")
+            self._report(access, bad, f"{who} wrote it {earlier.place}, and is not known to have done so yet")
 
     def _report(self, access: Access, bad: Array, why: str, does: str | None = None) -> None:
         first = int(np.flatnonzero(bad)[0])
@@ -229,9 +226,7 @@ class SharedRaces(Observer):
 
     def _bring(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
         targets = tuple(register for item in items for register in registers_in(item))
-        what = f"loaded{_at(access.instruction)} from {size} bytes at {address:#x} of shared memory, which nobody wrote"
+        what = (
+            f"loaded {access.instruction.place} from {size} bytes at {address:#x} of shared memory, which nobody wrote"
+        )
         self._registers.brought(access.batch, access.instruction, targets, index, what)
-
-
-def _at(instruction: Instruction) -> str:
-    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
-from ..observer import Access, AgentAccess, Observer
+from ..engine.types import Array
+from ..observer import Access, AgentAccess
 from ..ptx.module import Instruction
-from .clocks import Clocks
-from .collected import Collected
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .clocks import ClockCheck
 
 
-class UnfinishedCopies(Observer):
-    """Looks for warps that end while copies of theirs may be under way.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    clocks : Clocks
-        What warps know.
-    """
-
-    def __init__(self, collected: Collected, clocks: Clocks) -> None:
-        self._collected = collected
-        self._clocks = clocks
+class UnfinishedCopies(ClockCheck):
+    """Looks for warps that end while copies of theirs may be under way."""
 
     def batch_begins(self, batch: Batch) -> None:
         self._last_group = np.zeros(len(batch.ctas) * batch.geometry.warps, np.int64)

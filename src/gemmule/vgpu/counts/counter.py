@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gemmule.core.arch import Arch
@@ -13,13 +11,12 @@ from gemmule.core.chips import CHIPS
 from ..dataflow.control_flow import Block
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes, Warps, rows_of
+from ..engine.types import Array
 from ..models import banks, caches, sectors
 from ..observer import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .classes import class_of, flop_of_lane
 from .tally import Counts, InstructionCounts
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes of a sector and of a line of the caches.
 _SECTOR, _LINE = 32, 128

@@ -18,12 +18,12 @@ from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.isa.wgmma import Warpgroups
 from ..engine.lanes import Lanes, rows_of
+from ..engine.types import Array
 from ..models import banks, sectors
 from ..observer import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .classes import flop_of_lane
 
-Array = np.ndarray[Any, np.dtype[Any]]
 #: What completes: its kind, where, and which time.
 Token = tuple[str, int, int]
 _WARP, _WARPGROUP, _ROW = 32, 128, 16

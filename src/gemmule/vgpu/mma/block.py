@@ -28,6 +28,10 @@ Values = NDArray[np.float64]
 #: Below the exponent of anything that is not zero, and twice it is in the range of int16.
 _OF_ZERO = -8192
 _BIAS = 1023
+#: Hopper's: bits below the largest exponent, the exponent of the smallest normal C, the floor of the largest.
+FRACTION_BITS = 25
+SMALLEST = {"f32": -126, "f16": -14}
+FLOOR = {"f32": -133, "f16": -21}
 
 
 def _exponents(x: Values, smallest: int) -> NDArray[np.int16]:

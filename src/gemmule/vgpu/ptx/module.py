@@ -169,6 +169,11 @@ class Instruction:
         """The whole opcode with its dots."""
         return ".".join((self.name, *self.modifiers))
 
+    @property
+    def place(self) -> str:
+        """Where it comes from, as messages say it."""
+        return f"at {self.source}" if self.source is not None else f"in PTX line {self.line}"
+
     def __str__(self) -> str:
         return f"line {self.line}: {self.text}"
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from gemmule.core.errors import UnsupportedError
-from gemmule.vgpu.mma import ldmatrix, mma_sync, registers
+from gemmule.vgpu.mma import MmaForm, ldmatrix, mma_sync
 
 from ..definition import Build, Step, defines
 from ..lanes import WARP, rows_of
@@ -99,10 +99,10 @@ def _mma(build: Build) -> Step:
     d_type, a_type, b_type, c_type = (build.take(*_TYPES) for _ in range(4))
     build.done(4)
     try:
-        counts = registers(shape, a_type, b_type, c_type, d_type)
+        form = MmaForm(shape, a_type, b_type, c_type, d_type, satfinite)
     except UnsupportedError as error:
         raise build.error(str(error)) from None
-    word = "b64" if a_type == "f64" else "b32"
+    counts, word = form.registers, "b64" if a_type == "f64" else "b32"
     whole_warps(build)
     groups = [
         [build.source(item, word) for item in build.items(operand, count)]
@@ -120,8 +120,7 @@ def _mma(build: Build) -> Step:
     def multiply(frame: Frame) -> None:
         check_whole(build, frame)
         a, b, c = (gather(frame, slots) for slots in groups)
-        mode = frame.batch.setting.mma
-        d = mma_sync(shape, a_type, b_type, c_type, d_type, a, b, c, mode=mode, satfinite=satfinite)
+        d = mma_sync(form, a, b, c, mode=frame.batch.setting.mma)
         flat = d.reshape(-1, len(targets))
         for number, slot in enumerate(targets):
             frame[slot][...] = flat[:, number]

@@ -134,18 +134,13 @@ def _shfl(build: Build) -> Step:
             result = np.where(absent, values.dtype.type(POISON[4]), result)
             for observer in frame.batch.observers:
                 index = frame.lanes.index[warps.collect(absent)]
-                what = f"read{_place(build)} from a lane that does not take part"
+                what = f"read {build.instruction.place} from a lane that does not take part"
                 observer.undefined(frame.batch, build.instruction, index, what)
         frame[out][...] = warps.collect(result)
         if inside is not None:
             frame[inside][...] = warps.collect(good)
 
     return step
-
-
-def _place(build: Build) -> str:
-    source = build.instruction.source
-    return f" at {source}" if source is not None else f" in PTX line {build.instruction.line}"
 
 
 def whole_warps(build: Build) -> None:
