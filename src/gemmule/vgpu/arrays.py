@@ -53,7 +53,7 @@ def _address(array: Array) -> int:
 
 
 def _owner_start(array: Array) -> int:
-    """Return where the memory begins that the array is a part of, as far as NumPy knows."""
+    """Return the start of the memory that the array is a part of, through its chain of bases."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return _bounds(array)[0]

@@ -27,12 +27,12 @@ from .observer import Observer
 from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
 
-#: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers stay in the cache.
+#: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers fit into the cache.
 BATCH_LANES = 16384
 #: Fewer are not worth a batch of their own.
 _LEAST_LANES = 4096
 _MAX_THREADS = 1024
-#: CTAs of a cluster, where the kernel does not ask for more.
+#: CTAs of a cluster, where the kernel does not request more.
 _MAX_CLUSTER = 8
 #: Largest extents of a grid and of a block, on every GPU.
 _GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
@@ -54,9 +54,9 @@ class Options:
     mma : str
         How the tensor core adds: ``exact`` rounds once, ``hopper`` cuts as an H100 does.
     checks : bool
-        Whether to look for races, uninitialised values, misused barriers and copies that nobody awaits.
+        Whether to look for races, uninitialised values, misused barriers and copies without a wait.
     workers : int
-        Processes that long launches are spread over; 1 keeps them in this one. Observers see one process only.
+        Processes that long launches are spread over; 1 runs them in this one. Observers see one process only.
     batch_lanes : int
         Threads that run at once, in whole CTAs.
     """
@@ -70,14 +70,14 @@ class Options:
 
     @classmethod
     def from_environment(cls) -> Options:
-        """Return what ``GEMMULE_VGPU_CHECKS``, ``_SCHEDULE``, ``_SEED``, ``_MMA`` and ``_WORKERS`` ask for.
+        """Return what ``GEMMULE_VGPU_CHECKS``, ``_SCHEDULE``, ``_SEED``, ``_MMA`` and ``_WORKERS`` set.
 
         Without the last, there may be as many processes as CPUs.
 
         Raises
         ------
         ArgumentError
-            If one of them has a value that is not known.
+            If one of them has an unknown value.
         """
         checks = _from_environment("CHECKS", "0")
         if checks not in ("0", "1"):
@@ -127,18 +127,18 @@ def launch(
     options : Options, optional
         How to run; by default as the environment says.
     observers : tuple of Observer
-        Who sees the run.
+        Observers of the run.
     ctas : range, optional
         Numbers of the CTAs that run, counted cluster by cluster, with a step of 1; by default all of the grid.
 
     Raises
     ------
     PtxError
-        If the kernel has an instruction that is not known.
+        If the kernel has an instruction that is not modelled.
     FaultError
         If it accesses memory that it does not have, or stops itself.
     DeadlockError
-        If its threads wait for what cannot come.
+        If its threads wait for an event that cannot happen.
     CheckError
         If a check found fault with it; the arrays hold what it wrote.
     ArgumentError
@@ -163,11 +163,11 @@ def launch(
 
 
 def finish(device: DeviceArrays, collected: Collected) -> None:
-    """Take back what kernels wrote, and then raise what checks found: the arrays hold it in any case."""
+    """Copy results back, and then raise the findings of the checks: the arrays hold the results in any case."""
     try:
         device.take_back()
     except ArgumentError:
-        # What was found says more of the same kernel; its error has this one as its context.
+        # The findings say more of the same kernel; their error has this one as its context.
         collected.check()
         raise
     collected.check()
@@ -259,7 +259,7 @@ def _run_batches(
             program.run(setting, range(*batch), observers)
             rest = batches[number + 1 :]
             left = (time.perf_counter() - begun) * len(rest)
-            # Where one failed, this process goes on alone and meets the error in its order.
+            # Where one failed, this process continues alone and meets the error in its order.
             worth = workers > 1 and number == 0 and len(rest) > 1 and left > WORTH_SECONDS
             if worth and pool.run(program, setting, rest, min(workers, len(rest))):
                 return

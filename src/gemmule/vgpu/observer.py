@@ -1,4 +1,4 @@
-"""What checks and counts see of a run. Nothing is told to nobody: a run without an observer pays for none."""
+"""Observers of a run, which checks and counts are. A run without an observer costs nothing for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Access:
     sizes : array of int64 or None
         The bytes of each lane, where they are not the same.
     read, write : bool
-        What it does; an atomic operation does both.
+        Its direction; an atomic operation has both.
     atomic : bool
         Whether it is atomic, or a load or store of global memory that does not race with such: not a weak one.
     asynchronous : bool
@@ -67,12 +67,12 @@ class Access:
 
 @dataclasses.dataclass(frozen=True)
 class AgentAccess:
-    """What copies of the copy engine, or products of a warpgroup, do with shared memory from now on.
+    """Accesses of TMA, or of the wgmma of a warpgroup, to shared memory from now on.
 
     Attributes
     ----------
     instruction : Instruction
-        The instruction that asked for it.
+        The instruction that issued it.
     batch : Batch
         The CTAs.
     agent : str
@@ -83,7 +83,7 @@ class AgentAccess:
     rows : array of int64, (n, rows)
         Rows of 16 bytes of the batch's shared memory.
     barriers : array of int or None
-        For each load the mbarrier that is told.
+        For each load the mbarrier at which it completes.
     size : int
         Bytes of each copy.
     """
@@ -99,12 +99,12 @@ class AgentAccess:
 
 @dataclasses.dataclass(frozen=True)
 class BoxAccess:
-    """What copies of the copy engine do with global memory from now on.
+    """Accesses of TMA to global memory from now on.
 
     Attributes
     ----------
     instruction : Instruction
-        The instruction that asked for it.
+        The instruction that issued it.
     batch : Batch
         The CTAs.
     lanes : array of int
@@ -116,7 +116,7 @@ class BoxAccess:
     write, atomic : bool
         What the copies do; a reduction is atomic.
     barriers : array of int or None
-        For each load the mbarrier that is told first.
+        For each load the first mbarrier at which it completes.
     """
 
     instruction: Instruction
@@ -142,9 +142,9 @@ class Observer:
         """See lanes run the instructions of a block."""
 
     def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
-        """See lanes of a block come to an instruction whose guard holds only for those that `mask` names.
+        """See lanes of a block reach an instruction whose guard holds only for those that `mask` names.
 
-        Told before these run it; where the guard holds for all, or jumps, nothing is told.
+        Called before these run it; not called where the guard holds for all, or jumps.
         """
 
     def undefined(self, batch: Batch, instruction: Instruction, index: Array, what: str) -> None:
@@ -157,40 +157,40 @@ class Observer:
         """See lanes arrive at a barrier; `barrier` has one number for each of them."""
 
     def barrier_released(self, batch: Batch, lanes: Lanes, barrier: Array) -> None:
-        """See lanes go on that waited at a barrier; those that only arrived went on before."""
+        """See lanes released that waited at a barrier; those that only arrived continued before."""
 
     def warp_met(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
-        """See lanes of a warp meet, as in ``bar.warp.sync`` or a shuffle."""
+        """See lanes of a warp synchronise, as in ``bar.warp.sync`` or a shuffle."""
 
     def copies_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         """See the copies that lanes issued become a group."""
 
     def copies_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
-        """See lanes wait until at most `left` of their groups are under way."""
+        """See lanes wait until at most `left` of their groups are in flight."""
 
     def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
-        """See lanes ask that each's mbarrier be told when the copies that it issued are complete."""
+        """See lanes arrive at mbarriers with the completion of the copies that they issued."""
 
     def agent_access(self, access: AgentAccess) -> None:
-        """See the copy engine or a warpgroup asked to access shared memory."""
+        """See an access to shared memory issued to TMA or the tensor cores."""
 
     def box_access(self, access: BoxAccess) -> None:
-        """See the copy engine asked to access global memory."""
+        """See an access to global memory issued to TMA."""
 
     def bulk_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         """See the bulk copies out of shared memory that lanes issued become a group."""
 
     def bulk_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int, read_only: bool) -> None:
-        """See lanes wait until at most `left` of their groups of bulk copies are under way, or have not yet read."""
+        """See lanes wait until at most `left` of their groups of bulk copies are in flight, or have not yet read."""
 
     def proxy_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes, shared: bool) -> None:
-        """See lanes make what was written, or only mbarriers, known to the copy engine and to wgmma."""
+        """See lanes make their writes, or only mbarriers, visible to TMA and wgmma."""
 
     def memory_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
-        """See lanes order what they did in memory before what they do from now on."""
+        """See lanes order their earlier accesses to memory before their later ones."""
 
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
-        """See lanes make mbarriers."""
+        """See lanes initialise mbarriers."""
 
     def mbarrier_arrived(
         self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
@@ -201,7 +201,7 @@ class Observer:
         """See phases of mbarriers complete."""
 
     def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
-        """See lanes go on since a phase is complete."""
+        """See lanes released from a wait by a complete phase."""
 
     def cluster_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, releases: bool) -> None:
         """See lanes arrive at the barrier of their cluster."""
@@ -210,7 +210,7 @@ class Observer:
         """See the barriers of clusters, counted within the batch, complete."""
 
     def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
-        """See lanes go on behind the barrier of their cluster."""
+        """See lanes released from the barrier of their cluster."""
 
     def products_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         """See lanes order their registers before products of their warpgroup (``wgmma.fence``)."""
@@ -222,7 +222,7 @@ class Observer:
         """See the products that warps began become a group."""
 
     def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
-        """See lanes wait until at most `left` groups of products are under way."""
+        """See lanes wait until at most `left` groups of products are in flight."""
 
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         """See lanes end."""

@@ -1,9 +1,9 @@
 """CTAs spread over the cores: processes that share the arena, each with a batch of CTAs at a time.
 
 Threads do not help: NumPy's calls are short and hold the interpreter between them. CTAs of a launch are independent
-unless they use atomic operations or flags in global memory; such a kernel stays in one process, so that its result is
+unless they use atomic operations or flags in global memory; such a kernel runs in one process, so that its result is
 the same in every run. A launch is spread only once its first batch has shown that it takes long enough to pay for the
-start of the processes, which stay for later launches.
+start of the processes, which serve later launches too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Worker:
             env=environment,
         )
 
-    def tell(self, request: object) -> None:
+    def send(self, request: object) -> None:
         """Send a request."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -124,14 +124,14 @@ class _Pool:
 def _serve(worker: _Worker, request: object, waiting: list[tuple[int, int]]) -> bool:
     """Give a worker batches until none is left or one failed."""
     try:
-        worker.tell(request)
+        worker.send(request)
         while waiting:
             try:
                 batch = waiting.pop()
             except IndexError:
                 # Another thread took the last one.
                 break
-            worker.tell({"ctas": batch})
+            worker.send({"ctas": batch})
             if worker.answer() != "ok":
                 return False
     except BrokenPipeError:

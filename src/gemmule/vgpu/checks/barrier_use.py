@@ -15,7 +15,7 @@ _WARP = 32
 
 
 class BarrierUse(Check):
-    """Looks for warps that come to a barrier in parts, and arrivals at a barrier at which nobody can wait.
+    """Looks for diverged warps at an aligned barrier, and arrivals at a barrier at which no thread can wait.
 
     Threads that have ended are not waited for, wherever they ended: that is no misuse.
     """
@@ -56,7 +56,7 @@ class BarrierUse(Check):
 
     def batch_ends(self, batch: Batch) -> None:
         left = np.argwhere(Barriers.of(batch).arrived > 0)
-        # Of warps that take turns the last leaves an arrival to nobody: that is no fault.
+        # In ping-pong the last arrival has no waiter: that is no error.
         left = left[[self._waited.isdisjoint({int(barrier), None}) for barrier in left[:, 1]]]
         if len(left):
             cta, barrier = (int(value) for value in left[0])
@@ -64,7 +64,7 @@ class BarrierUse(Check):
             self._collected.add(
                 batch,
                 "barrier",
-                f"{count} threads arrived at barrier {barrier}, which nobody completed",
+                f"{count} threads arrived at barrier {barrier}, which never completed",
                 Barriers.of(batch).last_use(barrier),
                 np.array([cta * batch.cta_lanes]),
             )

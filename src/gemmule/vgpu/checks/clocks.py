@@ -1,16 +1,16 @@
-"""Vector clocks: what each warp knows of what the others have done.
+"""Vector clocks: for each warp, which operations of the others happened before its next one.
 
-The agents of a cluster are its warps and what they ask for: copies of cp.async, counted by the groups of a warp; bulk
-copies into shared memory, by the phases of the mbarrier that they tell; bulk copies out of it, by the groups of a warp,
-once for having read and once for being complete; products of a warpgroup, by its groups. A warp's own clock ticks when
-it arrives at a barrier. An access is known to have happened before another if the second's warp knows a clock of the
-first's agent at least as large as the one at which the access was made. Barriers pass on what all that arrived knew;
-waiting for an operation tells the waiting warp.
+The agents of a cluster are its warps and their asynchronous operations: cp.async, counted by the groups of a warp; bulk
+copies into shared memory, by the phases of their mbarrier; bulk copies out of it, by the groups of a warp, once for
+having read and once for being complete; wgmma, by the groups of its warpgroup. A warp's own clock ticks when it arrives
+at a barrier. An access happened before another if the second's warp holds a clock of the first's agent at least
+as large as the one at which the access was made. Barriers pass on the clocks of all warps that arrived; a wait for an
+operation advances the clock of the waiting warp.
 
-Copy engine and tensor cores see shared memory in their own way: what was written by ordinary instructions they see from
-a proxy fence on. Of that each warp has a second record.
+TMA and the tensor cores access shared memory through the async proxy: writes by ordinary instructions are visible there
+after a proxy fence. Each warp has a second row of clocks for that.
 
-The lanes of a warp count as one: what they do to each other is for `LaneRaces`.
+The lanes of a warp count as one; `LaneRaces` checks those among each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_MESSAGES = 128
 
 
 def is_asynchronous(kernel: Kernel) -> bool:
-    """Say whether a kernel asks the copy engine or a warpgroup for something."""
+    """Say whether a kernel issues bulk copies, st.async or wgmma."""
     marks = {"cp": "bulk", "st": "async"}
     return any(
         instruction.name == "wgmma" or marks.get(instruction.name) in instruction.modifiers
@@ -46,7 +46,7 @@ def is_asynchronous(kernel: Kernel) -> bool:
 
 
 def has_messages(kernel: Kernel) -> bool:
-    """Say whether a kernel's CTAs may tell each other something through global memory."""
+    """Say whether a kernel's CTAs may synchronise through global memory."""
     return any(
         instruction.name in ("atom", "red") or is_strong(instruction)
         for instruction in kernel.instructions
@@ -60,9 +60,9 @@ class Clocks(Observer):
     Attributes
     ----------
     known : array of int, (warps of the batch, agents)
-        What each warp knows.
+        Clocks that each warp holds.
     visible : array of int, (warps of the batch, agents)
-        What of that the copy engine and the tensor cores see if the warp asks for something.
+        Clocks of the writes that are visible to TMA and the tensor cores for operations that the warp issues.
     groups, product_groups : array of int
         For each warp of the batch, how many groups of copies and of products it has committed.
     own : array of int
@@ -74,7 +74,7 @@ class Clocks(Observer):
     column_bits : int
         Bits that hold a column's number.
     messages : int
-        The first of the columns that say which messages of other clusters a warp knows.
+        The first of the columns for messages of other clusters that a warp has acquired.
     """
 
     known: Array
@@ -121,13 +121,13 @@ class Clocks(Observer):
         self._count = np.zeros(self._clusters, np.int64)
         self._to_barrier = np.zeros((levels, total, width), np.int32)
         self._from_barrier = np.zeros_like(self._to_barrier)
-        # Clock of a barrier's phase 0, who initialised it and when, and whether the copy engine knows of it.
+        # Clock of a barrier's phase 0, who initialised it and when, and whether a fence made that visible.
         self._base = np.zeros(total, np.int64)
         self.init_warp = np.zeros(total, np.int64)
         self.init_clock = np.zeros(total, np.int64)
         self.fenced = np.zeros(total, np.bool_)
         # Clocks of the warps' last fence.mbarrier_init, which a relaxed arrival at the cluster's barrier passes on, and
-        # what each warp knows by that. It says nothing of what else they wrote.
+        # what each warp has of that. It covers none of their other writes.
         self._init_fence = np.zeros(len(self.own), np.int64)
         self._inits_to_cluster = np.zeros((self._clusters, self.generic), np.int64)
         self._inits_from_cluster = np.zeros_like(self._inits_to_cluster)
@@ -160,23 +160,23 @@ class Clocks(Observer):
         return found
 
     def barrier_column(self, numbers: Array) -> Array:
-        """Return the column of the copies that tell mbarriers of those numbers."""
+        """Return the column of the copies that complete at mbarriers of those numbers."""
         found: Array = self._barrier_columns + numbers % self._followed
         return found
 
     def knows_initialised(self, warps: Array, numbers: Array) -> Array:
-        """Say for warps of the batch whether each knows that its mbarrier is initialised."""
+        """Say for warps of the batch whether the initialisation of its mbarrier happened before."""
         column, clock = self.own[self.init_warp[numbers]], self.init_clock[numbers]
         found: Array = np.maximum(self.known[warps, column], self._inits_known[warps, column]) >= clock
         return found
 
     def is_told(self, columns: Array) -> Array:
-        """Say which columns are of copies and stores that tell mbarriers."""
+        """Say which columns are of copies and stores that complete at mbarriers."""
         found: Array = (columns >= self._barrier_columns) & (columns < self.messages)
         return found
 
     def barrier_clock(self, batch: Batch, places: Array) -> Array:
-        """Return the clock of the copies that tell mbarriers in the phase under way."""
+        """Return the clock of the copies that complete in the current phase of mbarriers."""
         found: Array = self._base[self._number[places]] + MBarriers.of(batch).phase[places] + 1
         return found
 
@@ -205,7 +205,7 @@ class Clocks(Observer):
         return self.known[warps, self.own[warps]]
 
     def tick(self, warps: Array) -> None:
-        """Let what warps do from now on be later than what others were told."""
+        """Advance the own clocks of warps: their next operations come after what they passed on."""
         self.known[warps, self.own[warps]] += 1
 
     def _learn(self, warps: Array, level: int, what: Array) -> None:
@@ -273,7 +273,7 @@ class Clocks(Observer):
             np.maximum.at(gathered, (numbers, self.copies_column(warps)), self.groups[warps] + 1)
 
     def _reach(self, warps: Array, column: Array, clock: Array) -> None:
-        """Let warps know of an agent's operations up to a clock."""
+        """Advance the clocks that warps hold of an agent."""
         for levels in self._levels:
             levels[warps, column] = np.maximum(levels[warps, column], clock)
 
@@ -319,7 +319,7 @@ class Clocks(Observer):
             self._number[place] = cluster * self._followed + self._count[cluster]
             self._count[cluster] += 1
         numbers, warps = self._number[places], lanes.pick(batch.warp_of_lane)
-        # The phases of one that is made anew come behind those that it had.
+        # The phases after a second initialisation count on from the first's.
         last = self._from_barrier[0, numbers, self.barrier_column(numbers)]
         self._base[numbers] = np.maximum(last, self._base[numbers]) + (self.init_clock[numbers] > 0)
         self.init_warp[numbers], self.init_clock[numbers] = warps, self.epoch(warps)
@@ -371,7 +371,7 @@ class ClockCheck(Check):
 
 
 def _once_each(pairs: Array) -> list[Array]:
-    """Return pairs of warps and others in parts in which no warp comes twice."""
+    """Return pairs of warps and others in parts that hold each warp once."""
     parts = []
     while pairs.shape[1]:
         _, first = np.unique(pairs[0], return_index=True)

@@ -1,4 +1,4 @@
-"""What checks found, each place once."""
+"""Findings of the checks, each place once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..report import CheckError, Finding
 
 
 class Collected:
-    """Findings by kind and instruction: the first of each, with how often it came."""
+    """Findings by kind and instruction: the first of each, with the number of times."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], Finding] = {}
@@ -21,11 +21,11 @@ class Collected:
     def add(
         self, batch: Batch, kind: str, message: str, instruction: Instruction | None, index: Array, **where: Any
     ) -> None:
-        """Take in a finding about lanes of a batch; `where` is space and address."""
+        """Add a finding about lanes of a batch; `where` is space and address."""
         self.take(batch.finding(kind, message, instruction, index, **where))
 
     def take(self, finding: Finding) -> None:
-        """Take in a finding."""
+        """Add a finding."""
         key = (finding.kind, -1 if finding.instruction is None else finding.instruction.index)
         known = self._found.get(key)
         if known is None:
@@ -35,16 +35,16 @@ class Collected:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return what was found, in the order of first sight."""
+        """Return the findings in the order of their first appearance."""
         return tuple(self._found.values())
 
     def check(self) -> None:
-        """Raise what was found.
+        """Raise the findings.
 
         Raises
         ------
         CheckError
-            If something was.
+            If there are any.
         """
         if self._found:
             raise CheckError(self.findings)

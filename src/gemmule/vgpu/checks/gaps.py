@@ -20,9 +20,9 @@ class Gaps(Observer):
     Parameters
     ----------
     collected : Collected
-        Takes the findings.
+        Receives the findings.
     device : DeviceArrays
-        The operands, which know their elements.
+        The operands.
     """
 
     def __init__(self, collected: Collected, device: DeviceArrays) -> None:

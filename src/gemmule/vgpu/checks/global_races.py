@@ -1,8 +1,8 @@
 """Races in global memory: between warps of a CTA, and between CTAs, which only messages order.
 
-Only arrays that the kernel may write are looked at. Of readers the last one is kept for each piece, and whether there
-were several CTAs: a write after reads of the own CTA is held against the last of them only. Atomic operations, and
-loads and stores that acquire, release or are relaxed, do not race with each other.
+Only arrays that the kernel may write are checked. Each piece holds its last reader, and whether several CTAs read it: a
+write after reads of the own CTA is compared with the last of them only. Atomic operations, and loads and stores that
+acquire, release or are relaxed, do not race with each other.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ATOMIC = np.int32(1 << 30)
 
 
 class _Shadow:
-    """Who wrote and who read each piece of an array last."""
+    """The last writer and the last reader of each piece of an array."""
 
     def __init__(self, pieces: int) -> None:
-        # CTAs are counted from 1; 0 is nobody.
+        # CTAs are counted from 1; 0 is none.
         self.writer_cta = np.zeros(pieces, np.int32)
         self.write_mark = np.zeros(pieces, np.int32)
         self.writer = np.zeros(pieces, np.int32)
@@ -45,11 +45,11 @@ class GlobalRaces(Observer):
     Parameters
     ----------
     collected : Collected
-        Takes the findings.
+        Receives the findings.
     clocks : Clocks
-        What warps know of each other.
+        The warps' clocks.
     messages : Messages
-        What they know of other clusters.
+        Messages between clusters.
     """
 
     def __init__(self, collected: Collected, clocks: Clocks, messages: Messages) -> None:
@@ -74,7 +74,7 @@ class GlobalRaces(Observer):
             # Any of the tensors may be where bulk copies go.
             found = (batch.memory.allocation_at(tensor.base) for tensor in batch.setting.maps.values())
             self._watched |= {allocation.start for allocation in found if allocation is not None}
-        # CTAs of a cluster know of each other: to others they are one.
+        # CTAs of a cluster count as one to others.
         first = np.array(batch.ctas[:: batch.cluster_ctas], np.int32)
         self._cta = first[batch.cta_of_lane // batch.cluster_ctas] + 1
 
@@ -187,7 +187,7 @@ class GlobalRaces(Observer):
             shadow.reader_cta[piece[others]] = _SEVERAL
 
     def _unknown(self, marks: Array, warp: Array) -> Array:
-        """Return which accesses of the own CTA the warps do not know of."""
+        """Return which accesses of the own CTA did not happen before."""
         bits = self._clocks.column_bits
         clean = marks & ~_ATOMIC
         column = clean & ((1 << bits) - 1)
@@ -195,7 +195,7 @@ class GlobalRaces(Observer):
         return unknown
 
     def _untold(self, other: Array, cta: Array, marks: Array, warp: Array) -> Array:
-        """Return which accesses of other clusters no message told the warps of."""
+        """Return which accesses of other clusters no message orders before the warps'."""
         if not other.any():
             return other
         rows, columns = np.nonzero(other)

@@ -1,4 +1,4 @@
-"""Shared memory of CTAs that have ended: others of the cluster, or the copy engine, may still use it."""
+"""Shared memory of CTAs that have ended: others of the cluster, or TMA, may still use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .clocks import ClockCheck
 
 
 class Lifetimes(ClockCheck):
-    """Looks for uses of a CTA's shared memory of which no warp of it knows when the last of them ends."""
+    """Looks for uses of a CTA's shared memory that may come after the end of its last warp."""
 
     def batch_begins(self, batch: Batch) -> None:
         # For each CTA, of each agent of the cluster: the last use, and what the warps knew that have ended.

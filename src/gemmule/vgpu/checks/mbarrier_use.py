@@ -1,4 +1,4 @@
-"""Mbarriers used before all know that they are there, and bytes that do not agree with what was announced."""
+"""Mbarriers used before their initialisation is visible, and bytes that differ from those expected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MBarrierUse(ClockCheck):
             self._check_fence(access.batch, access.instruction, access.lanes, access.barriers)
 
     def _check(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
-        """Look for lanes that do not know of the initialisation."""
+        """Look for lanes that no barrier orders after the initialisation."""
         clocks = self._clocks
         numbers = clocks.number_of(places)
         self._last.update(dict.fromkeys(places.tolist(), (instruction, int(index[0]))))
@@ -48,11 +48,11 @@ class MBarrierUse(ClockCheck):
         unknown = ~clocks.knows_initialised(index // WARP, numbers)
         if unknown.any():
             who = clocks.who(int(column[unknown][0]))
-            why = f", which {who} initialised and is not known to have done so yet"
+            why = f", which {who} initialised, and nothing orders the two"
             self._race(batch, instruction, index[unknown], int(places[unknown][0]), why)
 
     def _check_fence(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
-        """Look for mbarriers of which the copy engine, or another CTA, does not know."""
+        """Look for mbarriers that no fence makes visible to TMA and other CTAs."""
         if not len(index):
             return
         unfenced = ~self._clocks.fenced[self._clocks.number_of(places)]
@@ -75,7 +75,7 @@ class MBarrierUse(ClockCheck):
             self._collected.add(
                 batch,
                 "barrier",
-                f"at the end {barriers.state(place)}: bytes that were announced and bytes that came do not agree",
+                f"at the end {barriers.state(place)}: expected and received bytes differ",
                 instruction,
                 np.array([lane]),
                 space="shared",

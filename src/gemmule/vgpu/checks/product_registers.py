@@ -1,4 +1,4 @@
-"""Registers of wgmma: used while a product is under way, or given to one without a fence."""
+"""Registers of wgmma: used while it is in flight, or without a fence before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _of_product(instruction: Instruction) -> tuple[frozenset[Register], frozense
 
 
 class ProductRegisters(Check):
-    """Looks at the registers of products.
+    """Looks for misuse of the registers of wgmma.
 
     D must not be touched, and A not be written, before the wait for their group; and a fence must come between any use
     of them and the next product.
@@ -83,7 +83,7 @@ class ProductRegisters(Check):
                     self._collected.add(
                         batch,
                         "race",
-                        f"uses {register} before the product under way that has it is awaited (wgmma.wait_group)",
+                        f"uses {register} before wgmma.wait_group completes the wgmma in flight that holds it",
                         instruction,
                         lanes.index[open_lanes],
                     )
@@ -101,7 +101,7 @@ class ProductRegisters(Check):
                 self._collected.add(
                     batch,
                     "race",
-                    "no wgmma.fence stands between other uses of its registers and this product",
+                    "no wgmma.fence orders other uses of its registers before this wgmma",
                     instruction,
                     lanes.index[unfenced],
                 )
@@ -123,7 +123,7 @@ class ProductRegisters(Check):
             self._collected.add(
                 batch,
                 "unfinished",
-                "the warp ends without waiting for products that it began",
+                "the warp ends without waiting for wgmma that it issued",
                 instruction,
                 lanes.index[np.asarray(open_lanes)],
             )

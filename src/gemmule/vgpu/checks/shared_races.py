@@ -1,7 +1,7 @@
-"""Races in shared memory, and loads of what nobody wrote.
+"""Races in shared memory, and loads of uninitialised data.
 
-A shadow keeps for every piece of shared memory who wrote it last and when, and when each warp read it last; two
-accesses of which one writes must be ordered by what the second's warp knows.
+A shadow holds for each piece of shared memory its last writer and the time of that, and the last read of each warp.
+Two accesses of which one writes must be ordered by the clocks of the second's warp.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class SharedRaces(Observer):
     Parameters
     ----------
     collected : Collected
-        Takes the findings.
+        Receives the findings.
     clocks : Clocks
-        What warps know of each other.
+        The warps' clocks.
     registers : UninitialisedRegisters
-        Follows values that nobody wrote.
+        Follows uninitialised values.
     """
 
     def __init__(self, collected: Collected, clocks: Clocks, registers: UninitialisedRegisters) -> None:
@@ -56,7 +56,7 @@ class SharedRaces(Observer):
         self._written = np.zeros(pieces, np.int32)
         self._writer = np.zeros(pieces, np.int32)
         self._read = np.zeros((pieces, self._clocks.generic), np.int32)
-        # When values that were read were needed, which matters to what the copy engine writes.
+        # When values that were read were needed, which orders the writes of TMA.
         self._needed = np.zeros_like(self._read) if self._asynchronous else self._read
         self._noted = (self._read, self._needed) if self._asynchronous else (self._read,)
         shadow = Shadow(self._granule, self._written, self._writer, self._needed)
@@ -82,7 +82,7 @@ class SharedRaces(Observer):
                 self._note_read(shadow, rows, many, warp)
 
     def marks(self, access: Access) -> Array:
-        """Return what tells for each piece of an access who wrote it last, and when."""
+        """Return for each piece of an access the mark of its last write: the agent and its clock."""
         rows, many = self._rows(access)
         found: Array = self._written.reshape(-1, many).take(rows, 0)
         return found
@@ -109,7 +109,7 @@ class SharedRaces(Observer):
         shadow.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
 
     def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
-        """Return which pieces were written by somebody of whose write the warps do not know."""
+        """Return which pieces hold a write that did not happen before the access of the warps."""
         clocks = self._clocks
         bits = clocks.column_bits
         clean = before & ~_ATOMIC
@@ -129,11 +129,11 @@ class SharedRaces(Observer):
             bad = np.asarray(late.any(axis=(1, 2)))
             first = int(np.flatnonzero(bad)[0])
             reader = int(late[first].any(axis=0).argmax())
-            self._report(access, bad, f"{clocks.who(reader)} read it, and is not known to have done so yet")
+            self._report(access, bad, f"{clocks.who(reader)} read it, and nothing orders the two")
         if self._agents is not None:
             late_agents = self._agents.read_by(rows * many, many, clocks.known, warp)
             if late_agents.any():
-                self._report(access, late_agents, "a bulk copy or product may still read it")
+                self._report(access, late_agents, "a bulk copy or wgmma may still read it")
 
     def _note_write(self, access: Access, rows: Array, many: int, warp: Array) -> None:
         clocks = self._clocks
@@ -159,10 +159,11 @@ class SharedRaces(Observer):
         earlier = self._kernel.instructions[int(self._writer[pieces[first]])]
         who = self._clocks.who(column)
         if late:
-            does = "may still be reading, as nothing has needed the value before the barrier was told,"
-            self._report(access, bad, f"{who} was asked to write it {earlier.place} meanwhile", does)
+            needed = "no instruction needed the value before the arrival at the mbarrier"
+            why = f"{who} writes it {earlier.place}, and {needed}"
+            self._report(access, bad, why, "may still read")
         else:
-            self._report(access, bad, f"{who} wrote it {earlier.place}, and is not known to have done so yet")
+            self._report(access, bad, f"{who} wrote it {earlier.place}, and nothing orders the two")
 
     def _report(self, access: Access, bad: Array, why: str, does: str | None = None) -> None:
         first = int(np.flatnonzero(bad)[0])
@@ -180,14 +181,14 @@ class SharedRaces(Observer):
         )
 
     def _uninitialised(self, access: Access, unwritten: Array) -> None:
-        """Follow the values that nobody wrote: they may never be used.
+        """Follow the uninitialised values: they may never be used.
 
         Parameters
         ----------
         access : Access
             A load or an atomic operation.
         unwritten : array of bool, (lanes, pieces)
-            The pieces that nobody wrote.
+            The unwritten pieces.
         """
         instruction, batch = access.instruction, access.batch
         if access.atomic and "exch" not in instruction.modifiers:
@@ -197,7 +198,7 @@ class SharedRaces(Observer):
             self._collected.add(
                 batch,
                 "uninitialised",
-                f"changes {access.size} bytes at {address:#x} of shared memory, which nobody wrote",
+                f"changes {access.size} bytes at {address:#x} of shared memory, which no thread wrote",
                 instruction,
                 access.lanes.index[bad],
                 space="shared",
@@ -213,7 +214,7 @@ class SharedRaces(Observer):
             bad = np.asarray(unwritten.any(axis=1))
             warps = np.unique(batch.warp_of_lane[access.lanes.index[bad]])
             index = np.flatnonzero(np.isin(batch.warp_of_lane, warps) & batch.alive)
-            self._bring(access, items, index, int(access.address[bad][0]), access.size)
+            self._follow(access, items, index, int(access.address[bad][0]), access.size)
             return
         size = access.size // len(items)
         pieces = np.repeat(unwritten, max(len(items) // unwritten.shape[1], 1), axis=1)
@@ -222,11 +223,10 @@ class SharedRaces(Observer):
             lanes = by_item[:, number]
             if lanes.any():
                 address = int(access.address[lanes][0]) + number * size
-                self._bring(access, (items[number],), access.lanes.index[lanes], address, size)
+                self._follow(access, (items[number],), access.lanes.index[lanes], address, size)
 
-    def _bring(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
+    def _follow(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
         targets = tuple(register for item in items for register in registers_in(item))
-        what = (
-            f"loaded {access.instruction.place} from {size} bytes at {address:#x} of shared memory, which nobody wrote"
-        )
-        self._registers.brought(access.batch, access.instruction, targets, index, what)
+        where = f"{size} bytes at {address:#x} of shared memory"
+        what = f"loaded {access.instruction.place} from {where}, which no thread wrote"
+        self._registers.wrote_undefined(access.batch, access.instruction, targets, index, what)

@@ -1,4 +1,4 @@
-"""Asynchronous copies that nobody waited for."""
+"""Asynchronous copies without a wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .clocks import ClockCheck
 
 
 class UnfinishedCopies(ClockCheck):
-    """Looks for warps that end while copies of theirs may be under way."""
+    """Looks for warps that end while their copies may be in flight."""
 
     def batch_begins(self, batch: Batch) -> None:
         self._last_group = np.zeros(len(batch.ctas) * batch.geometry.warps, np.int64)
@@ -30,7 +30,7 @@ class UnfinishedCopies(ClockCheck):
 
     def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         del instruction, places
-        # Whoever waits at the mbarrier waits for them.
+        # A wait at the mbarrier waits for them.
         self._last_group[self._clocks.warps_in(batch, lanes)] = 0
 
     def agent_access(self, access: AgentAccess) -> None:
@@ -61,14 +61,14 @@ class UnfinishedCopies(ClockCheck):
         """Look for bulk copies that may still read the shared memory of a CTA that is gone."""
         asked = warps[self._last_store[warps] > 0]
         open_warps = asked[self._clocks.known[asked, self._clocks.read_column(asked)] < self._last_store[asked]]
-        # The lane that asked may have ended before.
+        # The lane that issued it may have ended before.
         open_warps = open_warps[~batch.alive.reshape(-1, 32)[open_warps].any(axis=1)]
         if len(open_warps):
             warp = int(open_warps[0])
             self._collected.add(
                 batch,
                 "unfinished",
-                "the warp ends without waiting until a bulk copy that it asked for has read shared memory",
+                "the warp ends without waiting until a bulk copy that it issued has read shared memory",
                 self._stored[warp],
                 lanes.index[lanes.pick(batch.warp_of_lane) == warp],
             )

@@ -1,4 +1,4 @@
-"""The observer that counts."""
+"""The observer that counts instructions, bytes and passes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .tally import Counts, InstructionCounts
 
 #: Bytes of a sector and of a line of the caches.
 _SECTOR, _LINE = 32, 128
-#: Bytes of a row of shared memory as the copy engine and products access it.
+#: Bytes of a row of shared memory as TMA and wgmma access it.
 _ROW = 16
 #: Bytes of L1 cache beyond those that a multiprocessor can have as shared memory, on chips of capability 8.0 and newer.
 _L1_BEYOND_SHARED = 28 << 10
 
 
 class Counter(Observer):
-    """Counts what a launch does.
+    """Counts the work of a launch.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ class Counter(Observer):
         Whether to put global accesses through the cache model, which takes most of the time.
     chip : Chip, optional
         The chip whose caches they are; by default one of the kernel's architecture. CTA number c runs on
-        multiprocessor c mod their number, and its L1 cache is what one CTA leaves of it.
+        multiprocessor c mod their number; its L1 cache is the part that shared memory of one CTA leaves.
 
     Attributes
     ----------
     counts : Counts
-        What was counted, once the launch has ended.
+        The counts, once the launch has ended.
     """
 
     counts: Counts

@@ -1,6 +1,6 @@
-"""What every warp does in turn, and what it waits for: the events from which a pipeline's timeline is made.
+"""Events of every warp in order, with what they wait for: the data of a pipeline's timeline.
 
-Nothing here is time. Each event says which completions it waits for and to which it contributes; a completion is a
+Nothing here is time. Each event names the completions it waits for and those to which it contributes; a completion is a
 phase of an mbarrier, a barrier, a group of products or of bulk stores. A copy, a product and a bulk store contribute
 when they are complete, everything else at once.
 """
@@ -24,7 +24,7 @@ from ..observer import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .classes import flop_of_lane
 
-#: What completes: its kind, where, and which time.
+#: A completion: its kind, place, and number.
 Token = tuple[str, int, int]
 _WARP, _WARPGROUP, _ROW = 32, 128, 16
 
@@ -51,13 +51,13 @@ class PipelineEvent:
     waits, signals : tuple of Token
         Completions that it waits for, and to which it contributes.
     bytes : int
-        Of a copy, what is read from global memory; of a store, what is written there.
+        Bytes that a copy reads from global memory, or a store writes there.
     shared_bytes : int
-        What a copy writes into shared memory of all CTAs, or a product or a store reads.
+        Bytes that a copy writes into shared memory of all CTAs, or a product or a store reads.
     flop : int
         Of products.
     reads : tuple of Token
-        The mbarriers' phases with which the slices came that products multiply.
+        The mbarriers' phases that loaded the k-tiles of products.
     """
 
     kind: str
@@ -96,9 +96,9 @@ class Pipeline(Observer):
         self._warps = batch.geometry.warps
         # Since each warp's last event: instructions, passes, bytes written to global and to shared memory.
         self._since = np.zeros((4, warps), np.int64)
-        # The completion with which each row of shared memory came.
+        # The completion of the load of each row of shared memory.
         self._tokens: list[Token] = []
-        self._came_with = np.full(len(batch.shared_rows), -1, np.int64)
+        self._loaded_with = np.full(len(batch.shared_rows), -1, np.int64)
         self._fetched: dict[int, int] = {}
         self._groups: dict[int, list[int]] = {}
         self._store_groups: dict[int, list[int]] = {}
@@ -159,7 +159,7 @@ class Pipeline(Observer):
             places = access.barriers[mine]
             tokens = [_phase_of(batch, place) for place in places.tolist()]
             for token, target in zip(tokens, rows, strict=True):
-                self._came_with[target] = len(self._tokens)
+                self._loaded_with[target] = len(self._tokens)
                 self._tokens.append(token)
             self._add("copy", (warp,), signals=tuple(dict.fromkeys(tokens)), **size)
 
@@ -169,8 +169,8 @@ class Pipeline(Observer):
             warp = first // _WARP
             group = int(Warpgroups.of(batch).committed[warp])
             self._groups.setdefault(warp, []).append(group)
-            came = np.unique(self._came_with[rows])
-            reads = tuple(dict.fromkeys(self._tokens[number] for number in came.tolist() if number >= 0))
+            loads = np.unique(self._loaded_with[rows])
+            reads = tuple(dict.fromkeys(self._tokens[number] for number in loads.tolist() if number >= 0))
             self._add(
                 "products", tuple(range(warp, warp + 4)), flop=flop, reads=reads, shared_bytes=rows.size * _ROW,
                 signals=(("products", warp, group),),
@@ -255,5 +255,5 @@ def _warps(lanes: Lanes) -> list[int]:
 
 
 def _phase_of(batch: Batch, place: int) -> Token:
-    """Return the phase of an mbarrier that is under way."""
+    """Return the current phase of an mbarrier."""
     return ("mbarrier", place, int(MBarriers.of(batch).phase[place]))

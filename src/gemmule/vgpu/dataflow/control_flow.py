@@ -1,7 +1,7 @@
-"""Control flow: straight runs of instructions and where each can go on.
+"""Control flow: basic blocks and their successors.
 
 A block ends after an instruction that jumps or ends the thread; one that may have to wait for others is a block of its
-own: threads meet, part and sleep between blocks only.
+own: threads converge, diverge and sleep between blocks only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 
 from ..ptx.module import Instruction, Kernel, Target
 
-#: Instructions after which a thread goes elsewhere or may have to wait.
+#: Instructions after which a thread jumps or may have to wait.
 JUMPS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 WAITS = frozenset(
     {
@@ -66,7 +66,7 @@ def targets(instruction: Instruction) -> tuple[int, ...]:
 
 
 def ends_block(instruction: Instruction) -> bool:
-    """Say whether threads may part or wait after the instruction."""
+    """Say whether threads may diverge or wait after the instruction."""
     return instruction.name in JUMPS or instruction.name in WAITS
 
 
@@ -77,7 +77,7 @@ def falls_through(instruction: Instruction) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def flow_of(kernel: Kernel) -> Flow:
-    """Cut a kernel into blocks."""
+    """Return the blocks of a kernel."""
     code = kernel.instructions
     starts = {0}
     for instruction in code:
@@ -86,7 +86,7 @@ def flow_of(kernel: Kernel) -> Flow:
             starts.add(instruction.index + 1)
         if instruction.name in WAITS:
             starts.add(instruction.index)
-    # A label may stand behind the last instruction: an empty block ends the thread there.
+    # A label may come after the last instruction: an empty block ends the thread there.
     starts.add(len(code))
     ordered = sorted(starts)
     block_at = {start: number for number, start in enumerate(ordered)}

@@ -1,4 +1,4 @@
-"""Which registers an instruction reads and writes, from its form alone."""
+"""Effects of an instruction: the registers that it reads and writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def operands_read(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers among the operands that an instruction reads."""
     operands = instruction.operands if instruction.name in _NO_DESTINATION else instruction.operands[1:]
     if instruction.name == "prmt" and instruction.modifiers == ("b32",) and isinstance(operands[2], Immediate):
-        # Of which no byte is chosen, that is not read: the compiler names any register there.
+        # A register of which no byte is selected is not read: the compiler names any there.
         chosen = {operands[2].value >> 4 * number & 4 for number in range(4)}
         operands = tuple(operand for operand, digit in zip(operands[:2], (0, 4), strict=True) if digit in chosen)
     return tuple(register for operand in operands for register in registers_in(operand))

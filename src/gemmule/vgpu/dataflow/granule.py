@@ -1,4 +1,4 @@
-"""The smallest piece of memory that a kernel accesses: what a shadow keeps apart."""
+"""The granule of memory that a shadow distinguishes: the smallest access of a kernel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where what was loaded from shared memory is held, needed for good, and held no more.
+"""Loads from shared memory that may be in flight: the blocks that need their values, and those where they are dead.
 
-Arithmetic does not need a value for good: what it makes of it holds it on. A value that nothing reads any more is
-held no more, whatever is in its register.
+Arithmetic does not wait for a value here: its result depends on the load in turn. A value that nothing reads any more
+is dead, whatever its register holds.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from ..ptx.module import Instruction, Kernel, Register
 from .control_flow import Block, flow_of
 from .uses import Uses, uses_of
 
-#: What needs its operands, and cannot be moved behind an arrival.
+#: Instructions that need their operands, and cannot be moved after an arrival.
 _NEEDS = frozenset(
     {"wgmma", "mma", "st", "red", "atom", "stmatrix", "cp", "ld", "ldu", "ldmatrix", "movmatrix", "shfl", "vote",
      "match", "redux", "mbarrier", "bra", "brx", "ret", "exit"}
 )  # fmt: skip
-#: What no load is under way behind.
+#: Instructions after which no load is in flight.
 _ENDS = frozenset({"bar", "barrier", "fence", "membar"})
-#: Where loads that may not be of shared memory are from.
+#: Spaces of loads from other memory.
 _ELSEWHERE = frozenset({"global", "param", "local", "const"})
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
-    """What becomes of values that are held beyond the block of their load.
+class PendingLoads:
+    """Loads whose values live beyond their block.
 
     Attributes
     ----------
     loads : frozenset of int
         The loads, by number.
-    needed, over : dict of int to tuple of int
-        For each block the loads whose values it needs, and those whose values are held no more where it begins.
+    needed, dead : dict of int to tuple of int
+        For each block the loads whose values it needs, and those whose values are dead where it begins.
     """
 
     loads: frozenset[int]
     needed: dict[int, tuple[int, ...]]
-    over: dict[int, tuple[int, ...]]
+    dead: dict[int, tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +55,14 @@ class _Step:
 
 
 @functools.lru_cache(maxsize=256)
-def held_of(kernel: Kernel) -> Held:
-    """Return what becomes of values that loads of shared memory bring."""
+def pending_loads(kernel: Kernel) -> PendingLoads:
+    """Return the loads of shared memory whose values live beyond their block."""
     blocks, uses = flow_of(kernel).blocks, uses_of(kernel)
     bit = {register: 1 << number for number, register in enumerate(uses.touching)}
     steps = [[_step(one, uses, bit) for one in block.instructions] for block in blocks]
     live = _live(blocks, uses, bit)
     needed: dict[int, list[int]] = collections.defaultdict(list)
-    over: dict[int, list[int]] = collections.defaultdict(list)
+    dead: dict[int, list[int]] = collections.defaultdict(list)
     for block in blocks:
         for place, load in enumerate(block.instructions):
             if not _is_load(load):
@@ -83,12 +83,12 @@ def held_of(kernel: Kernel) -> Held:
                             waiting.append((following, _left(steps[following], now)))
             for number, registers in held.items():
                 if not registers:
-                    over[number].append(load.index)
+                    dead[number].append(load.index)
                 elif _left(steps[number], registers) is None:
                     needed[number].append(load.index)
-    # Those that nothing needs need not be followed.
+    # Those that no instruction needs are not followed.
     loads = frozenset(load for those in needed.values() for load in those)
-    return Held(loads, _frozen(needed, loads), _frozen(over, loads))
+    return PendingLoads(loads, _frozen(needed, loads), _frozen(dead, loads))
 
 
 def _frozen(found: dict[int, list[int]], loads: frozenset[int]) -> dict[int, tuple[int, ...]]:
@@ -96,7 +96,7 @@ def _frozen(found: dict[int, list[int]], loads: frozenset[int]) -> dict[int, tup
 
 
 def _left(steps: list[_Step], held: int) -> int | None:
-    """Return the registers that hold a value, or what was made of it, behind some steps; None if one waits for it."""
+    """Return the registers that depend on a value after some steps; None if one waits for it."""
     for step in steps:
         if step.ends:
             return None

@@ -1,4 +1,4 @@
-"""Which operands a kernel may write: pointers followed from the parameters to the stores."""
+"""Parameters that a kernel may write through: pointers followed from the parameters to the stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def written_params(kernel: Kernel) -> frozenset[str] | None:
     Returns
     -------
     frozenset of str or None
-        Names of parameters; None where a store's address comes from elsewhere, so that any may be written.
+        Names of parameters; None where a store's address has another source, so that any may be written.
     """
     origins: dict[Register, frozenset[str]] = {}
     changed = True

@@ -1,4 +1,4 @@
-"""Instructions by which threads of different CTAs talk to each other, and loops that only wait for such a word."""
+"""Strong loads and stores, by which CTAs synchronise, and polling loops, which only wait for such a word."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..ptx.module import Instruction, Kernel
 from .control_flow import Block, Flow, flow_of
 from .effects import read, written
 
-#: Modifiers of loads and stores that other threads may take part in.
+#: Modifiers of loads and stores that synchronise with other threads.
 _STRONG = frozenset({"acquire", "release", "relaxed", "volatile", "mmio"})
-#: Blocks of the longest loop that is looked at, and what it may consist of: what another pass does in the same way.
+#: Blocks of the longest loop that is examined, and its instructions: those that another pass repeats.
 _MOST_BLOCKS = 3
 _REPEATABLE = frozenset(
     {"ld", "setp", "bra", "nanosleep", "fence", "membar", "mov", "cvt", "and", "or", "xor", "not", "add", "sub", "selp"}

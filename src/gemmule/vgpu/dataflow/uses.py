@@ -1,4 +1,4 @@
-"""Where a kernel's registers are read and written: found once, and asked for often."""
+"""Uses of a kernel's registers: the instructions that read and write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which accesses to shared memory may have others behind or before them, without a barrier between for their warp."""
+"""Accesses to shared memory that others may precede or follow without a barrier of their warp between."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Neighbours:
     Attributes
     ----------
     before_write, before_access : frozenset of int
-        Behind them may come a write to shared memory, or any access.
-    behind_write, behind_read : frozenset of int
-        Before them may come a write to shared memory, or a read.
+        A write to shared memory, or any access, may follow.
+    after_write, after_read : frozenset of int
+        A write to shared memory, or a read, may precede.
     """
 
     before_write: frozenset[int]
     before_access: frozenset[int]
-    behind_write: frozenset[int]
-    behind_read: frozenset[int]
+    after_write: frozenset[int]
+    after_read: frozenset[int]
 
 
 def meets(instruction: Instruction) -> bool:
-    """Say whether all lanes of a warp that come to the instruction wait for each other, and see each other's writes."""
+    """Say whether the instruction synchronises all lanes of a warp that reach it, and orders their writes."""
     if instruction.guard is not None or "arrive" in instruction.modifiers:
         return False
     return instruction.name in ("bar", "barrier")
@@ -51,7 +51,7 @@ def touches(instruction: Instruction) -> tuple[bool, bool]:
 
 @functools.lru_cache(maxsize=256)
 def neighbours(kernel: Kernel) -> Neighbours:
-    """Return what may be before and behind accesses, along all ways through the code."""
+    """Return what may precede and follow accesses, along all paths through the code."""
     blocks = flow_of(kernel).blocks
     inside = [block.instructions for block in blocks]
     successors = [list(block.successors) for block in blocks]

@@ -1,4 +1,4 @@
-"""How instructions are defined: a function for each opcode turns one instruction into a step.
+"""Definitions of instructions: a function for each opcode turns one instruction into a step.
 
 A step is a function of a frame. A definition reads every modifier and operand of its instruction, and rejects what it
 does not model, with the instruction's text and line.
@@ -57,18 +57,18 @@ def defines(*names: str) -> Callable[[Definition], Definition]:
 
 
 class Build:
-    """One instruction on its way to a step.
+    """An instruction that becomes a step.
 
     Parameters
     ----------
     instruction : Instruction
         The instruction.
     binder : Binder
-        Knows where registers, constants and variables are.
+        Slots and addresses of registers, constants and variables.
     flow : Flow
         The kernel's blocks.
     next_block : int
-        The block behind the instruction's.
+        The block after the instruction's.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Build:
     gate : callable or None
         Set by a definition whose instruction may have to wait before it begins.
     waits_for : callable or None
-        Set by a definition that can say what lanes wait for that its gate keeps back.
+        Set by a definition that can say what lanes wait for that its gate holds back.
     """
 
     def __init__(self, instruction: Instruction, binder: Binder, flow: Flow, next_block: int) -> None:
@@ -100,7 +100,7 @@ class Build:
         return PtxError(self.instruction.line, self.instruction.text, rule)
 
     def take(self, *choices: str, default: str | None = None) -> str:
-        """Return which of the modifiers `choices` the instruction has, and tick it off."""
+        """Return which of the modifiers `choices` the instruction has, and remove it."""
         for modifier in self._left:
             if modifier in choices:
                 self._left.remove(modifier)
@@ -110,7 +110,7 @@ class Build:
         return default
 
     def flag(self, name: str) -> bool:
-        """Say whether the instruction has the modifier `name`, and tick it off."""
+        """Say whether the instruction has the modifier `name`, and remove it."""
         return self.take(name, default="") == name
 
     def type(self, *allowed: str) -> str:
@@ -118,7 +118,7 @@ class Build:
         for modifier in self._left:
             if modifier in TYPE_BYTES:
                 if modifier not in NUMPY:
-                    raise self.error(f"values of type .{modifier} are not known to the virtual GPU")
+                    raise self.error(f"values of type .{modifier} are not modelled by the virtual GPU")
                 if allowed and modifier not in allowed:
                     break
                 self._left.remove(modifier)
@@ -129,7 +129,7 @@ class Build:
         """Refuse the instruction if a modifier is left over, or it has another number of operands."""
         if self._left:
             raise self.error(
-                f"the virtual GPU does not know the modifier {', '.join('.' + x for x in self._left)} here"
+                f"the virtual GPU does not model the modifier {', '.join('.' + x for x in self._left)} here"
             )
         if operand_counts and len(self.operands) not in operand_counts:
             raise self.error(f"{' or '.join(map(str, operand_counts))} operands are expected")
@@ -172,7 +172,7 @@ class Build:
         if isinstance(operand, Symbol):
             address = self.binder.address_of(operand)
             if address is None:
-                raise self.error(f"{operand.name} lies in the module's own memory, which the virtual GPU does not know")
+                raise self.error(f"{operand.name} is in the module's memory, which the virtual GPU does not model")
             return self.binder.constant(NUMPY[kind].type(address))
         raise self.error(f"an operand of type .{kind} is expected")
 

@@ -74,7 +74,7 @@ def execute(batch: Machine, blocks: Sequence[BoundBlock]) -> None:
     Raises
     ------
     DeadlockError
-        If lanes are left that wait for what cannot come.
+        If lanes are left that wait for an event that cannot happen.
     """
     for observer in batch.observers:
         observer.batch_begins(batch)
@@ -125,6 +125,6 @@ def _deadlocks(batch: Machine, blocks: Sequence[BoundBlock]) -> Iterator[Finding
     for block, parts in batch.scheduler.ready.items():
         index = merged(parts).index
         for warp in np.unique(batch.warp_of_lane[index]):
-            message = "looks again and again for what nobody writes who still runs"
+            message = "polls for a word that no running thread writes"
             instruction = blocks[block].block.instructions[0]
             yield batch.finding("deadlock", message, instruction, index[batch.warp_of_lane[index] == warp])

@@ -28,7 +28,7 @@ class Lanes:
     count : int
         How many they are.
     run : slice or None
-        Their range, where they are neighbours.
+        Their range, where they are contiguous.
     """
 
     __slots__ = ("_cache", "count", "index", "run", "warps")
@@ -49,7 +49,7 @@ class Lanes:
     def pick(self, values: Array) -> Array:
         """Return, of an array with one row for each lane of the batch, the rows of these lanes.
 
-        The answer is kept for as long as the lanes stay together; it must not be written to.
+        The result is cached with the lanes; it must not be written to.
         """
         found = self._cache.get(id(values))
         if found is None:
@@ -109,7 +109,7 @@ class Warps:
 
 
 def rows_of(lanes: Lanes) -> Warps:
-    """Return lanes as rows of their warps; cached while the lanes stay together."""
+    """Return lanes as rows of their warps, cached with the lanes."""
     if lanes.warps is None:
         lanes.warps = Warps(lanes)
     return lanes.warps

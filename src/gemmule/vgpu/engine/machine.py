@@ -1,7 +1,7 @@
 """The machine: a batch with its scheduler, its observers and its units, the state that instructions share.
 
 It has no instruction of its own. Instructions are functions of a frame: a list of arrays, one for each pair of register
-and type that instructions name, each with one element for each running lane; constants stand in the same list. So an
+and type that instructions name, each with one element for each running lane; constants are in the same list. So an
 instruction is written once and runs on any set of lanes.
 """
 

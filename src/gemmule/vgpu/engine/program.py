@@ -32,7 +32,7 @@ class Program:
     Raises
     ------
     PtxError
-        If it has an instruction that is not known; the message has the instruction's text and line.
+        If it has an instruction that is not modelled; the message has the instruction's text and line.
     """
 
     def __init__(self, kernel: Kernel, ptx: str = "") -> None:
@@ -41,7 +41,7 @@ class Program:
         self.flow: Flow = flow_of(kernel)
         self.binder = Binder(kernel)
         drafts = [self._draft(block) for block in self.flow.blocks]
-        # Slots are known once all blocks are bound: then each says what it uses.
+        # Slots are complete once all blocks are bound: only then are the uses of each.
         self.blocks = [
             BoundBlock(block, steps, self.binder.uses(reads, writes), gate, waits_for, following)
             for block, steps, reads, writes, gate, waits_for, following in drafts
@@ -124,7 +124,7 @@ def definition_of(build: Build) -> Definition:
     group = "float" if any(part in FLOAT_TYPES for part in build.instruction.modifiers) else "integer"
     definition = DEFINITIONS.get(name) or DEFINITIONS.get(f"{name}.{group}")
     if definition is None:
-        raise build.error("the virtual GPU does not know this instruction")
+        raise build.error("the virtual GPU does not model this instruction")
     return definition
 
 

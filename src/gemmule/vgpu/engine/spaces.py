@@ -1,8 +1,8 @@
-"""Address spaces: where an address leads, whether it may be used, and whether it is aligned.
+"""Address spaces: the memory of an address, its bounds and its alignment.
 
 A locator turns the address operand of an instruction into byte positions within the array that holds the space: the
-arena, the shared memory of all CTAs of the batch, the local memory of all its lanes. Every access is held against the
-bounds of the array, and against its alignment: nothing outside is ever touched.
+arena, the shared memory of all CTAs of the batch, the local memory of all its lanes. Every access is checked against
+the bounds of the array and its alignment: nothing outside is ever accessed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def words(frame: Frame, space: str, size: int) -> Array:
 
 
 def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
-    """Return what finds the bytes that an address operand names, for accesses of `size` bytes, aligned to that.
+    """Return the locator of the bytes that an address operand names, for accesses of `size` bytes, aligned to that.
 
-    It can be told of fewer bytes, of which the bounds are then checked.
+    Callers can give fewer bytes, whose bounds are then checked.
     """
     base, offset = operand.base, operand.offset
     if operand.extra:
@@ -76,7 +76,7 @@ def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
     if space == "generic":
         return _generic(build, slot, offset, size)
     if space not in _IN_SPACE:
-        raise build.error(f"memory of space .{space} is not known to the virtual GPU")
+        raise build.error(f"memory of space .{space} is not modelled by the virtual GPU")
     find, alignment = _IN_SPACE[space], size
 
     def locate(frame: Frame, size: int = size) -> tuple[str, Array, Array]:

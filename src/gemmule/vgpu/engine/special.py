@@ -1,4 +1,4 @@
-"""Special registers: where a thread is."""
+"""Special registers: the position of a thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .batch import Batch
 from .types import Array
 
 _AXES = "xyz"
-#: Multiprocessors that %smid and %nsmid tell of.
+#: Multiprocessors for %smid and %nsmid.
 _MULTIPROCESSORS = 132
 #: Registers that change while the thread runs; `mov` reads them from the batch.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")

@@ -20,7 +20,7 @@ Mode = Literal["exact", "hopper"]
 Words = NDArray[Any]
 Values = NDArray[np.float64]
 
-# (rows of A, k) that each type of A comes in; D has 8 columns always.
+# (rows of A, k) for each type of A; D has 8 columns always.
 _SHAPES = {
     "f16": ((16, 8), (16, 16)),
     "bf16": ((16, 8), (16, 16)),
@@ -117,7 +117,7 @@ def mma_sync(form: MmaForm, a: Words, b: Words, c: Words, *, mode: Mode = "exact
 
     Notes
     -----
-    NaN is 0x7FFFFFFF in f32 and 0x7FFF in f16, whatever NaN came in; which NaN it is in f64 is not defined. A sum of
+    NaN is 0x7FFFFFFF in f32 and 0x7FFF in f16, whatever NaN the operands hold; in f64 the NaN is not defined. A sum of
     zero is +0 in f32 and f16, and in mode 'hopper' one that underflows to zero too.
     """
     if mode not in ("exact", "hopper"):

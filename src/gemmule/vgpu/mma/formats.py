@@ -1,4 +1,4 @@
-"""What the bits of an mma.sync operand stand for: float64 values, which hold every format here exactly."""
+"""Formats of the operands of mma.sync and wgmma: their bits as float64 values, which hold each exactly."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ with np.errstate(invalid="ignore"):
 
 
 def values(registers: NDArray[np.uint32], form: Format) -> NDArray[np.float64]:
-    """Return the elements of 32-bit registers along the last axis, those of one register beside each other."""
+    """Return the elements of 32-bit registers along the last axis, those of one register next to each other."""
     elements: NDArray[Any] = np.ascontiguousarray(registers).view(form.stored)
     if form.name in _EIGHT_BIT:
         return np.asarray(_EIGHT_BIT[form.name][elements])

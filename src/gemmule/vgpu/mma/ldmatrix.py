@@ -1,4 +1,4 @@
-"""Addresses of ldmatrix and stmatrix: which bytes of shared memory each register of each lane holds.
+"""Addresses of ldmatrix and stmatrix: the bytes of shared memory that each register of each lane holds.
 
 PTX ISA 8.7, "Warp-level matrix load instruction: ldmatrix" and "stmatrix". A matrix has 8 rows of 16 bytes, anywhere in
 shared memory, each at a multiple of 16; lane 8 m + i gives the address of row i of matrix m, register m of every lane

@@ -1,7 +1,7 @@
 """wgmma: D = A B + D of a warpgroup, on matrices rather than on registers.
 
 Rows 16 w to 16 w + 15 of A and D are those of warp w of the four, in the fragments of mma.sync of 16 rows; D's columns
-come 8 at a time.
+are in groups of 8.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SMALLEST_8 = {"e4m3": -6, "e5m2": -14}
 
 
 def check_types(n: int, k: int, a_type: str, b_type: str, d_type: str) -> None:
-    """Refuse what no wgmma is.
+    """Refuse types and shapes that wgmma does not have.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_types(n: int, k: int, a_type: str, b_type: str, d_type: str) -> None:
 
 
 def factors(words: Words, kind: str) -> Words:
-    """Return the elements of words of 32 bits, beside each other: float64, or float32 for integers."""
+    """Return the elements of words of 32 bits, next to each other: float64, or float32 for integers."""
     form = FORMATS[kind]
     if form.kind == "int":
         return np.ascontiguousarray(words).view(form.stored).astype(np.float32)
@@ -68,7 +68,7 @@ def multiply(
         Types as in PTX.
     mode : str
         ``exact``: exact products and C added in float64, rounded to D's type once. ``hopper``: one block FMA of the K
-        products and C; for 8-bit floats it keeps 13 bits, and D has as many.
+        products and C; for 8-bit floats of 13 bits, as D has.
     satfinite : bool
         Clamp s32 results.
     """

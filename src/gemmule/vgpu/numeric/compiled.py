@@ -24,7 +24,7 @@ Loop = Callable[[Array, Array, Array, Array], None]
 def loops() -> tuple[Loop, Loop] | None:
     """Return what computes ``out = a * b + c`` on contiguous float32 and float64 arrays; None without Numba.
 
-    ``GEMMULE_VGPU_NUMBA=0`` keeps Numba away.
+    ``GEMMULE_VGPU_NUMBA=0`` disables Numba.
     """
     if os.environ.get("GEMMULE_VGPU_NUMBA") == "0":
         return None

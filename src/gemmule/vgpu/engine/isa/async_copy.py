@@ -50,12 +50,12 @@ class Copy:
 
 @dataclasses.dataclass
 class Signal:
-    """Arrivals at mbarriers that copies bring about.
+    """Arrivals at mbarriers when copies complete.
 
     Attributes
     ----------
     instruction : Instruction
-        What asks for it.
+        The instruction.
     lanes : Lanes
         The lanes whose copies they are.
     places : array of int
@@ -83,7 +83,7 @@ class Copies(AsyncUnit):
         self.committed = np.zeros(batch.lane_count, np.int64)
 
     def issue(self, lanes: Lanes, target: Array, source: Array, size: int, read: Array) -> None:
-        """Begin a copy; its group is the next one that the lanes commit."""
+        """Issue a copy; its group is the next one that the lanes commit."""
         copy = Copy(lanes.index, self.committed[lanes.index], target, source, size, read)
         if self._at_once():
             self._perform(copy)
@@ -142,7 +142,7 @@ class Copies(AsyncUnit):
         self._pending = still
 
     def unfinished(self) -> list[Copy]:
-        """Return the copies that are under way."""
+        """Return the copies that are in flight."""
         return list(self._pending)
 
     def _perform(self, copy: Copy) -> None:
@@ -169,7 +169,7 @@ def _part(copy: Copy, mask: Array) -> Copy:
 def _cp(build: Build) -> Step:
     """Copy 4, 8 or 16 bytes without waiting; bytes beyond the source's size become zeros."""
     if "async" not in build.instruction.modifiers:
-        raise build.error("the virtual GPU does not know this instruction")
+        raise build.error("the virtual GPU does not model this instruction")
     if "bulk" in build.instruction.modifiers:
         return bulk_copy(build)
     if "mbarrier" in build.instruction.modifiers:
@@ -258,7 +258,7 @@ def _copy(build: Build) -> Step:
 
 
 def _signalling(build: Build) -> Step:
-    """Let an mbarrier know when the lane's copies are complete: one more arrival, or (noinc) one that it waits for."""
+    """Arrive at an mbarrier when the lane's copies are complete: one more arrival, or (noinc) one that it expects."""
     for word in ("async", "mbarrier", "arrive"):
         build.take(word)
     counted = build.flag("noinc")
@@ -272,7 +272,7 @@ def _signalling(build: Build) -> Step:
         places = places_of(frame, find, build)
         MBarriers.of(batch).check(instruction, lanes, places)
         if not counted:
-            MBarriers.of(batch).await_more(places)
+            MBarriers.of(batch).expect_arrivals(places)
         for observer in batch.observers:
             observer.copies_signalled(batch, instruction, lanes, places)
         Copies.of(batch).signal(Signal(instruction, lanes, places))

@@ -1,4 +1,4 @@
-"""Stores into another CTA's shared memory that an mbarrier there is told of: st.async."""
+"""Asynchronous stores into another CTA's shared memory, which complete at an mbarrier there: st.async."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .mbarrier import SIZE, MBarriers
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
-    """Values that were in registers: (stores, 1, 2) words of 8 bytes."""
+class StoredValues:
+    """Values from registers: (stores, 1, 2) words of 8 bytes."""
 
     data: Array
 
@@ -31,7 +31,7 @@ class Held:
 
 
 def async_store(build: Build) -> Step:
-    """Begin to store 16 bytes."""
+    """Store 16 bytes asynchronously."""
     build.take("async")
     build.take("weak", default="")
     build.take("shared::cluster")
@@ -40,7 +40,7 @@ def async_store(build: Build) -> Step:
     kind = build.type("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")
     build.done(3)
     if count * size_of(kind) != CHUNK:
-        raise build.error("asynchronous stores of other than 16 bytes are not known to the virtual GPU")
+        raise build.error("asynchronous stores of other than 16 bytes are not modelled by the virtual GPU")
     target = locator(build, "shared", address_of(build, build.operands[0]), CHUNK)
     slots = [build.source(item, kind) for item in build.items(build.operands[1], count)]
     barrier = locator(build, "shared", address_of(build, build.operands[2]), SIZE)
@@ -50,11 +50,11 @@ def async_store(build: Build) -> Step:
         batch, lanes = frame.batch, frame.lanes
         _, position, _ = target(frame)
         _, place, _ = barrier(frame)
-        apart = position // batch.shared_stride != place // batch.shared_stride
-        if apart.any():
+        elsewhere = position // batch.shared_stride != place // batch.shared_stride
+        if elsewhere.any():
             raise batch.fault(
-                "barrier", "an asynchronous store and the mbarrier that it tells are in different CTAs", instruction,
-                lanes, apart,
+                "barrier", "st.async and its mbarrier are in different CTAs", instruction,
+                lanes, elsewhere,
             )  # fmt: skip
         barriers = place // SIZE
         MBarriers.of(batch).check(instruction, lanes, barriers)
@@ -67,6 +67,6 @@ def async_store(build: Build) -> Step:
             for observer in batch.observers:
                 observer.agent_access(access)
         data = values.view(np.uint64).reshape(lanes.count, 1, 2)
-        BulkCopies.of(batch).load(Load(Held(data), rows, np.arange(lanes.count), rows, barriers, CHUNK))
+        BulkCopies.of(batch).load(Load(StoredValues(data), rows, np.arange(lanes.count), rows, barriers, CHUNK))
 
     return store

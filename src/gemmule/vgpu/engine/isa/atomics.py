@@ -1,4 +1,4 @@
-"""Atomic operations: lanes take their turns in order, as one possible order of the hardware."""
+"""Atomic operations: lanes one after another in order, one possible order of the hardware."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _atom(build: Build) -> Step:
     space = space_of(build)
     kind = build.type(*_TYPES)
     if kind in ("f16", "f16x2", "bf16", "bf16x2", "b16"):
-        raise build.error("atomic operations on 16-bit values are not known to the virtual GPU")
+        raise build.error("atomic operations on 16-bit values are not modelled by the virtual GPU")
     operands = list(build.operands)
     target = operands.pop(0) if returns else None
     build.done(*((3, 4) if returns else (2,)))

@@ -1,4 +1,4 @@
-"""Named barriers of a CTA: threads arrive, some of them wait, and a full count lets all go on."""
+"""Named barriers of a CTA (bar, barrier): threads arrive, some of them wait, and a full count releases all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Barriers(Unit):
         self.arrived = np.zeros((ctas, COUNT), np.int64)
         # Threads that complete each barrier, 0 for all of the CTA.
         self._expected = np.zeros((ctas, COUNT), np.int64)
-        # For each lane the barrier that it waits at, -1 for none, and the block where it goes on.
+        # For each lane the barrier that it waits at, -1 for none, and the block where it continues.
         self._waits_at = np.full(batch.lane_count, -1, np.int64)
         self._goes_to = np.zeros(batch.lane_count, np.int64)
         self._came_by = np.zeros(batch.lane_count, np.int64)
@@ -55,13 +55,13 @@ class Barriers(Unit):
         instruction : Instruction
             The barrier instruction.
         lanes : Lanes
-            Who arrives.
+            The lanes that arrive.
         barrier : array of int
             The barrier of each of them.
         count : int or None
             Threads that complete the barrier; None for all of the CTA.
         goes_to : int
-            Block where they go on.
+            Block where they continue.
         wait : bool
             Whether they wait for the barrier to complete.
         """
@@ -110,7 +110,7 @@ class Barriers(Unit):
         *,
         wait: bool,
     ) -> None:
-        """Let lanes arrive that a barrier completes with at most once."""
+        """Let lanes arrive that complete a barrier at most once."""
         batch = self._batch
         for observer in batch.observers:
             observer.barrier_arrived(batch, instruction, lanes, barrier)
@@ -132,7 +132,7 @@ class Barriers(Unit):
         self._release()
 
     def _all_at_once(self, lanes: Lanes, barrier: Array) -> bool:
-        """Say whether all threads that there are meet here, so that nothing has to be kept."""
+        """Say whether all running threads arrive at once, so that no state is needed."""
         return (
             self._waiting == 0
             and lanes.count == np.count_nonzero(self._batch.alive)
@@ -141,7 +141,7 @@ class Barriers(Unit):
         )
 
     def _expect(self, instruction: Instruction, lanes: Lanes, cta: Array, barrier: Array, expected: int) -> None:
-        """Note how many threads complete a barrier: all that arrive must say the same."""
+        """Record how many threads complete a barrier: all arrivals must give the same count."""
         begun = self.arrived[cta, barrier] > 0
         other = self._expected[cta, barrier]
         wrong = begun & (other != expected)
@@ -159,7 +159,7 @@ class Barriers(Unit):
             self._instructions[number] = instruction
 
     def _release(self) -> None:
-        """Let the threads of complete barriers go on."""
+        """Release the threads of complete barriers."""
         batch = self._batch
         running = np.count_nonzero(batch.alive.reshape(len(batch.ctas), -1), axis=1)
         needed = np.where(self._expected > 0, self._expected, running[:, None])

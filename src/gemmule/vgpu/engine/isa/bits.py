@@ -68,7 +68,7 @@ def _shl(build: Build) -> Step:
 
 @defines("shr")
 def _shr(build: Build) -> Step:
-    """Shift to the right: signed types keep their sign."""
+    """Shift to the right: signed types are extended by their sign."""
     kind = build.type(*INTEGERS, "b16", "b32", "b64")
     if kind.startswith("b"):
         kind = f"u{kind[1:]}"

@@ -43,7 +43,7 @@ class Load:
     Attributes
     ----------
     region : Source
-        Where they come from.
+        Their source.
     coordinates : array of int64
         A row for each copy.
     copy : array of int
@@ -51,7 +51,7 @@ class Load:
     rows : array of int64, (targets, chunks)
         Rows of 16 bytes of the batch's shared memory that are written.
     barriers : array of int
-        For each target the mbarrier that is told.
+        For each target the mbarrier at which it completes.
     size : int
         Bytes of a copy.
     """
@@ -71,7 +71,7 @@ class Store:
     Attributes
     ----------
     region : Region
-        Where they go to.
+        Their destination.
     coordinates : array of int64
         A row for each copy.
     rows : array of int64, (copies, chunks)
@@ -79,9 +79,9 @@ class Store:
     lanes, group : array of int
         For each copy the lane that issued it, and which of its groups it belongs to.
     operation : str
-        What is done with the memory there; nothing: it is written.
+        The reduction; empty for a plain write.
     data : array or None
-        What was read, once it has been.
+        The data, once they have been read.
     """
 
     region: Region
@@ -119,14 +119,14 @@ class BulkCopies(AsyncUnit):
         self.committed = np.zeros(batch.lane_count, np.int64)
 
     def load(self, load: Load) -> None:
-        """Begin copies into shared memory."""
+        """Issue copies into shared memory."""
         if self._at_once():
             self._complete_load(load)
         else:
             self._loads.append(load)
 
     def store(self, store: Store) -> None:
-        """Begin copies out of shared memory."""
+        """Issue copies out of shared memory."""
         if self._at_once():
             self._read(store)
             self._write(store)
@@ -175,7 +175,7 @@ class BulkCopies(AsyncUnit):
         batch = self._batch
         data = load.region.read(batch.memory, load.coordinates)
         batch.shared_rows[load.rows] = data if len(load.copy) == len(data) else data[load.copy]
-        MBarriers.of(batch).bring(load.barriers, np.full(len(load.barriers), load.size))
+        MBarriers.of(batch).complete_bytes(load.barriers, np.full(len(load.barriers), load.size))
 
     def _read(self, store: Store) -> None:
         if store.data is None:
@@ -217,10 +217,10 @@ def bulk_copy(build: Build) -> Step:
         kind = _piece_type(build, operation) if operation and not rank else ""
         return _store(build, rank, operation, kind, hint)
     if operation:
-        raise build.error("reductions into shared memory are not known to the virtual GPU")
+        raise build.error("reductions into shared memory are not modelled by the virtual GPU")
     build.take(*_SHARED)
     if not build.flag("global"):
-        raise build.error("copies between shared memories are not known to the virtual GPU")
+        raise build.error("copies between shared memories are not modelled by the virtual GPU")
     build.take("mbarrier::complete_tx::bytes")
     return _load(build, rank, build.flag("multicast::cluster"), hint)
 
@@ -241,7 +241,7 @@ def _first_space(build: Build) -> int:
     found = (number for number, part in enumerate(build.instruction.modifiers) if part in spaces)
     number = next(found, None)
     if number is None:
-        raise build.error("the virtual GPU does not know this instruction")
+        raise build.error("the virtual GPU does not model this instruction")
     return number
 
 
@@ -274,7 +274,7 @@ def _waiting(build: Build, left: int, read_only: bool) -> Step:
 
 
 def _different(frame: Frame, keys: list[Array]) -> Array:
-    """Return the first of the lanes of each warp that ask for the same."""
+    """Return the first of the lanes of each warp that issue the same copy."""
     table = np.stack([frame.lanes.index // 32, *(key.astype(np.int64) for key in keys)], axis=1)
     if len(np.unique(table[:, 0])) == len(table):
         return np.arange(len(table))
@@ -324,7 +324,7 @@ class _Copies:
 
 
 def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
-    """Copy into shared memory, and tell an mbarrier of it."""
+    """Copy into shared memory, and complete at an mbarrier."""
     build.done((3 if rank else 4) + multicast + hint)
     operands = list(build.operands)
     target = locator(build, "shared", address_of(build, operands[0]), _ALIGNMENT if rank else CHUNK)
@@ -352,7 +352,7 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
         for key in np.unique(keys[0][chosen]).tolist():
             some = chosen[keys[0][chosen] == key]
             region = side.region(frame, key)
-            # Bounds of the whole copy, now that its size is known.
+            # Bounds of the whole copy, by the size of its region.
             target(frame.part(np.isin(np.arange(lanes.count), some), slots), region.copy_bytes)
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
             check_start(frame, build, region, coordinates, some, store=False)

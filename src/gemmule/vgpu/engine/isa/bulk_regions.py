@@ -23,14 +23,14 @@ _INTEGERS = {4: np.int32, 8: np.int64}
 
 
 class Source(Protocol):
-    """What copies bring pieces of, each named by a row of numbers."""
+    """A source of copies, each at coordinates of its own."""
 
     def read(self, memory: GlobalMemory, coordinates: Array) -> Array:
         """Return pieces as (n, chunks, 2) words of 8 bytes."""
 
 
 class Region(Source, Protocol):
-    """Memory outside of shared memory that copies move pieces of."""
+    """Global memory that copies write or reduce."""
 
     def write(self, memory: GlobalMemory, coordinates: Array, data: Array) -> None:
         """Write pieces."""
@@ -109,7 +109,7 @@ class GlobalSide:
         self._rank = rank
 
     def keys(self, frame: Frame) -> list[Array]:
-        """Return what tells the copies of lanes apart: the map and coordinates, or address and size."""
+        """Return the keys of the lanes' copies: map and coordinates, or size and address."""
         count = frame.lanes.count
         if self._rank:
             slots = [self._map, *self._coordinates]

@@ -1,4 +1,4 @@
-"""Integer arithmetic in several words: sums, differences and multiply-adds that keep or take a carry."""
+"""Integer arithmetic in several words: sums, differences and multiply-adds that write or read a carry."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ClusterBarriers(Unit):
         return found
 
     def leave(self, instruction: Instruction, lanes: Lanes, *, acquires: bool) -> None:
-        """Let lanes go on behind their wait."""
+        """Release lanes from their wait."""
         self._came[lanes.index] = -1
         for observer in self._batch.observers:
             observer.cluster_left(self._batch, instruction, lanes, acquires)

@@ -54,7 +54,7 @@ def _reader(build: Build, name: str, kind: str, flush: bool) -> Callable[[Any], 
     if kind in ("b16", "b32", "b64") and name not in ("eq", "ne"):
         raise build.error("types of bits compare equal or not equal only")
     if flush and kind not in ("f16", "f32"):
-        raise build.error(f".ftz is not known for .{kind}")
+        raise build.error(f".ftz is not modelled for .{kind}")
     if kind == "bf16":
         return lambda value: (np.asarray(value).astype(np.uint32) << np.uint32(16)).view(np.float32)
     return flushed if flush else None

@@ -19,7 +19,7 @@ def _guard(build: Build) -> tuple[int, bool] | None:
 
 @defines("bra")
 def _bra(build: Build) -> Step:
-    """Go to a label; lanes whose guard does not hold go on."""
+    """Jump to a label; lanes whose guard does not hold fall through."""
     build.flag("uni")
     build.done(1)
     label = build.operands[0]
@@ -93,7 +93,7 @@ def _trap(build: Build) -> Step:
             slot, negated = guard
             traps = ~frame[slot] if negated else frame[slot]
         if traps.any():
-            raise frame.batch.fault("trap", "the kernel stopped itself", instruction, frame.lanes, traps)
+            raise frame.batch.fault("trap", "the kernel executed trap", instruction, frame.lanes, traps)
         frame.batch.scheduler.go(here, frame.lanes)
 
     return trap
@@ -101,7 +101,7 @@ def _trap(build: Build) -> Step:
 
 @defines("membar", "fence")
 def _fence(build: Build) -> Step:
-    """Order memory: memory is one here and in order, so that only the checks take notice."""
+    """Order memory: accesses are in order here, so that only the checks see it."""
     if build.flag("proxy"):
         if build.take("async", "tensormap::generic") != "async":
             build.take("acquire", "release")

@@ -34,9 +34,9 @@ def _cvt(build: Build) -> Step:
     if flush and "f32" not in (target, source):
         raise build.error(".ftz is for conversions from or to .f32")
     if (flush or saturate) and (target in _PACKED or target == "tf32"):
-        raise build.error(f".ftz and .sat are not known for conversions to .{target}")
+        raise build.error(f".ftz and .sat are not modelled for conversions to .{target}")
     if (finite or relu) and target not in (*_PACKED, "tf32", "f16", "bf16"):
-        raise build.error(f".satfinite and .relu are not known for conversions to .{target}")
+        raise build.error(f".satfinite and .relu are not modelled for conversions to .{target}")
     if target in _PACKED:
         return _packed(build, target, source, mode, saturate=finite, relu=relu)
     build.done(2)
@@ -52,7 +52,7 @@ def _cvt(build: Build) -> Step:
         return call(_float_to_integer(source, target, mode, flush), [read], out)
     if target in _FLOATS and source in (*_FLOATS, *_INTEGERS):
         return call(_to_float(build, source, target, mode, flush, saturate, finite, relu), [read], out)
-    raise build.error(f"a conversion of .{source} to .{target} is not known")
+    raise build.error(f"a conversion of .{source} to .{target} is not modelled")
 
 
 def _low_part(value: Any, kind: str) -> Array:
@@ -78,7 +78,7 @@ def _between_integers(source: str, target: str, saturate: bool) -> Callable[...,
 
 
 def _as_float(values: Any, kind: str) -> Array:
-    """Return floats of any type as NumPy knows them: bf16 as float32."""
+    """Return floats of any type as NumPy types: bf16 as float32."""
     value: Array = np.asarray(values)
     if kind == "bf16":
         wide: Array = value.astype(np.uint16).astype(np.uint32) << np.uint32(16)
@@ -170,7 +170,7 @@ def _to_float(
         # NumPy rounds to nearest, ties to even, and once.
         return narrow_to_half
     if source in _FLOATS and target == source and mode == "" and not changes:
-        raise build.error("this conversion changes nothing and is not known")
+        raise build.error("this conversion changes nothing and is not modelled")
     return convert
 
 

@@ -136,11 +136,11 @@ def _rounded(kind: str, operation: Callable[..., tuple[Array, Array | float]]) -
 def check_modifiers(build: Build, kind: str, mode: str, flush: bool, saturate: bool) -> None:
     """Refuse modifiers that PTX does not have for a type."""
     if kind in NARROW and mode != "rn":
-        raise build.error(f".{mode} is not known for .{kind}, which is rounded to nearest")
+        raise build.error(f".{mode} is not modelled for .{kind}, which is rounded to nearest")
     if flush and kind not in ("f32", "f16", "f16x2"):
-        raise build.error(f".ftz is not known for .{kind}")
+        raise build.error(f".ftz is not modelled for .{kind}")
     if saturate and kind not in ("f32", "f16", "f16x2"):
-        raise build.error(f".sat is not known for .{kind}")
+        raise build.error(f".sat is not modelled for .{kind}")
 
 
 @defines("add.float", "sub.float")
@@ -180,7 +180,7 @@ def _fma(build: Build) -> Step:
     kinds = (kind, kind, kind, kind)
     check_modifiers(build, kind, mode, flush, saturate)
     if relu and kind not in NARROW:
-        raise build.error(f".relu is not known for .{kind}")
+        raise build.error(f".relu is not modelled for .{kind}")
     if kind in NARROW:
         element = kind.removesuffix("x2")
 
@@ -191,7 +191,7 @@ def _fma(build: Build) -> Step:
         return elementwise(build, narrow(multiply_add, kind, flush, saturate), *kinds)
     if mode != "rn":
         if kind != "f32":
-            raise build.error(f"fma.{mode}.f64 is not known to the virtual GPU; only .rn is")
+            raise build.error(f"fma.{mode}.f64 is not modelled by the virtual GPU; only .rn is")
 
         def directed(a: Any, b: Any, c: Any, out: Array) -> None:
             product = np.multiply(a, b, dtype=np.float64)

@@ -13,7 +13,7 @@ from .carry import SHAPE_TYPES, WIDER, mad_with_carry, multiply_high, with_carry
 
 
 def _saturated(operation: Callable[[Array, Array], Array]) -> Callable[..., None]:
-    """Return the s32 operation that stops at the limits."""
+    """Return the s32 operation that saturates."""
 
     def apply(a: Array, b: Array, out: Array) -> None:
         wide = operation(np.asarray(a, np.int64), np.asarray(b, np.int64))
@@ -24,13 +24,13 @@ def _saturated(operation: Callable[[Array, Array], Array]) -> Callable[..., None
 
 @defines("add.integer")
 def _add(build: Build) -> Step:
-    """Add; ``.cc`` keeps the carry, ``.sat`` stops at the limits."""
+    """Add; ``.cc`` writes the carry, ``.sat`` saturates."""
     return _add_or_subtract(build, np.add)
 
 
 @defines("sub.integer")
 def _sub(build: Build) -> Step:
-    """Subtract; ``.cc`` keeps the borrow, ``.sat`` stops at the limits."""
+    """Subtract; ``.cc`` writes the borrow, ``.sat`` saturates."""
     return _add_or_subtract(build, np.subtract)
 
 
@@ -39,7 +39,7 @@ def _add_or_subtract(build: Build, operation: Any) -> Step:
     kind = build.type(*SHAPE_TYPES)
     if carry:
         if saturate:
-            raise build.error("a sum that stops at the limits has no carry")
+            raise build.error("a saturating sum has no carry")
         return with_carry(build, kind, subtract=operation is np.subtract, reads=False, writes=True)
     return elementwise(build, _saturated(operation) if saturate else operation, kind, kind, kind)
 
@@ -68,7 +68,7 @@ def _mad(build: Build) -> Step:
     saturate, carry = build.flag("sat"), build.flag("cc")
     kind = build.type(*INTEGERS)
     if saturate:
-        raise build.error("saturating multiply-add is not known")
+        raise build.error("saturating multiply-add is not modelled")
     if carry:
         if part == "wide" or size_of(kind) == 2:
             raise build.error("a multiply-add with a carry is .lo or .hi, of 32 or 64 bits")

@@ -37,9 +37,9 @@ class MBarriers(Unit):
     expected : array of int
         Arrivals of a phase; 0 where there is no mbarrier.
     pending : array of int
-        Arrivals that the phase under way still waits for.
+        Arrivals that the current phase still waits for.
     bytes : array of int
-        Bytes that it still waits for; negative where more have come than were announced.
+        Bytes that it still waits for; negative where more have arrived than were expected.
     phase : array of int
         Phases completed.
     """
@@ -75,8 +75,8 @@ class MBarriers(Unit):
                 instruction, lanes, missing, space="shared", address=self.address(int(places[missing][0])),
             )  # fmt: skip
 
-    def announce(self, places: Array, sizes: Array) -> None:
-        """Expect more bytes in the phase under way."""
+    def expect(self, places: Array, sizes: Array) -> None:
+        """Expect more bytes in the current phase."""
         np.add.at(self.bytes, places, sizes)
 
     def states(self, places: Array, counts: Array) -> Array:
@@ -103,14 +103,14 @@ class MBarriers(Unit):
                 lanes, last, space="shared", address=self.address(place),
             )  # fmt: skip
 
-    def await_more(self, places: Array) -> None:
-        """Wait for one more arrival in the phase under way, for each of the places."""
+    def expect_arrivals(self, places: Array) -> None:
+        """Expect one more arrival in the current phase, for each of the places."""
         np.add.at(self.pending, places, 1)
 
     def arrive(self, instruction: Instruction, lanes: Lanes, places: Array, counts: Array) -> None:
         """Count arrivals: those of a warp together, one warp after another.
 
-        A warp that brings more than a phase waits for is a fault, as it is on an H200.
+        More arrivals of a warp than a phase waits for are a fault, as on an H200.
         """
         unique, inverse = np.unique(places, return_inverse=True)
         arrivals = np.bincount(inverse, counts).astype(np.int32)
@@ -139,13 +139,13 @@ class MBarriers(Unit):
         self.pending[unique] -= arrivals
         self._complete(unique)
 
-    def bring(self, places: Array, sizes: Array) -> None:
-        """Count bytes that have come."""
+    def complete_bytes(self, places: Array, sizes: Array) -> None:
+        """Count bytes that have arrived."""
         np.subtract.at(self.bytes, places, sizes)
         self._complete(np.unique(places))
 
     def is_complete(self, places: Array, parity: Array) -> Array:
-        """Say whether the phase of that parity has completed: the last one, or the one under way has not."""
+        """Say whether the phase of that parity has completed: the last one, or the current one has not."""
         found: Array = (self.phase[places] & 1) != (parity & 1)
         return found
 
@@ -196,10 +196,10 @@ class MBarriers(Unit):
         text = (
             f"mbarrier {self.name(place)} (phase {int(self.phase[place])}, {expected - pending} of {expected} arrived"
         )
-        return f"{text}, {int(self.bytes[place])} bytes to come)"
+        return f"{text}, {int(self.bytes[place])} bytes pending)"
 
     def left(self) -> Array:
-        """Return the mbarriers whose phase under way has begun."""
+        """Return the mbarriers whose current phase has begun."""
         begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
         return np.flatnonzero(begun)
 
@@ -210,7 +210,7 @@ SPACES = ("shared", "shared::cta", "shared::cluster")
 
 
 def finder(build: Build, operand: int, space: str) -> Locator:
-    """Return what finds the mbarriers that an operand names."""
+    """Return the locator of the mbarriers that an operand names."""
     return locator(build, space, address_of(build, build.operands[operand]), SIZE)
 
 
@@ -234,7 +234,7 @@ def _order(build: Build) -> str:
 
 @defines("mbarrier")
 def _mbarrier(build: Build) -> Step:
-    """Initialise, arrive, announce bytes, ask or wait."""
+    """Initialise, arrive, expect bytes, test or wait."""
     action = build.take(
         "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count"
     )  # fmt: skip
@@ -301,16 +301,16 @@ def _bytes(build: Build, action: str, space: str) -> Step:
         MBarriers.of(batch).check(build.instruction, frame.lanes, places)
         sizes = np.broadcast_to(np.asarray(frame[size]), (frame.lanes.count,)).astype(np.int64)
         if action == "expect_tx":
-            MBarriers.of(batch).announce(places, sizes)
+            MBarriers.of(batch).expect(places, sizes)
         else:
-            MBarriers.of(batch).bring(places, sizes)
+            MBarriers.of(batch).complete_bytes(places, sizes)
 
     return step
 
 
 @dataclasses.dataclass(frozen=True)
 class _Arrival:
-    """What an arrival does: announce bytes, be one fewer from now on, release memory, complete the phase."""
+    """Effects of an arrival: expect bytes, drop an arrival for later phases, release memory, complete the phase."""
 
     expect: bool
     drop: bool
@@ -323,7 +323,7 @@ def _arrive(build: Build, space: str, how: _Arrival) -> Step:
     build.done(2, 3) if expect else build.done(1, 2, 3) if how.completes else build.done(3)
     operands = list(build.operands)
     out = None
-    # The state of the phase, which a wait may ask for, stands first where somebody wants it.
+    # An optional first operand receives the state of the phase, for a later wait.
     if not hasattr(operands[0], "base"):
         target = operands.pop(0)
         build.operands = tuple(operands)
@@ -345,7 +345,7 @@ def _arrive(build: Build, space: str, how: _Arrival) -> Step:
         if out is not None:
             frame[out][...] = barriers.states(places, counts)
         if amount is not None and expect:
-            barriers.announce(places, np.broadcast_to(np.asarray(frame[amount]), (lanes.count,)).astype(np.int64))
+            barriers.expect(places, np.broadcast_to(np.asarray(frame[amount]), (lanes.count,)).astype(np.int64))
         for observer in batch.observers:
             observer.mbarrier_arrived(batch, instruction, lanes, places, how.releases)
         if how.drop:
@@ -356,9 +356,9 @@ def _arrive(build: Build, space: str, how: _Arrival) -> Step:
 
 
 def _wait(build: Build, action: str) -> Step:
-    """Ask whether a phase is complete; a wait stops the thread until it is, or as long as the hardware likes.
+    """Test whether a phase is complete; a wait stops the thread until it is, or for a time that the hardware chooses.
 
-    Here both stop while anything else can go on.
+    Here both stop while other lanes can run.
     """
     parity = build.flag("parity")
     order = _order(build)
@@ -413,7 +413,7 @@ def _wait(build: Build, action: str) -> Step:
 
 
 def _pending_count(build: Build) -> Step:
-    """Give the arrivals that a phase waited for when its state was got."""
+    """Return the arrivals that a phase waited for when its state was taken."""
     build.take("b64")
     build.done(2)
     state, out = build.source(build.operands[1], "b64"), build.dest(build.operands[0], "u32")

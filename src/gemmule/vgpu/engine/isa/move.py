@@ -23,7 +23,7 @@ def copy(source: Any, out: Array) -> None:
 
 @defines("mov")
 def _mov(build: Build) -> Step:
-    """Copy a value, pack a vector into one register or take one apart."""
+    """Copy a value, pack a vector into one register or unpack one."""
     kind = build.type()
     build.done(2)
     target, source = build.operands

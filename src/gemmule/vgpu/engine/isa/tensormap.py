@@ -13,7 +13,7 @@ from ..spaces import address_of, locator
 
 @defines("tensormap")
 def _replace(build: Build) -> Step:
-    """Replace the address, an extent or a pitch of a map."""
+    """Replace the address, an extent or a stride of a map."""
     build.take("replace")
     build.take("tile")
     part = build.take(*PARTS)

@@ -93,7 +93,7 @@ def mask_operand(build: Build, position: int) -> int:
 
 @defines("shfl")
 def _shfl(build: Build) -> Step:
-    """Read another lane's value; out of its segment, a lane keeps its own."""
+    """Read another lane's value; outside its segment, a lane reads its own."""
     build.take("sync")
     mode = build.take("idx", "up", "down", "bfly")
     build.take("b32")

@@ -20,7 +20,7 @@ class WarpBarriers(Unit):
 
     def __init__(self, batch: Machine) -> None:
         super().__init__(batch)
-        # For each lane the mask that it waits with, 0 for none, where it goes on, and the instruction.
+        # For each lane the mask that it waits with, 0 for none, the block where it continues, and the instruction.
         self._mask = np.zeros(batch.lane_count, np.uint32)
         self._goes_to = np.zeros(batch.lane_count, np.int64)
         self._instruction = np.zeros(batch.lane_count, np.int64)

@@ -379,7 +379,7 @@ def _product(build: Build) -> Step:
             raise frame.batch.fault(
                 "out of bounds",
                 f"the descriptor {int(descriptor[bad][0]):#018x} leads outside of the CTA's shared memory, or has a "
-                "base offset, which the virtual GPU does not know",
+                "base offset, which the virtual GPU does not model",
                 instruction, frame.lanes, np.repeat(bad, LANES), space="shared",
             )  # fmt: skip
         return rows
