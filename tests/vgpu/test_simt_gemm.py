@@ -67,8 +67,6 @@ def test_whole_tiles_without_bank_conflicts(layout, config, rng):
 #: Layouts, extents, elements that every matrix begins late, and the widths of copies and of what is written then.
 WIDTHS = [
     (("col", "row"), (68, 36, 50), 0, ("16", "16", "4")),
-    (("row", "col"), (35, 40, 52), 0, ("16", "16", "4")),
-    (("row", "row"), (33, 36, 20), 0, ("16", "16", "4")),
     (("row", "row"), (65, 34, 37), 0, ("4", "4", "1")),
     (("col", "col"), (32, 32, 16), 1, ("4", "4", "1")),
     (("row", "col"), (1, 1, 77), 0, ("4", "4", "1")),

@@ -146,13 +146,14 @@ class SimtConfig(Config):
         """Columns of a thread tile."""
         return self.tile_n // (self.warps_n * LANES_N)
 
-    def resident(self, k: int) -> int:
-        """Return the CTAs of a multiprocessor that the compiler leaves registers for, where a step is of so many k."""
-        registers = self.thread_m * self.thread_n + 2 * k * (self.thread_m + self.thread_n) + _OTHERS
+    @property
+    def resident(self) -> int:
+        """CTAs of a multiprocessor that the compiler leaves registers for."""
+        registers = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + _OTHERS
         return max(_REGISTERS // (registers * self.threads), 1)
 
     def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
-        """Return the shared memory of a CTA at most: K-major operands are padded."""
+        """Return the shared memory of a CTA: K-major operands are padded."""
         sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
         pitches = [extent // PANEL * (PANEL + VECTOR * k_major) for extent, k_major in sides]
         return sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize

@@ -44,7 +44,7 @@ def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) ->
         reads = (config.thread_m + config.thread_n) / (2 * config.thread_m * config.thread_n)
         of_k = _K * config.outputs / 2**14 * (0.875 + reads)
         depth = -(-k // (config.tile_k * config.cluster_k)) * config.tile_k
-        waves = -(-each // config.resident(1))
+        waves = -(-each // config.resident)
         time = max(each * of_k, waves * _ALONE) * depth + waves * _FIRST
         time += _EXCHANGE * (config.cluster_k > 1)
         found.append(_LAUNCH + max(time, memory))

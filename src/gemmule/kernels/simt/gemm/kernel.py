@@ -42,8 +42,7 @@ class SimtGemm:
         self.mainloop = SimtGemmMainloop(config, types)
         # Many copies need registers for their addresses.
         many = self.mainloop.copyA.count + self.mainloop.copyB.count > _COPIES
-        resident = config.resident(self.mainloop.k)
-        self.resident = max(resident * 3 // 4, 1) if many else resident
+        self.resident = max(config.resident * 3 // 4, 1) if many else config.resident
         self.epilogue = SimtEpilogue(int(types["d_vector"]), types["tiles"] == "whole")
 
     @cute.jit

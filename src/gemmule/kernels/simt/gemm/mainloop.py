@@ -1,4 +1,4 @@
-"""Mainloop of the float32 GEMM: cp.async into panels or lines, fragments of vectors of rows or of k, FMAs."""
+"""Mainloop of the float32 GEMM: cp.async into MN-major panels, fragments of 4 rows and 4 columns, FMAs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import cutlass
 from cutlass import Float32, Int32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
-from gemmule.kernels.simt.stage import LineStage, PaddedCopies, PanelStage, TransposingCopies
+from gemmule.kernels.simt.stage import SimtStage, TransposingCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
 _ALIGNMENT = 1024
@@ -31,7 +30,7 @@ class _Tile:
     start_a, start_b : Int32
         Address of this thread's first vector in the first stage.
     fragments_a, fragments_b : Tensor
-        Rows and columns of two steps, (4, vectors, k, 2): one is read while the other is multiplied.
+        Vectors of rows and of columns of two k: one is read while the other is multiplied.
     accumulators : Tensor
         Accumulators, (rows, columns).
     """
@@ -46,7 +45,7 @@ class _Tile:
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
-    """The loop over K; a step is one k, or 4 where an operand is read in vectors of k.
+    """The loop over K; a step is one k.
 
     Parameters
     ----------
@@ -59,16 +58,16 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
-        self.stageA, copiesA = _stage(config.tile_m, config.tile_k, types["a_major"], int(types["a_copies"]))
-        self.stageB, copiesB = _stage(config.tile_n, config.tile_k, types["b_major"], int(types["b_copies"]))
+        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k")
+        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k")
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
-        self.k = k_of_step(types)
-        steps = config.tile_k // self.k
-        super().__init__(config.stages, self.bytes, steps, steps - 1)
+        super().__init__(config.stages, self.bytes, config.tile_k, config.tile_k - 1)
         whole = types["tiles"] == "whole"
         self.copyA, self.copyB = (
-            copies(stage, int(types[size]), config.threads, self.copy_steps, whole)
-            for copies, stage, size in ((copiesA, self.stageA, "a_copies"), (copiesB, self.stageB, "b_copies"))
+            (TransposingCopies if stage.k_major else StageCopies)(
+                stage, int(copies), config.threads, self.copy_steps, whole
+            )
+            for stage, copies in ((self.stageA, types["a_copies"]), (self.stageB, types["b_copies"]))
         )
 
     @cute.jit
@@ -80,7 +79,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(self.stages * self.bytes, _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA, rB = self._fragments(self.stageA, rows), self._fragments(self.stageB, cols)
+        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // VECTOR, 2)), Float32)
+        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // VECTOR, 2)), Float32)
         rC = cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
         rC.fill(Float32(0))
         wait_for_predecessor()
@@ -88,14 +88,14 @@ class SimtGemmMainloop(CpAsyncMainloop):
         stagesA = smem.toint()
         stagesB = stagesA + self.stageA.stage_bytes
         depth = gA.shape[1] if alpha != 0 else 0
-        k_tiles, first = cute.ceil_div(depth, self.config.tile_k), Int32(0)
+        k_tiles, first = cute.ceil_div(depth, self.steps), Int32(0)
         if cutlass.const_expr(self.cluster_k > 1):
             # CTAs of a cluster take consecutive parts of K.
             first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
             k_tiles -= first
         strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
         sources = self.copyA.source(gA, m0) + first * strideA, self.copyB.source(gB, n0) + first * strideB
-        k0 = first * self.config.tile_k
+        k0 = first * self.steps
         a = OperandCopies(self.copyA, gA, m0, k0, stagesA + self.copyA.target(), strideA)
         b = OperandCopies(self.copyB, gB, n0, k0, stagesB + self.copyB.target(), strideB)
         startA, startB = stagesA + self.stageA.offset(row, 0), stagesB + self.stageB.offset(col, 0)
@@ -120,65 +120,23 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     @cute.jit
     def read(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Read this thread's vectors of one step into the registers of its parity."""
-        parity, k = cutlass.const_expr((step % 2, step * self.k))
-        _read(tile.fragments_a[None, None, None, parity], self.stageA, tile.start_a + stage, LANES_M, k)
-        _read(tile.fragments_b[None, None, None, parity], self.stageB, tile.start_b + stage, LANES_N, k)
+        """Read this thread's vectors of one k into the registers of its parity."""
+        parity = cutlass.const_expr(step % 2)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
+            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * VECTOR, step))
+            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
+            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * VECTOR, step))
+            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Add the products of one step, one k after the other."""
+        """Add the products of one k."""
         del stage
         parity = cutlass.const_expr(step % 2)
-        for k in cutlass.range_constexpr(self.k):
-            multiply_fragments(
-                tile.fragments_a[None, None, k, parity], tile.fragments_b[None, None, k, parity], tile.accumulators
-            )
-
-    def _fragments(self, stage: PanelStage | LineStage, rows: int) -> cute.Tensor:
-        """Return registers for rows of two steps, those of a vector contiguous."""
-        of_row, of_k = (self.k, 1) if isinstance(stage, LineStage) else (1, rows)
-        shape = (VECTOR, rows // VECTOR, self.k, 2)
-        return cute.make_rmem_tensor(
-            cute.make_layout(shape, stride=(of_row, VECTOR * of_row, of_k, rows * self.k)), Float32
+        multiply_fragments(
+            tile.fragments_a[None, None, parity], tile.fragments_b[None, None, parity], tile.accumulators
         )
-
-
-def k_of_step(types: dict[str, str]) -> int:
-    """Return the k of a step: those of a vector where a K-major operand is read along K, else one."""
-    return (
-        VECTOR if ("k", "16") in [(types["a_major"], types["a_copies"]), (types["b_major"], types["b_copies"])] else 1
-    )
-
-
-def _stage(extent: int, depth: int, major: str, size: int) -> tuple[PanelStage | LineStage, type[StageCopies]]:
-    """Return the layout of an operand's stages, and the kind of copies that fill them."""
-    if major != "k":
-        return PanelStage(extent, depth, k_major=False), StageCopies
-    if size == VECTOR * FLOAT32.itemsize:
-        return LineStage(extent, depth, k_major=True), PaddedCopies
-    return PanelStage(extent, depth, k_major=True), TransposingCopies
-
-
-@cute.jit
-def _read(
-    fragments: cute.Tensor,
-    stage: cutlass.Constexpr[Any],
-    start,
-    lanes: cutlass.Constexpr[int],
-    k0: cutlass.Constexpr[int],
-):
-    """Read fragments (4, vectors, k) from `k0` on; the vectors of a thread are `lanes` apart."""
-    vectors, depth = cutlass.const_expr((cute.size(fragments, mode=[1]), cute.size(fragments, mode=[2])))
-    for f in cutlass.range_constexpr(vectors):
-        if cutlass.const_expr(isinstance(stage, LineStage)):
-            for v in cutlass.range_constexpr(VECTOR):
-                offset = cutlass.const_expr(stage.offset(f * lanes * VECTOR + v, k0))
-                _read_vector(fragments[v, f, None], start + offset)
-        else:
-            for k in cutlass.range_constexpr(depth):
-                offset = cutlass.const_expr(stage.offset(f * lanes * VECTOR, k0 + k))
-                _read_vector(fragments[None, f, k], start + offset)
 
 
 @cute.jit

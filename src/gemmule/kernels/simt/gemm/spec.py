@@ -54,9 +54,11 @@ def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
     a, b, vector = _ld(oriented.a), _ld(oriented.b), _vector(oriented)
-    a_major, b_major = "k" if a.row_major else "m", "n" if b.row_major else "k"
+    # K-major operands are transposed by copies of an element.
+    a_major, a_copies = ("k", 4) if a.row_major else ("m", a.copy_bytes)
+    b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", 4)
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k)) and vector > 1
-    return _signature((a_major, a.copy_bytes), (b_major, b.copy_bytes), vector, whole)
+    return _signature((a_major, a_copies), (b_major, b_copies), vector, whole)
 
 
 def _signature(a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool) -> Signature:
@@ -76,7 +78,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
     widths = ((16, VECTOR, True), (16, VECTOR, False), (4, 1, False))
     return tuple(
-        _signature((a, size), (b, size), vector, whole)
+        _signature((a, 4 if a == "k" else size), (b, 4 if b == "k" else size), vector, whole)
         for (size, vector, whole), a, b in itertools.product(widths, "km", "nk")
     )
 
