@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -13,8 +12,7 @@ from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.launch import Launch
 
 from .memory import GLOBAL_BASE, POISON, Allocation, GlobalMemory
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .types import Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,10 +20,10 @@ from .arch import virtual_arch
 from .arrays import DeviceArrays, workspaces_of
 from .checks import Collected, all_checks
 from .engine.batch import Geometry, Setting
+from .engine.observer import Observer
 from .engine.program import Program, program_of
 from .map_bytes import encoded
 from .memory import GlobalMemory
-from .observer import Observer
 from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
 

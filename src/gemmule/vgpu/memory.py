@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .types import Array
 
 #: Address of the arena. Nothing else has addresses near it.
 GLOBAL_BASE = 1 << 36

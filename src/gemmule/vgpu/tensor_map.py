@@ -18,8 +18,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 
 from .memory import GLOBAL_BASE, GlobalMemory
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .types import Array
 
 #: Bytes that are moved together.
 CHUNK = 16
@@ -200,7 +199,7 @@ class TensorMap:
 
 
 def rounded_to_tf32(words: Array) -> Array:
-    """Round float32 numbers to the nearest of 11 significant bits, ties to even; infinities are exact, NaN canonical."""
+    """Round float32 to the nearest number of 11 significant bits, ties to even; infinity is exact, NaN canonical."""
     bits = np.ascontiguousarray(words).view(np.uint32)
     rounded = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
     found: Array = np.where(bits & np.uint32(0x7F800000) == np.uint32(0x7F800000), bits, rounded)

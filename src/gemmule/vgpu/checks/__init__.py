@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..arrays import DeviceArrays
-from ..observer import Observer
+from ..engine.observer import Observer
 from .barrier_use import BarrierUse
 from .clocks import Clocks
 from .collected import Collected

@@ -9,8 +9,8 @@ import numpy as np
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.wgmma import WARPS
-from ..engine.types import Array
-from ..observer import AgentAccess
+from ..engine.observer import AgentAccess
+from ..types import Array
 from .clocks import Clocks
 from .collected import Collected
 

@@ -7,8 +7,8 @@ import numpy as np
 from ..engine.batch import Batch
 from ..engine.isa.barrier import Barriers
 from ..engine.lanes import Lanes
-from ..engine.types import Array
 from ..ptx.module import Immediate, Instruction, Kernel
+from ..types import Array
 from .collected import Check
 
 _WARP = 32

@@ -25,9 +25,9 @@ from ..engine.isa.barrier import COUNT
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.lanes import Lanes
-from ..engine.types import Array
-from ..observer import Observer
+from ..engine.observer import Observer
 from ..ptx.module import Instruction, Kernel
+from ..types import Array
 from .collected import Check, Collected
 
 #: Mbarriers of a CTA that are followed.

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from ..engine.batch import Batch
-from ..engine.types import Array
-from ..observer import Observer
+from ..engine.observer import Observer
 from ..ptx.module import Instruction
 from ..report import CheckError, Finding
+from ..types import Array
 
 
 class Collected:

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..arrays import DeviceArrays
 from ..engine.batch import Batch
-from ..engine.types import Array
+from ..engine.observer import Access, Observer
 from ..memory import Allocation
-from ..observer import Access, Observer
+from ..types import Array
 from .collected import Collected
 
 

@@ -14,10 +14,10 @@ from ..dataflow.pointers import written_params
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
-from ..engine.types import Array
+from ..engine.observer import Access, BoxAccess, Observer
 from ..memory import GLOBAL_BASE, Allocation
-from ..observer import Access, BoxAccess, Observer
 from ..ptx.module import Kernel
+from ..types import Array
 from .clocks import Clocks
 from .collected import Collected
 from .messages import Messages

@@ -16,9 +16,9 @@ from ..dataflow.warp_order import neighbours
 from ..engine.batch import Batch
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.lanes import WARP, Lanes
-from ..engine.types import Array
-from ..observer import Access, AgentAccess
+from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction, Kernel
+from ..types import Array
 from .collected import Check
 
 _ROW = 16

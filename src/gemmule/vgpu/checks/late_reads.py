@@ -14,9 +14,9 @@ from ..dataflow.control_flow import Block
 from ..dataflow.pending_loads import PendingLoads, pending_loads
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..engine.types import Array
-from ..observer import Access, Observer
+from ..engine.observer import Access, Observer
 from ..ptx.module import Kernel
+from ..types import Array
 from .clocks import is_asynchronous
 from .shared_races import SharedRaces
 

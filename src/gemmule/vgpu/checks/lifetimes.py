@@ -6,9 +6,9 @@ import numpy as np
 
 from ..engine.batch import Batch
 from ..engine.lanes import WARP, Lanes
-from ..engine.types import Array
-from ..observer import Access, AgentAccess
+from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction
+from ..types import Array
 from .clocks import ClockCheck
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from ..engine.batch import Batch
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.lanes import WARP, Lanes
-from ..engine.types import Array
-from ..observer import AgentAccess
+from ..engine.observer import AgentAccess
 from ..ptx.module import Instruction
+from ..types import Array
 from .clocks import ClockCheck
 
 

@@ -15,9 +15,9 @@ from gemmule.core.errors import UnsupportedError
 from ..dataflow.polling import is_strong
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..engine.types import Array
-from ..observer import Access, Observer
+from ..engine.observer import Access, Observer
 from ..ptx.module import Instruction, Kernel
+from ..types import Array
 from .clocks import MOST_MESSAGES, Clocks, has_messages
 
 #: For each cluster, by its number, the clocks of its agents.

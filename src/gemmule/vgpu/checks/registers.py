@@ -16,8 +16,8 @@ from ..dataflow.effects import registers_in
 from ..dataflow.uses import COPIES, uses_of
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..engine.types import Array
 from ..ptx.module import Instruction, Kernel, Negated, Pair, Register
+from ..types import Array
 from .collected import Check
 
 

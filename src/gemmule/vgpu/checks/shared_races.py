@@ -11,9 +11,9 @@ import numpy as np
 from ..dataflow.effects import registers_in
 from ..dataflow.granule import shared_granule
 from ..engine.batch import Batch
-from ..engine.types import Array
-from ..observer import Access, AgentAccess, Observer
+from ..engine.observer import Access, AgentAccess, Observer
 from ..ptx.module import Kernel, Operand, Vector
+from ..types import Array
 from .agents import AgentRaces, Shadow
 from .clocks import Clocks, is_asynchronous
 from .collected import Collected

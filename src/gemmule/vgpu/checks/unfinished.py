@@ -7,9 +7,9 @@ import numpy as np
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
-from ..engine.types import Array
-from ..observer import Access, AgentAccess
+from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction
+from ..types import Array
 from .clocks import ClockCheck
 
 

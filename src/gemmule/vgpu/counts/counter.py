@@ -11,10 +11,10 @@ from gemmule.core.chips import CHIPS
 from ..dataflow.control_flow import Block
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes, Warps, rows_of
-from ..engine.types import Array
+from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
 from ..models import banks, caches, sectors
-from ..observer import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
+from ..types import Array
 from .classes import class_of, flop_of_lane
 from .tally import Counts, InstructionCounts
 

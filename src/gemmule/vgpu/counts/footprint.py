@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.batch import Batch
-from ..observer import Access, BoxAccess, Observer
+from ..engine.observer import Access, BoxAccess, Observer
 
 #: Bytes of a word.
 WORD = 4

@@ -18,10 +18,10 @@ from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.isa.wgmma import Warpgroups
 from ..engine.lanes import Lanes, rows_of
-from ..engine.types import Array
+from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
 from ..models import banks, sectors
-from ..observer import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
+from ..types import Array
 from .classes import flop_of_lane
 
 #: A completion: its kind, place, and number.

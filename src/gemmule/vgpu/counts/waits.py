@@ -15,7 +15,7 @@ from ..dataflow.control_flow import Block
 from ..dataflow.effects import read, written
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..observer import Observer
+from ..engine.observer import Observer
 from ..ptx.module import Immediate, Instruction, Kernel, Register
 from .classes import class_of
 

@@ -12,11 +12,11 @@ from gemmule.vgpu.memory import GlobalMemory
 from gemmule.vgpu.ptx.module import Instruction, Kernel
 from gemmule.vgpu.report import FaultError, Finding
 from gemmule.vgpu.tensor_map import TensorMap
+from gemmule.vgpu.types import Array
 
 from .binder import Binder
 from .lanes import WARP, Lanes
 from .registers import RegisterFile
-from .types import Array
 
 #: What shared memory holds before it is written.
 _POISON = 0xFF

@@ -25,12 +25,12 @@ from gemmule.vgpu.ptx.module import (
     Symbol,
     Vector,
 )
+from gemmule.vgpu.types import NUMPY, Array
 
 from .binder import Binder
 from .lanes import Lanes
 from .machine import Frame, Machine
 from .special import CLOCKS
-from .types import NUMPY, Array
 
 Step = Callable[[Frame], None]
 Definition = Callable[["Build"], Step]

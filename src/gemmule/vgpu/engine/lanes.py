@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .types import Array
+from gemmule.vgpu.types import Array
 
 Index = np.ndarray[Any, np.dtype[np.intp]]
 

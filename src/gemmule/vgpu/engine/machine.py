@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
-from gemmule.vgpu.observer import Access, Observer
 from gemmule.vgpu.ptx.module import Instruction
 from gemmule.vgpu.report import Finding
+from gemmule.vgpu.types import Array
 
 from .batch import Batch, Setting
 from .lanes import Lanes
+from .observer import Access, Observer
 from .registers import Uses
 from .scheduler import Scheduler
 from .special import fill_specials
-from .types import Array
 
 
 class Unit:

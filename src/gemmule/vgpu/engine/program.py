@@ -6,9 +6,9 @@ import functools
 from collections.abc import Sequence
 
 from gemmule.vgpu.dataflow.control_flow import JUMPS, Block, Flow, flow_of
-from gemmule.vgpu.observer import Observer
 from gemmule.vgpu.ptx.module import Kernel, Register
 from gemmule.vgpu.ptx.parser import parse
+from gemmule.vgpu.types import Array
 
 from .batch import Setting
 from .binder import Binder
@@ -16,7 +16,7 @@ from .definition import DEFINITIONS, Build, Definition, Gate, Step, WaitText
 from .execution import BoundBlock, execute
 from .isa import UNITS
 from .machine import Frame, Machine
-from .types import Array
+from .observer import Observer
 
 
 class Program:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.vgpu.types import Array
+
 from .lanes import Index
-from .types import Array
 
 #: What registers hold before they are written: a pattern that is easy to see, and a NaN in every float type.
 POISON = {1: 0, 2: 0x7FBD, 4: 0x7FBDBEEF, 8: 0x7FFBDEADDEADBEEF}

@@ -13,11 +13,11 @@ import numpy as np
 
 from gemmule.vgpu.memory import GLOBAL_BASE
 from gemmule.vgpu.ptx.module import TYPE_BYTES, Address, Immediate, Operand, Register, Symbol
+from gemmule.vgpu.types import Array
 
 from .binder import SHARED_START
 from .definition import Build
 from .machine import Frame
-from .types import Array
 
 #: Where each space begins among generic addresses; global addresses are generic ones unchanged.
 WINDOWS = {"shared": 1 << 44, "local": 1 << 45, "param": 1 << 46}

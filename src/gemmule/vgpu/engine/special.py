@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.vgpu.types import Array
+
 from .batch import Batch
-from .types import Array
 
 _AXES = "xyz"
 #: Multiprocessors for %smid and %nsmid.

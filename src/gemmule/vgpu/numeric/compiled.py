@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 _NAN32 = np.uint32(0x7FFFFFFF).view(np.float32)
 Loop = Callable[[Array, Array, Array, Array], None]

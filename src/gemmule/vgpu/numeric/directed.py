@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 from .exact import two_product
 

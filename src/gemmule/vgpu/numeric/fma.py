@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 from .compiled import Loop, loops
 from .exact import two_product, two_sum

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),

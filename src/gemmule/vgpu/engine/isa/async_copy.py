@@ -12,12 +12,12 @@ import dataclasses
 import numpy as np
 
 from gemmule.vgpu.ptx.module import Immediate, Instruction
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import Lanes
 from ..machine import AsyncUnit, Frame, Machine
 from ..spaces import address_of, locator
-from ..types import Array
 from .bulk_copy import bulk_copy
 from .mbarrier import SPACES, MBarriers, finder, places_of
 

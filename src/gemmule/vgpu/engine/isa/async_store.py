@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 
 from gemmule.vgpu.memory import GlobalMemory
-from gemmule.vgpu.observer import AgentAccess
 from gemmule.vgpu.tensor_map import CHUNK
+from gemmule.vgpu.types import NUMPY, Array, size_of
 
 from ..definition import Build, Step
 from ..machine import Frame
+from ..observer import AgentAccess
 from ..spaces import address_of, locator
-from ..types import NUMPY, Array, size_of
 from .bulk_copy import BulkCopies, Load
 from .mbarrier import SIZE, MBarriers
 

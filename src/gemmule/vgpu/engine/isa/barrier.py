@@ -8,11 +8,11 @@ import numpy as np
 
 from gemmule.vgpu.ptx.module import Instruction
 from gemmule.vgpu.report import Finding
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import Lanes
 from ..machine import Frame, Machine, Unit
-from ..types import Array
 from .cluster_barrier import cluster_barrier
 from .warp_barrier import warp_barrier
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.vgpu.types import BITS, INTEGERS, NUMPY, Array, is_signed, size_of
+
 from ..definition import Build, Step, defines, elementwise
-from ..types import BITS, INTEGERS, NUMPY, Array, is_signed, size_of
 
 
 def _logic(operation: Any) -> Callable[[Build], Step]:

@@ -11,14 +11,14 @@ import dataclasses
 
 import numpy as np
 
-from gemmule.vgpu.observer import AgentAccess, BoxAccess
 from gemmule.vgpu.tensor_map import CHUNK, TensorMap
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step
 from ..lanes import Lanes
 from ..machine import AsyncUnit, Frame, Machine
+from ..observer import AgentAccess, BoxAccess
 from ..spaces import address_of, locator
-from ..types import Array
 from .bulk_regions import GlobalSide, Piece, Region, Source, check_start, shared_rows
 from .mbarrier import SIZE, MBarriers
 

@@ -12,12 +12,12 @@ from gemmule.vgpu.map_bytes import decoded
 from gemmule.vgpu.memory import GLOBAL_BASE, GlobalMemory
 from gemmule.vgpu.ptx.module import Address, Register, Vector
 from gemmule.vgpu.tensor_map import CHUNK, TensorMap, combined, element_type
+from gemmule.vgpu.types import Array
 
 from ..batch import Batch
 from ..definition import Build
 from ..machine import Frame
 from ..spaces import WINDOWS, locator
-from ..types import Array
 
 _INTEGERS = {4: np.int32, 8: np.int64}
 

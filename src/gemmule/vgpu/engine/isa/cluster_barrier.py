@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.vgpu.ptx.module import Instruction
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step
 from ..lanes import Lanes
 from ..machine import Frame, Machine, Unit
-from ..types import Array
 
 
 class ClusterBarriers(Unit):

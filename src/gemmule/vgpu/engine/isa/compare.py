@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from gemmule.vgpu.ptx.module import Pair
+from gemmule.vgpu.types import NUMPY, Array
 
 from ..definition import Build, Step, defines
 from ..machine import Frame
-from ..types import NUMPY, Array
 from .floating import flushed
 
 _ORDERED: dict[str, Any] = {

@@ -11,9 +11,9 @@ from gemmule.vgpu.numeric.directed import directed
 from gemmule.vgpu.numeric.exact import two_sum
 from gemmule.vgpu.numeric.formats import round_to
 from gemmule.vgpu.numeric.narrow import from_float64, to_float64
+from gemmule.vgpu.types import NUMPY, Array, size_of
 
 from ..definition import Build, Step, call, defines
-from ..types import NUMPY, Array, size_of
 from .floating import canonical, clipped, flushed
 
 _FLOAT_MODES = ("rn", "rz", "rm", "rp", "rna")

@@ -16,9 +16,9 @@ from gemmule.vgpu.numeric.exact import two_sum
 from gemmule.vgpu.numeric.fma import fma32, fma64, fma_narrow
 from gemmule.vgpu.numeric.formats import round_to
 from gemmule.vgpu.numeric.narrow import from_float64, to_float64
+from gemmule.vgpu.types import FLOATS, Array
 
 from ..definition import Build, Function, Step, defines, elementwise
-from ..types import FLOATS, Array
 
 #: Types that are computed in float64.
 NARROW = ("f16", "f16x2", "bf16", "bf16x2")

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.vgpu.types import INTEGERS, NUMPY, SIGNED, Array, size_of
+
 from ..definition import Build, Step, defines, elementwise
-from ..types import INTEGERS, NUMPY, SIGNED, Array, size_of
 from .carry import SHAPE_TYPES, WIDER, mad_with_carry, multiply_high, with_carry
 
 

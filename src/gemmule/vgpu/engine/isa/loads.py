@@ -8,11 +8,11 @@ import numpy as np
 
 from gemmule.vgpu.dataflow.polling import is_strong
 from gemmule.vgpu.ptx.module import Address, Operand, Symbol
+from gemmule.vgpu.types import NUMPY, Array, is_signed, size_of
 
 from ..definition import Build, Step, defines
 from ..machine import Frame
 from ..spaces import address_of, locator, refuse_parameters, space_of, words
-from ..types import NUMPY, Array, is_signed, size_of
 from .async_store import async_store
 
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from gemmule.core.errors import UnsupportedError
 from gemmule.vgpu.mma import MmaForm, ldmatrix, mma_sync
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import WARP, rows_of
 from ..machine import Frame
 from ..spaces import address_of, locator
-from ..types import Array
 from .warp import check_whole, whole_warps
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")

@@ -8,12 +8,12 @@ import numpy as np
 
 from gemmule.vgpu.dataflow.control_flow import flow_of
 from gemmule.vgpu.ptx.module import Immediate, Instruction, Sink
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import Lanes
 from ..machine import Frame, Machine, Unit
 from ..spaces import RANK_SHIFT, WINDOWS, Locator, address_of, locator
-from ..types import Array
 
 #: Bytes of an mbarrier.
 SIZE = 8

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from gemmule.vgpu.ptx.module import TYPE_BYTES, Register, Special, Vector
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, call, defines, elementwise
 from ..machine import Frame
 from ..spaces import WINDOWS
 from ..special import CLOCKS
-from ..types import Array
 from .floating import flushed
 
 

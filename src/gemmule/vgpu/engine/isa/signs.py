@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gemmule.vgpu.numeric.narrow import from_float64, to_float64
+from gemmule.vgpu.types import FLOATS, NUMPY, Array
 
 from ..definition import Build, Step, defines, elementwise
-from ..types import FLOATS, NUMPY, Array
 from .floating import NARROW, check_modifiers, finishing, narrow
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from gemmule.vgpu.ptx.module import Pair
+from gemmule.vgpu.types import NUMPY, Array
 
 from ..definition import Build, Step, defines
 from ..lanes import LANE, WARP, mask_bits, rows_of
 from ..machine import Frame
 from ..registers import POISON
-from ..types import NUMPY, Array
 
 
 def meet(build: Build, mask_slot: int | None) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 
 from gemmule.vgpu.ptx.module import Instruction
 from gemmule.vgpu.report import Finding
+from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step
 from ..lanes import WARP, Lanes, mask_bits
 from ..machine import Frame, Machine, Unit
-from ..types import Array
 
 
 class WarpBarriers(Unit):

@@ -15,15 +15,15 @@ from gemmule.core.errors import UnsupportedError
 from gemmule.vgpu.mma import descriptors, warpgroup
 from gemmule.vgpu.mma.fragments import places_of_a
 from gemmule.vgpu.mma.warpgroup import ROWS, check_types
-from gemmule.vgpu.observer import AgentAccess
 from gemmule.vgpu.ptx.module import Immediate, Operand, Register, Vector
+from gemmule.vgpu.types import Array
 
 from ..batch import Batch
 from ..binder import SHARED_START
 from ..definition import Build, Step, defines
 from ..lanes import WARP, Lanes
 from ..machine import AsyncUnit, Frame, Machine
-from ..types import Array
+from ..observer import AgentAccess
 from .warp import check_whole, whole_warps
 
 #: Lanes and warps of a warpgroup.

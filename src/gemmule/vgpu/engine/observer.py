@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .dataflow.control_flow import Block
-from .engine.batch import Batch
-from .engine.lanes import Lanes
-from .engine.types import Array
-from .ptx.module import Instruction, Kernel
+from gemmule.vgpu.dataflow.control_flow import Block
+from gemmule.vgpu.ptx.module import Instruction, Kernel
+from gemmule.vgpu.types import Array
+
+from .batch import Batch
+from .lanes import Lanes
 
 
 @dataclasses.dataclass(frozen=True)
