@@ -14,7 +14,6 @@ from ..types import Array
 from .clocks import Clocks
 from .collected import Collected
 
-_ATOMIC = np.int32(1 << 30)
 _ROW = 16
 _DOES = {
     "load": "a bulk copy writes",
@@ -92,8 +91,8 @@ class AgentRaces:
         marks = self._stores[pieces]
         late: Array = np.zeros(pieces.shape, np.bool_)
         if marks.any():
-            column = marks & ((1 << clocks.column_bits) - 1)
-            late |= knowledge[warps[:, None], column] < (marks >> clocks.column_bits)
+            column, clock = clocks.parts(marks)
+            late |= knowledge[warps[:, None], column] < clock
         products = self._products[pieces]
         if products.any():
             # The warpgroups are those of the CTA whose memory it is.
@@ -120,18 +119,16 @@ class AgentRaces:
         before = self._shadow.written[pieces]
         if access.agent == "wgmma" and not before.all():
             self._report(access, np.asarray(before == 0), "uninitialised", "which no thread wrote")
-        self._hold_against_writes(access, pieces, before, visible, known)
+        self._compare_with_writes(access, pieces, before, visible, known)
         if access.barriers is not None:
             self._write(access, pieces, warps)
         else:
             self._read(access, pieces, warps)
 
-    def _hold_against_writes(
+    def _compare_with_writes(
         self, access: AgentAccess, pieces: Array, before: Array, visible: Array, known: Array
     ) -> None:
-        bits = self._clocks.column_bits
-        clean = before & ~_ATOMIC
-        column, clock = clean & ((1 << bits) - 1), clean >> bits
+        column, clock = self._clocks.parts(before)
         unseen = np.take_along_axis(visible, column, 1) < clock
         if not unseen.any():
             return
@@ -153,8 +150,7 @@ class AgentRaces:
             self._products[pieces, (warps % clocks.warps // WARPS)[:, None]] = clock[:, None]
             return
         clock = BulkCopies.of(access.batch).committed[access.lanes] + 1
-        mark = (clock << clocks.column_bits) | clocks.read_column(warps)
-        self._stores[pieces] = mark.astype(np.int32)[:, None]
+        self._stores[pieces] = clocks.mark(clocks.read_column(warps), clock)[:, None]
 
     def _write(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
         clocks = self._clocks
@@ -170,8 +166,7 @@ class AgentRaces:
             self._report(access, late, "race", "a bulk copy or wgmma may still read it")
         numbers = clocks.number_of(access.barriers)
         clock = clocks.barrier_clock(access.batch, access.barriers)
-        mark = (clock << clocks.column_bits) | clocks.barrier_column(numbers)
-        self._shadow.written[pieces] = mark.astype(np.int32)[:, None]
+        self._shadow.written[pieces] = clocks.mark(clocks.barrier_column(numbers), clock)[:, None]
         self._shadow.writer[pieces] = access.instruction.index
 
     def _report(self, access: AgentAccess, bad: Array, kind: str, why: str) -> None:

@@ -34,6 +34,8 @@ from .collected import Check, Collected
 _MBARRIERS = 64
 #: Messages from other clusters that are followed, of each cluster.
 MOST_MESSAGES = 128
+#: Bit of a mark: the access is atomic.
+ATOMIC = np.int32(1 << 30)
 
 
 def is_asynchronous(kernel: Kernel) -> bool:
@@ -199,6 +201,16 @@ class Clocks(Observer):
         first: Array = np.concatenate([[True], warp[1:] != warp[:-1]])
         found: Array = warp[first]
         return found
+
+    def mark(self, column: Array, clock: Array) -> Array:
+        """Return marks, by which shadows hold accesses: agents by their columns, and their clocks."""
+        found: Array = ((clock << self.column_bits) | column).astype(np.int32)
+        return found
+
+    def parts(self, marks: Array) -> tuple[Array, Array]:
+        """Return the columns and clocks of marks."""
+        clean = marks & ~ATOMIC
+        return clean & ((1 << self.column_bits) - 1), clean >> self.column_bits
 
     def epoch(self, warps: Array) -> Array:
         """Return the own clock of warps of the batch."""

@@ -14,17 +14,16 @@ from ..dataflow.pointers import written_params
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
-from ..engine.observer import Access, BoxAccess, Observer
+from ..engine.observer import Access, BoxAccess
 from ..memory import GLOBAL_BASE, Allocation
 from ..ptx.module import Kernel
 from ..types import Array
-from .clocks import Clocks
+from .clocks import ATOMIC, ClockCheck, Clocks
 from .collected import Collected
 from .messages import Messages
 
 #: In place of a reader's CTA: several CTAs.
 _SEVERAL = -1
-_ATOMIC = np.int32(1 << 30)
 
 
 class _Shadow:
@@ -39,7 +38,7 @@ class _Shadow:
         self.read_mark = np.zeros(pieces, np.int32)
 
 
-class GlobalRaces(Observer):
+class GlobalRaces(ClockCheck):
     """Looks for races in global memory.
 
     Parameters
@@ -53,8 +52,7 @@ class GlobalRaces(Observer):
     """
 
     def __init__(self, collected: Collected, clocks: Clocks, messages: Messages) -> None:
-        self._collected = collected
-        self._clocks = clocks
+        super().__init__(collected, clocks)
         self._messages = messages
         self._shadows: dict[int, _Shadow] = {}
 
@@ -155,19 +153,18 @@ class GlobalRaces(Observer):
         piece = first[:, None] + np.arange(many)
         index = access.lanes.index[mask]
         warp, cta = access.batch.warp_of_lane[index], self._cta[index]
-        self._hold_against_writes(access, shadow, piece, warp, cta, mask)
+        self._compare_with_writes(access, shadow, piece, warp, cta, mask)
         column, clock = self._clocks.own[warp], self._clocks.epoch(warp)
         if access.asynchronous:
             # The copy reads between now and the wait for its group.
             column, clock = self._clocks.copies_column(warp), self._clocks.groups[warp] + 1
         if agent is not None:
             column, clock = agent
-        mark = (clock << self._clocks.column_bits) | column
+        mark = self._clocks.mark(column, clock)
+        if access.atomic:
+            mark |= ATOMIC
         if access.write:
-            self._hold_against_reads(access, shadow, piece, warp, cta, mask)
-            mark = mark.astype(np.int32)
-            if access.atomic:
-                mark |= _ATOMIC
+            self._compare_with_reads(access, shadow, piece, warp, cta, mask)
             shadow.write_mark[piece] = mark[:, None]
             shadow.writer_cta[piece] = cta[:, None]
             shadow.writer[piece] = access.instruction.index
@@ -176,8 +173,6 @@ class GlobalRaces(Observer):
                 if lost.any():
                     self._report(access, mask, lost, "another warp writes it at the same time")
         else:
-            if access.atomic:
-                mark = mark | _ATOMIC
             known = shadow.reader_cta[piece]
             several = (known != 0) & (known != cta[:, None])
             shadow.reader_cta[piece] = np.where(several, _SEVERAL, cta[:, None])
@@ -186,63 +181,60 @@ class GlobalRaces(Observer):
             others = (shadow.reader_cta[piece] != cta[:, None]) & (shadow.reader_cta[piece] != _SEVERAL)
             shadow.reader_cta[piece[others]] = _SEVERAL
 
-    def _unknown(self, marks: Array, warp: Array) -> Array:
-        """Return which accesses of the own CTA did not happen before."""
-        bits = self._clocks.column_bits
-        clean = marks & ~_ATOMIC
-        column = clean & ((1 << bits) - 1)
-        unknown: Array = self._clocks.known[warp[:, None], column] < (clean >> bits)
-        return unknown
+    def _unordered(self, access: Access, owner: Array, marks: Array, warp: Array, cta: Array) -> tuple[Array, Array]:
+        """Return which marks of earlier accesses are not ordered before this one, and which are of other clusters.
 
-    def _untold(self, other: Array, cta: Array, marks: Array, warp: Array) -> Array:
-        """Return which accesses of other clusters no message orders before the warps'."""
-        if not other.any():
-            return other
-        rows, columns = np.nonzero(other)
-        clean = marks[rows, columns] & ~_ATOMIC
-        bits = self._clocks.column_bits
-        known = self._messages.knows(warp[rows], cta[rows, columns], clean & ((1 << bits) - 1), clean >> bits)
-        untold = other.copy()
-        untold[rows, columns] = ~known
-        return untold
+        Parameters
+        ----------
+        access : Access
+            The access.
+        owner, marks : array of int, (n, pieces)
+            CTA and mark of the earlier access of each piece; CTA 0 is none.
+        warp, cta : array of int, (n,)
+            Warps and CTAs of the access.
+        """
+        column, clock = self._clocks.parts(marks)
+        other = (owner != 0) & (owner != cta[:, None])
+        race: Array = (owner == cta[:, None]) & (self._clocks.known[warp[:, None], column] < clock)
+        if other.any():
+            rows, places = np.nonzero(other)
+            at = rows, places
+            other[at] = ~self._messages.knows(warp[rows], owner[at], column[at], clock[at])
+            race |= other
+        if access.atomic:
+            race &= (marks & ATOMIC) == 0
+        return race, other
 
-    def _hold_against_writes(
+    def _compare_with_writes(
         self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mask: Array
     ) -> None:
         writer = shadow.writer_cta[piece]
         if not writer.any():
             return
-        marks = shadow.write_mark[piece]
-        other = self._untold((writer != 0) & (writer != cta[:, None]), writer, marks, warp)
-        race = other | ((writer == cta[:, None]) & self._unknown(marks, warp))
-        if access.atomic:
-            race &= (marks & _ATOMIC) == 0
+        race, other = self._unordered(access, writer, shadow.write_mark[piece], warp, cta)
         if race.any():
             row, column = (int(value) for value in np.argwhere(race)[0])
             earlier = self._kernel.instructions[int(shadow.writer[piece[row, column]])]
-            where = f" at {earlier.source}" if earlier.source is not None else ""
-            batch = access.batch
-            who = (
-                "another warp"
-                if not other[row, column]
-                else (f"CTA {batch.geometry.coordinates(int(writer[row, column]) - 1)}")
+            who = "another warp"
+            if other[row, column]:
+                who = f"CTA {access.batch.geometry.coordinates(int(writer[row, column]) - 1)}"
+            self._report(
+                access,
+                mask,
+                np.asarray(race.any(axis=1)),
+                f"{who} wrote it {earlier.place}, and nothing orders the two",
             )
-            self._report(access, mask, race.any(axis=1), f"{who} wrote it{where}, and nothing orders the two")
 
-    def _hold_against_reads(
+    def _compare_with_reads(
         self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mask: Array
     ) -> None:
         reader = shadow.reader_cta[piece]
         if not reader.any():
             return
-        marks = shadow.read_mark[piece]
-        other = self._untold((reader != 0) & (reader != cta[:, None]), reader, marks, warp)
-        race = other | ((reader == cta[:, None]) & self._unknown(marks, warp))
-        if access.atomic:
-            race &= (marks & _ATOMIC) == 0
+        race, _ = self._unordered(access, reader, shadow.read_mark[piece], warp, cta)
         if race.any():
             why = "another warp, CTA or an asynchronous copy reads it, and nothing orders the two"
-            self._report(access, mask, race.any(axis=1), why)
+            self._report(access, mask, np.asarray(race.any(axis=1)), why)
 
     def _report(self, access: Access, mask: Array, bad: Array, why: str) -> None:
         chosen = np.flatnonzero(mask)[bad]

@@ -11,19 +11,16 @@ import numpy as np
 from ..dataflow.effects import registers_in
 from ..dataflow.granule import shared_granule
 from ..engine.batch import Batch
-from ..engine.observer import Access, AgentAccess, Observer
+from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Kernel, Operand, Vector
 from ..types import Array
 from .agents import AgentRaces, Shadow
-from .clocks import Clocks, is_asynchronous
+from .clocks import ATOMIC, ClockCheck, Clocks, is_asynchronous
 from .collected import Collected
 from .registers import UninitialisedRegisters
 
-#: Marks a piece that was written last by an atomic operation.
-_ATOMIC = np.int32(1 << 30)
 
-
-class SharedRaces(Observer):
+class SharedRaces(ClockCheck):
     """Looks for races in shared memory.
 
     Parameters
@@ -37,8 +34,7 @@ class SharedRaces(Observer):
     """
 
     def __init__(self, collected: Collected, clocks: Clocks, registers: UninitialisedRegisters) -> None:
-        self._collected = collected
-        self._clocks = clocks
+        super().__init__(collected, clocks)
         self._registers = registers
 
     def begin(self, kernel: Kernel) -> None:
@@ -91,7 +87,7 @@ class SharedRaces(Observer):
         """See the values of loads needed that were seen before, when each piece had the mark that is given."""
         rows, many = self._rows(access)
         now = self.marks(access)
-        told = self._clocks.is_told(now & ~_ATOMIC & ((1 << self._clocks.column_bits) - 1))
+        told = self._clocks.is_told(self._clocks.parts(now)[0])
         overtaken = (now != marks) & told
         if overtaken.any():
             bad = np.asarray(overtaken.any(axis=1))
@@ -111,13 +107,10 @@ class SharedRaces(Observer):
     def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
         """Return which pieces hold a write that did not happen before the access of the warps."""
         clocks = self._clocks
-        bits = clocks.column_bits
-        clean = before & ~_ATOMIC
-        column = clean & ((1 << bits) - 1)
-        known = clocks.known.reshape(-1).take((warp[:, None] << bits) + column)
-        unordered: Array = known < (clean >> bits)
+        column, clock = clocks.parts(before)
+        unordered: Array = clocks.known.reshape(-1).take((warp[:, None] << clocks.column_bits) + column) < clock
         if access.atomic:
-            unordered &= (before & _ATOMIC) == 0
+            unordered &= (before & ATOMIC) == 0
         return unordered
 
     def _check_reads(self, access: Access, rows: Array, many: int, warp: Array) -> None:
@@ -141,9 +134,9 @@ class SharedRaces(Observer):
             column, clock = clocks.copies_column(warp), clocks.groups[warp] + 1
         else:
             column, clock = clocks.own[warp], clocks.epoch(warp)
-        mark = ((clock << clocks.column_bits) | column).astype(np.int32)
+        mark = clocks.mark(column, clock)
         if access.atomic:
-            mark |= _ATOMIC
+            mark |= ATOMIC
         self._written.reshape(-1, many)[rows] = mark[:, None]
         self._writer.reshape(-1, many)[rows] = access.instruction.index
         if not access.atomic:
@@ -154,8 +147,7 @@ class SharedRaces(Observer):
 
     def _race(self, access: Access, bad: Array, pieces: Array, *, late: bool = False) -> None:
         first = int(np.flatnonzero(bad)[0])
-        mark = int(self._written[pieces[first]]) & ~int(_ATOMIC)
-        column = mark & ((1 << self._clocks.column_bits) - 1)
+        column = int(self._clocks.parts(self._written[pieces[first]])[0])
         earlier = self._kernel.instructions[int(self._writer[pieces[first]])]
         who = self._clocks.who(column)
         if late:
