@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES
-from snippets import kernel_text, run
 
 from gemmule.vgpu import CheckError, DeadlockError, Options
 from gemmule.vgpu.dataflow.polling import polling_blocks
 from gemmule.vgpu.ptx.parser import parse
 from gemmule.vgpu.workers import can_be_spread
+from support.ptx.hopper import SCHEDULES
+from support.ptx.snippets import kernel_text, run
 
 #: All threads of CTA 0 write, then one of them sets a flag; one thread of every other CTA waits for it, then all read.
 TELL = """

@@ -19,7 +19,9 @@ def tensor_guards(torch: Any) -> Guards | None:
         # Without dimensions that may change.
         guards = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
         check: Callable[..., bool] = guards.check
-        return check
+        # Some modes, which may hand out tensors of their own, it does not see: that of fake tensors.
+        modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+        return lambda *given: not modes() and check(*given)
 
     try:
         return made if _tells_tensors_apart(torch, made) else None
@@ -56,12 +58,15 @@ def quick_maker(torch: Any, like: Any) -> Callable[[Any], Any] | None:
 
     It is given a tensor, which it does not look at.
 
-    It makes them on the current GPU, so that it is of use where there is one only.
+    On GPUs it makes them on the current one, so that it is of use where there is one only.
     """
     facts = shape, strides, dtype = (tuple(like.shape), tuple(like.stride()), like.dtype)
     try:
-        make = torch._C._dynamo.guards._empty_strided_cuda
-        if torch.cuda.device_count() != 1:
+        if like.get_device() < 0:
+            make = torch._C._dynamo.guards._empty_strided_cpu
+        elif torch.cuda.device_count() == 1:
+            make = torch._C._dynamo.guards._empty_strided_cuda
+        else:
             return None
         made = make(*facts)
     except (TypeError, AttributeError, RuntimeError):
