@@ -164,8 +164,7 @@ def test_a_tuned_kernel_that_stands_later_names_those_before_it(table):
     assert [name for name, _ in found.refused] == before
 
 
-def test_what_is_chosen_is_remembered(monkeypatch):
+def test_what_is_chosen_is_remembered():
     first = chosen()
-    monkeypatch.setattr(select, "_choose", None)
     assert chosen() is first
     assert chosen(dataclasses.replace(PROBLEM)) is first
