@@ -143,13 +143,7 @@ def jobs(configs):
 
 
 #: Steps of the ladders: calls take other kernels.
-STEPS = {*LADDER, *TRANSPOSE_LADDER} - {
-    "g07_cp_async",
-    "float64_gemm",
-    "h01_mma_sync",
-    "hopper_gemm",
-    "transpose_tiled",
-}
+STEPS = {*LADDER, *TRANSPOSE_LADDER} - {"float64_gemm", "h01_mma_sync", "hopper_gemm", "transpose_tiled"}
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.

@@ -21,7 +21,7 @@ from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
 from support.oracle import assert_product, poisoned, random_matrix
 
 SPECS = {spec.name: spec for spec in REGISTRY}
-SPEC, PLAIN = SPECS["bf16x6_gemm"], SPECS["g07_cp_async"]
+SPEC, PLAIN = SPECS["bf16x6_gemm"], SPECS["simt_gemm"]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILES = [pytest.param(config, id=str(config.tile_n)) for config in PRODUCTS.configs]
 multiply = functools.partial(kernel_products.multiply, precision=Precision.BF16X6)

@@ -23,7 +23,7 @@ SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
 #: What dispatch takes for products of its own kind, without being told a name.
 CHOSEN = (
     "hopper_syrk", "hopper_gemm", "hopper_gemm_unaligned", "hopper_gemm_repacked", "hopper_gemm_w8a16",
-    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "g07_cp_async",
+    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "simt_gemm",
     "float64_gemm", "gemm_reference", *TRIANGLES,
 )  # fmt: skip
 #: Products of each kernel, of so many variants of it.
