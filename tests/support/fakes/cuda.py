@@ -41,10 +41,11 @@ class FakeCuda:
     """
 
     CUresult = Result
-    CUdevice_attribute = Constants()
+    CUdevice_attribute = CUpointer_attribute = Constants()
 
     def __init__(self, capability=(9, 0)):
-        self.capability = dict(zip(("MAJOR", "MINOR"), capability, strict=True))
+        # By the last words of their names; memory is ample.
+        self.attributes = {"MAJOR": capability[0], "MINOR": capability[1], "COUNT": 132}
         self.context, self.entered, self._before = CONTEXT, [], []
 
     def cuInit(self, flags):
@@ -57,10 +58,10 @@ class FakeCuda:
         return Result.CUDA_SUCCESS, ordinal
 
     def cuDeviceGetAttribute(self, attribute, ordinal):
-        return Result.CUDA_SUCCESS, self.capability.get(attribute.rpartition("_")[2], 1 << 20)
+        return Result.CUDA_SUCCESS, self.attributes.get(attribute.rpartition("_")[2], 1 << 20)
 
     def cuDeviceGetName(self, length, ordinal):
-        return Result.CUDA_SUCCESS, b"fake\0"
+        return Result.CUDA_SUCCESS, b"NVIDIA H100 80GB HBM3\0"
 
     def cuDeviceTotalMem(self, ordinal):
         return Result.CUDA_SUCCESS, 1 << 30
@@ -70,6 +71,9 @@ class FakeCuda:
 
     def cuDevicePrimaryCtxRetain(self, ordinal):
         return Result.CUDA_SUCCESS, CONTEXT + ordinal
+
+    def cuPointerGetAttribute(self, attribute, address):
+        return Result.CUDA_SUCCESS, 0
 
     def cuCtxGetCurrent(self):
         return Result.CUDA_SUCCESS, self.context

@@ -31,6 +31,10 @@ class FakeLaunches(FakeCuda):
         Launches: the kernel, addresses by the names of its recipe, and the stream.
     memory : list of Memory
         Allocations.
+    packed : list of str
+        Kernels of launches that are kept for later calls.
+    while_packing : callable
+        Is called meanwhile.
     queue : list of tuple
         ``("launch", addresses, stream)``, ``("fill", address, byte, nbytes, stream)``, ``("free", nbytes)``.
     """
@@ -38,6 +42,7 @@ class FakeLaunches(FakeCuda):
     def __init__(self, capability=(9, 0)):
         super().__init__(capability)
         self.made, self.memory, self.queue = [], [], []
+        self.packed, self.while_packing = [], lambda: None
 
     def cuMemAllocAsync(self, nbytes, stream):
         self.memory.append(Memory(nbytes, stream, 0x7000000 + 0x100000 * len(self.memory)))
@@ -59,6 +64,9 @@ class FakeLaunches(FakeCuda):
         self.queue.append(("launch", addresses, stream))
 
     def direct_launch(self, kernel, launch, operands, first):
+        self.packed.append(kernel.name)
+        self.while_packing()
+
         def queue(given, stream):
             self.launch(kernel.name, dict(zip(operands, given, strict=True)), stream)
 
