@@ -6,7 +6,6 @@ import ctypes
 import enum
 import sys
 import types
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, random_inputs
 from gemmule.runtime.cublaslt import ALGORITHMS, WORKSPACE_BYTES, CublasLt
 from support.fakes.cuda import FakeCuda, Result, installed
+from support.fakes.modules import replaced
 
 TYPES = enum.IntEnum(
     "CudaDataType",
@@ -175,7 +175,7 @@ def installed_nvmath(bindings):
     if bindings is not None:
         modules["nvmath"] = types.SimpleNamespace(CudaDataType=TYPES)
         modules["nvmath.bindings"] = types.SimpleNamespace(cublas=BLAS, cublasLt=bindings)
-    return mock.patch.dict(sys.modules, modules)
+    return replaced(modules)
 
 
 @pytest.fixture

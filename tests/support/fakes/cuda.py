@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import sys
 import types
-from unittest import mock
 
 from gemmule.runtime import device, driver, tensor_maps
+
+from .modules import replaced
 
 #: The primary context of GPU 0; that of GPU n is n more.
 CONTEXT = 0xC0
@@ -101,11 +101,10 @@ def _forget():
 
 @contextlib.contextmanager
 def installed(fake):
-    """Let `cuda.bindings.driver` be a stand-in while the block runs."""
-    bindings = types.ModuleType("cuda.bindings")
-    bindings.driver = fake
+    """Let `cuda.bindings.driver` be a stand-in while the block runs; None for bindings that are not installed."""
+    bindings = None if fake is None else types.SimpleNamespace(driver=fake)
     modules = {"cuda": types.ModuleType("cuda"), "cuda.bindings": bindings, "cuda.bindings.driver": fake}
-    with mock.patch.dict(sys.modules, modules):
+    with replaced(modules):
         _forget()
         try:
             yield fake
