@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from gemmule.outofcore.device.planner import page_cache
 from gemmule.outofcore.device.planner.disk_probe import Probe, read_rate
 from gemmule.outofcore.device.planner.page_cache import held
+from support.system_calls import failing
 
 BLOCK, RUN = 1 << 16, 4
 
@@ -103,13 +103,10 @@ def test_the_page_cache_of_this_system(tmp_path):
 def test_a_system_that_does_not_tell_holds_nothing(tmp_path, monkeypatch):
     path = file(tmp_path / "a", 3)
 
-    def refused(*arguments):
-        raise OSError(errno.EOPNOTSUPP, "not here")
-
-    monkeypatch.setattr(page_cache.os, "preadv", refused)
+    failing(monkeypatch, "preadv", errno.EOPNOTSUPP)
     assert held(path, BLOCK) == [False] * 3
-    monkeypatch.delattr(page_cache.os, "preadv")
-    monkeypatch.delattr(page_cache.os, "posix_fadvise", raising=False)
+    monkeypatch.delattr(os, "preadv")
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
     assert held(path, BLOCK) == [False] * 3
 
 

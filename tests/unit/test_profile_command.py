@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import sys
 import types
 
 import pytest
@@ -17,8 +16,9 @@ from gemmule.lab.records import read_records
 from gemmule.runtime import profiling_ranges
 from support.fakes import cupti as fake_cupti
 from support.fakes.bench import REFERENCE, kernel_spec, only
-from support.fakes.cupti import FakeCupti, ProfiledFakeDevice, as_bytes
+from support.fakes.cupti import FakeCupti, ProfiledFakeDevice, as_bytes, installed_nvtx
 from support.fakes.laboratory import laboratory, no_gpu, one_gpu
+from support.fakes.modules import not_installed
 
 __all__ = ["laboratory", "no_gpu", "one_gpu"]
 
@@ -46,14 +46,16 @@ def refused(*arguments):
 
 
 @pytest.fixture(autouse=True)
-def _kernels(monkeypatch, laboratory):
+def _kernels(laboratory):
     laboratory.register(*SPECS)
-    monkeypatch.setattr(profiling_ranges, "_nvtx", lambda: None)
+    with installed_nvtx(None):
+        yield
 
 
 @pytest.fixture
-def cupti(monkeypatch):
-    return fake_cupti.install(monkeypatch, FakeCupti())
+def cupti():
+    with fake_cupti.installed(FakeCupti()) as cupti:
+        yield cupti
 
 
 @pytest.fixture
@@ -193,10 +195,9 @@ def test_refusals_of_cupti_are_one_line(device, cupti):
     assert "does not load (libcupti.so.13" in refused(*SIZE)
 
 
-def test_without_the_package_it_is_told_before_anything_runs(device, monkeypatch):
-    monkeypatch.delitem(sys.modules, "cupti.cupti")
-    monkeypatch.setitem(sys.modules, "cupti", None)
-    assert "cupti-python, which is not installed; pip install 'gemmule[profile]'" in refused(*SIZE)
+def test_without_the_package_it_is_told_before_anything_runs(device):
+    with not_installed("cupti"):
+        assert "cupti-python, which is not installed; pip install 'gemmule[profile]'" in refused(*SIZE)
     assert device.sets == []
     assert device.cupti.log == []
 
@@ -219,9 +220,9 @@ def test_ranges_for_another_profiler(device, cupti, monkeypatch):
         told.append((domain, name))
         yield
 
-    monkeypatch.setattr(profiling_ranges, "_nvtx", lambda: types.SimpleNamespace(annotate=annotate))
     monkeypatch.setattr(profiling_ranges, "call", told.append)
-    result = run(*SIZE, "--kernels", "g01_naive,gemm_reference", "--ranges-only")
+    with installed_nvtx(types.SimpleNamespace(annotate=annotate)):
+        result = run(*SIZE, "--kernels", "g01_naive,gemm_reference", "--ranges-only")
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
     assert "nothing was measured" in result.stderr

@@ -21,6 +21,7 @@ from gemmule.outofcore.device.planner.shares import predicted, shares
 from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.link_probe import LINES
+from support.system_calls import failing
 
 F4, F8 = np.dtype("f4"), np.dtype("f8")
 
@@ -166,17 +167,11 @@ def test_copies_hide_behind_an_opening():
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("refusing", ["posix_fallocate", "pwrite"])
 def test_a_disk_without_room_for_the_probe_is_taken_as_usual(refusing, number, tmp_path, monkeypatch):
-    def full(*arguments):
-        raise OSError(number, "no room")
-
-    monkeypatch.setattr(disk_probe.os, refusing, full)
+    failing(monkeypatch, refusing, number)
     assert disk_probe.write_rate(str(tmp_path), 1 << 40, 2, Probe(4096)) == USUAL
 
 
 def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
-    def broken(*arguments):
-        raise OSError(errno.EIO, "broken")
-
-    monkeypatch.setattr(disk_probe.os, "pwrite", broken)
-    with pytest.raises(OSError, match="broken"):
+    failing(monkeypatch, "pwrite", errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
         disk_probe.write_rate(str(tmp_path), 1 << 40, 2, Probe(4096))

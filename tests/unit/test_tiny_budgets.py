@@ -19,6 +19,7 @@ from gemmule.outofcore.stores.formats.npy_source import NpySource
 from gemmule.outofcore.tiles.engine import plan_multiply
 from gemmule.outofcore.tiles.memory_budget import parse_bytes
 from gemmule.outofcore.tiles.plan import StreamPlan
+from support.system_calls import shortened
 
 
 def planned(m: int, k: int, n: int, dtype: str, memory: str) -> StreamPlan:
@@ -113,9 +114,8 @@ def test_lines_that_come_in_parts_are_read_and_written_whole(tmp_path, monkeypat
     path = tmp_path / "a.npy"
     matrix = np.arange(35.0).reshape(5, 7)
     np.save(path, matrix)
-    preadv, pwrite = os.preadv, os.pwrite
-    monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [memoryview(views[0])[:9]], at))
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, memoryview(data)[:5], at))
+    shortened(monkeypatch, "preadv", 9)
+    shortened(monkeypatch, "pwrite", 5)
     with NpySource(path) as source, NpySink(tmp_path / "b.npy", (5, 7), source.dtype) as sink:
         for cols in (slice(0, 3), slice(3, 7)):
             piece = np.empty((5, cols.stop - cols.start))

@@ -20,3 +20,9 @@ def replaced(modules):
         for name in modules:
             sys.modules.pop(name, None)
         sys.modules.update(before)
+
+
+def not_installed(*packages):
+    """Let imports of packages fail while the block runs, with those of their modules that were imported before."""
+    own = {name for name in sys.modules if name.partition(".")[0] in packages}
+    return replaced(dict.fromkeys((*packages, *own)))
