@@ -17,7 +17,7 @@ from gemmule.dispatch.select import choose, tuned_choice
 from gemmule.dispatch.tuned_file import write_tuned
 from gemmule.dispatch.tuned_table import table_for
 from gemmule.lab.products import gemm_problem
-from support.tuned_entries import CHIP, GPU, HOPPER, PROBLEM, SPEC, chosen, entry, forget, table
+from support.tuned_entries import CHIP, GPU, HOPPER, LIBRARY, PROBLEM, SPEC, chosen, entry, forget, table
 
 __all__ = ["table"]
 
@@ -42,13 +42,13 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
 
 
 def test_caches_that_keep_choices_are_cleared_with_them(monkeypatch):
-    monkeypatch.setattr(kept, "_kept", {"what was decided": None})
+    kept.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
     monkeypatch.setattr(select, "_clear_functions", [*select._clear_functions])
     others = ["what another room made of a choice"]
     select.register_clear(others.clear)
     select.use_tuned(GPU, [entry(SPEC.configs[9])])
     assert not others
-    assert not kept._kept
+    assert kept.find("what was decided") is None
 
 
 def test_entries_are_of_one_chip(table):
@@ -164,8 +164,7 @@ def test_a_tuned_kernel_that_stands_later_names_those_before_it(table):
     assert [name for name, _ in found.refused] == before
 
 
-def test_what_is_chosen_is_remembered(monkeypatch):
+def test_what_is_chosen_is_remembered():
     first = chosen()
-    monkeypatch.setattr(select, "_choose", None)
     assert chosen() is first
     assert chosen(dataclasses.replace(PROBLEM)) is first
