@@ -10,7 +10,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOA
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
@@ -26,19 +26,20 @@ _FLOAT8_CAPABILITY = (8, 9)
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
+    del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    return _why_not_types(problem, arch) or why_not_inputs(problem) or why_not_strides(inner) or why_not_extents(inner)
+    return why_not_inputs(problem) or why_not_strides(inner) or why_not_extents(inner)
 
 
-def _why_not_types(problem: GemmProblem, arch: Arch) -> str | None:
-    for name, matrix in (("A", problem.a), ("B", problem.b)):
-        if matrix.dtype != FLOAT32:
-            return f"{name} is {matrix.dtype}; this kernel takes {FLOAT32} only"
-    out = problem.d.dtype
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    a, b, c, out, _ = types
+    for name, dtype in (("A", a), ("B", b)):
+        if dtype != FLOAT32:
+            return f"{name} is {dtype}; this kernel takes {FLOAT32} only"
     if out not in OUTPUTS:
         return f"the output is {out}; this kernel makes {', '.join(map(str, OUTPUTS))}"
-    if problem.c is not None and problem.c.dtype != out:
-        return f"C is {problem.c.dtype} and the output {out}; this kernel takes both of one type"
+    if c is not None and c != out:
+        return f"C is {c} and the output {out}; this kernel takes both of one type"
     if out.is_float8 and arch.capability < _FLOAT8_CAPABILITY:
         return f"8-bit floats need compute capability 8.9 or newer, not {arch}; choose another type of output"
     return None
@@ -150,6 +151,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     epilogues=True,
