@@ -38,7 +38,7 @@ from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
-from gemmule.lab.gemm_records import named
+from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import LAYOUTS, gemm_problem
 from gemmule.lab.records import RecordFile
 from gemmule.runtime.bench import BenchGpu, bench_gpu

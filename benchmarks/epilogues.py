@@ -29,8 +29,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
+from gemmule.lab.bench_records import all_us, circumstances, us
 from gemmule.lab.experiment import experiment
-from gemmule.lab.gemm_records import all_us, circumstances, named, us
+from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import gemm_problem, random_inputs
 from gemmule.lab.records import RecordFile
 from gemmule.lab.timing import load, measure

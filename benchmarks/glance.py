@@ -22,11 +22,10 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab.bench import Bench
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.experiment import experiment
-from gemmule.lab.gemm_records import named
-from gemmule.lab.gemm_tables import product_of, size_text
+from gemmule.lab.gemm_bench import GemmBench
+from gemmule.lab.gemm_operation import named, product_of, size_text
 from gemmule.lab.products import gemm_problem, output_type, own_product
 from gemmule.lab.records import RecordFile
 
@@ -98,7 +97,7 @@ def main() -> None:
         plan = BenchPlan(
             every, (), seconds=given.seconds, chosen=lambda one: choices.get(one) or chosen(one, device.name)
         )
-        bench = Bench(plan, device, None, library)
+        bench = GemmBench(plan, device, None, library)
         tuned = {problem: choice.chosen_by == "tuned" for problem, choice in choices.items()}
         names = {product_of(named(problem)): tuned[problem] for problem in every}
         block = experiment(" ".join(sys.argv), device.pci_bus_id) | bench.about()

@@ -28,8 +28,9 @@ from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
+from gemmule.lab.bench_records import us
 from gemmule.lab.experiment import experiment
-from gemmule.lab.gemm_records import named, us
+from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import gemm_problem, output_type
 from gemmule.lab.records import RecordFile
 from gemmule.lab.timing import estimate

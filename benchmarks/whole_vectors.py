@@ -19,9 +19,10 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import write_records
-from gemmule.lab.transpose_bench import TransposeBench, TransposePlan
+from gemmule.lab.transpose_bench import TransposeBench
 from gemmule.lab.transposes import transpose_of
 
 #: Rows and columns of the sources, and bytes of an element. 16 bytes are an odd number of times in a row.
@@ -55,12 +56,12 @@ def main() -> None:
     with gpu.open_gpu(yardstick=False) as (device, _):
         chip = gpu.known_chip(device.name)
         for number, (m, n, itemsize) in enumerate(SIZES):
-            taken = tuple(choices(transpose_of(m, n, itemsize), device.arch, device.multiprocessors))
-            plan = TransposePlan(
-                ((m, n),), (itemsize,), taken, peers=False, seconds=options.seconds,
+            problem = transpose_of(m, n, itemsize)
+            plan = BenchPlan(
+                (problem,), tuple(choices(problem, device.arch, device.multiprocessors)), seconds=options.seconds,
                 warm_up_seconds=2.0 if number == 0 else 0.1,
             )  # fmt: skip
-            bench = TransposeBench(plan, device, chip)
+            bench = TransposeBench(plan, device, chip, peers=False)
             records += bench.records()
         print(write_records(options.record, experiment(command, device.pci_bus_id) | bench.about(), records))
 
