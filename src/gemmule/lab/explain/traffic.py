@@ -77,16 +77,16 @@ COPIED_IN, MULTIPLIED, COPIED_OUT = "shared: loaded", "shared: products", "share
 
 
 def _without_threads(problem: GemmProblem, config: Config, totals: Totals, tiles: int) -> list[LevelTraffic]:
-    """Return what the copy engine and products move through shared memory."""
+    """Return what TMA and products move through shared memory."""
     fields, engine = config.as_dict(), totals.engine_bytes
     rows, columns = fields.get("tile_m"), fields.get("tile_n")
     written = read = None
     if rows and columns and problem.c is None:
-        slices = -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
-        every = tiles // fields.get("cluster_k", 1) * slices * K_BYTES
+        k_tiles = -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
+        every = tiles // fields.get("cluster_k", 1) * k_tiles * K_BYTES
         written, read = every * (rows + columns), every * rows // MMA_M * (MMA_M + columns)
     found = [
-        LevelTraffic(COPIED_IN, written, "all slices", engine[BULK_LOAD], "in each CTA that gets it"),
+        LevelTraffic(COPIED_IN, written, "all k-tiles", engine[BULK_LOAD], "in each CTA that gets it"),
         LevelTraffic(MULTIPLIED, read, f"by {MMA_M} x {columns}", engine.get(MATRIX, 0), "factors of wgmma"),
     ]
     if BULK_STORE in engine:
