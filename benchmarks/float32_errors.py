@@ -26,7 +26,7 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
 SPECS = {spec.name: spec for spec in REGISTRY}
-SPLIT, PLAIN = SPECS["bf16x6_gemm"], SPECS["g07_cp_async"]
+SPLIT, PLAIN = SPECS["bf16x6_gemm"], SPECS["simt_gemm"]
 DEPTHS = (1, 2, 16, 64, 256, 1024, 4096, 16384, 65536)
 
 

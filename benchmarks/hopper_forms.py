@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 from forms import Arrays, Form, barriers, copies, products, reductions, rows
 from hopper_counts import COUNTERS, Both, CopyTraffic, known_counters
-from hopper_snippets import prepared
 
 from gemmule.core.errors import DriverError, GemmuleError
 from gemmule.vgpu import Counter, Options, launcher
 from gemmule.vgpu.arrays import DeviceArrays
 from gemmule.vgpu.engine.program import program_of
+from support.ptx.hopper import prepared
 
 #: The longest that a process may take for one of the forms, and to begin.
 SECONDS, BEGINNING = 8, 25
@@ -82,10 +82,9 @@ class Launched:
 
     def on_hardware(self) -> Arrays:
         """Return the operands after a run on the GPU."""
-        from twin import Text, memory_after
-
         from gemmule.runtime.device import current
         from gemmule.runtime.launch import LoadedKernel
+        from support.vgpu.twin import Text, memory_after
 
         name = self.program.kernel.name
         with current(0):

@@ -11,6 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+# A failed assertion of a helper shows its values, as one of a test does.
+pytest.register_assert_rewrite("support")
+
 
 def pytest_addoption(parser):
     parser.addoption("--record", metavar="FOLDER", help="write a record of the checks to a new file in FOLDER")

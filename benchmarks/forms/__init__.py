@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-# Their PTX is that of the virtual GPU's own tests.
-SNIPPETS = str(Path(__file__).parents[2] / "tests" / "vgpu")
-if SNIPPETS not in sys.path:
-    sys.path.append(SNIPPETS)
+# Their PTX is that of the virtual GPU's own tests, `support.ptx`.
+TESTS = str(Path(__file__).parents[2] / "tests")
+if TESTS not in sys.path:
+    sys.path.append(TESTS)
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
-#: The body of a kernel, its operands, and how it is launched, as `hopper_snippets.prepared` takes it.
+#: The body of a kernel, its operands, and how it is launched, as `support.ptx.hopper.prepared` takes it.
 Prepared = tuple[str, Arrays, Mapping[str, Any]]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import Arrays, Form, Prepared, random_bits  # isort: skip
-from barrier_snippets import COUNTS, PENDING, SHARED, async_stores, cluster, pending, phases, pipeline, signalled
-from snippets import at
+from support.ptx.barriers import COUNTS, PENDING, SHARED, async_stores, cluster, pending, phases, pipeline, signalled
+from support.ptx.snippets import at
 
 MATRICES = ".shared .align 128 .b8 rows[8192];"
 

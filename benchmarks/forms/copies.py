@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from . import Form, Prepared, random_bits  # isort: skip
-from copy_snippets import (
+from gemmule.core.dtype import DTYPES, DType, dtype_named
+from support.ptx.copies import (
     COMMIT,
     EXPECT,
     INIT,
@@ -22,9 +23,7 @@ from copy_snippets import (
     names,
     out_of_shared,
 )
-from hopper_snippets import wait
-
-from gemmule.core.dtype import DTYPES, DType, dtype_named
+from support.ptx.hopper import wait
 
 RANKS, SWIZZLES = range(1, 6), (0, 32, 64, 128)
 PLACES = ("inside", "beyond the last", "before the first", "outside")

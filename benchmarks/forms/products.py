@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import Form, Prepared  # isort: skip
-from wgmma_snippets import SHARED, SUMS, TYPES, product
+from support.ptx.wgmma import SHARED, SUMS, TYPES, product
 
 EIGHT_BITS = ("e4m3", "e5m2")
 FORMS = (

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from . import Form, Prepared, random_bits  # isort: skip
-from copy_snippets import SHARED, reduced_piece
-
 from gemmule.core.dtype import dtype_named
 from gemmule.vgpu.tensor_map import element_type
+from support.ptx.copies import SHARED, reduced_piece
 
 from .copies import FLOATS, Box, store
 

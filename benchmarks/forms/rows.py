@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from . import Form, Prepared, random_bits  # isort: skip
-from copy_snippets import EXPECT, INIT, LOAD, SHARED, map_of, names, out_of_shared
-from hopper_snippets import wait
+from support.ptx.copies import EXPECT, INIT, LOAD, SHARED, map_of, names, out_of_shared
+from support.ptx.hopper import wait
 
 
 @dataclasses.dataclass(frozen=True)

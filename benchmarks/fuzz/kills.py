@@ -25,13 +25,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "unit"))
-
-from killed_products import KILLER, arguments, content, hidden, killed_at, make_inputs
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from gemmule.core.errors import GemmuleError
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
+from support.outofcore.killed_products import KILLER, arguments, content, hidden, killed_at, make_inputs
 
 NEVER = int(1e9)
 _RUNS, _LONGEST_S = 50, 30.0

@@ -52,7 +52,7 @@ class Run:
 def run(command: list[str], arguments: list[str], seconds: float) -> Run:
     """Run tests/gpu/memcheck.py behind a command."""
     tests = ROOT / "tests"
-    path = os.pathsep.join([str(tests), str(tests / "gpu"), *sys.path])
+    path = os.pathsep.join([str(tests), *sys.path])
     began = time.time()
     whole = [*command, sys.executable, str(tests / "gpu" / "memcheck.py"), *arguments]
     try:

@@ -6,14 +6,14 @@ import dataclasses
 import itertools
 
 import pytest
-from test_launch_order import assert_waits_first
-from test_wgmma_waits import early
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS, SPEC
 from gemmule.lab.products import gemm_problem
+from support.code.launch_order import assert_waits_first
+from support.code.wgmma_waits import early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -13,7 +13,7 @@ import pytest
 
 from gemmule.compiler import cache, key
 from gemmule.compiler.artifact import Artifact
-from gemmule.compiler.cache import CacheWarning, artifact_for, cache_content, clear_cache
+from gemmule.compiler.cache import CacheWarning, KernelCache, cache_content, clear_cache
 from gemmule.compiler.signature import read_entry
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
@@ -32,22 +32,19 @@ SIGNATURE = SPEC.signatures(ARCH)[0]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache, "_imported", {})
     return tmp_path / "kernels"
 
 
-def get():
-    return artifact_for(SPEC, SPEC.default, SIGNATURE, ARCH)
+def get(kernels=None):
+    """Return the kernel from a cache, or from that of another process."""
+    return (kernels or KernelCache()).artifact_for(SPEC, SPEC.default, SIGNATURE, ARCH)
 
 
-def test_a_kernel_is_kept_whole_and_found_again(folder, monkeypatch):
+def test_a_kernel_is_kept_whole_and_found_again(folder):
     first = get()
     assert cache_content().kernels == 1
     assert [path.suffix for path in folder.iterdir()] == [".kernel"]
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache, "compile_kernel", None)
-    assert get() == first
+    assert get(KernelCache(compiler=lambda *what: pytest.fail("compiled again"))) == first
     assert clear_cache().kernels == 1
     assert list(folder.iterdir()) == []
 
@@ -77,7 +74,7 @@ def test_a_cached_kernel_needs_no_compiler(folder):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped"])
-def test_a_damaged_file_is_set_aside_and_compiled_again(folder, monkeypatch, damage, rng):
+def test_a_damaged_file_is_set_aside_and_compiled_again(folder, damage, rng):
     first = get()
     (path,) = folder.iterdir()
     content = bytearray(path.read_bytes())
@@ -87,7 +84,6 @@ def test_a_damaged_file_is_set_aside_and_compiled_again(folder, monkeypatch, dam
         for place in rng.integers(40, len(content) // 2, 20):
             content[place] ^= 0x55
     path.write_bytes(content)
-    monkeypatch.setattr(cache, "_loaded", {})
     with pytest.warns(CacheWarning, match="damaged"):
         assert get() == first
     assert sorted(found.suffix for found in folder.iterdir()) == [".damaged", ".kernel"]
@@ -107,19 +103,17 @@ def test_every_flipped_byte_is_noticed_or_harmless(folder, rng):
             assert Artifact.load(path) == artifact
 
 
-def test_what_cannot_be_read_or_set_aside_is_told_and_does_not_stop_the_call(folder, monkeypatch):
+def test_what_cannot_be_read_or_set_aside_is_told_and_does_not_stop_the_call(folder):
     first = get()
     (path,) = folder.iterdir()
     path.write_bytes(b"damaged")
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache.Path, "replace", lambda *_: (_ for _ in ()).throw(PermissionError(13, "not yours")))
+    # A folder takes the place of the file aside.
+    path.with_suffix(".damaged").mkdir()
     with pytest.warns(CacheWarning, match="cannot be set aside"):
         assert get() == first
-    monkeypatch.undo()
-    monkeypatch.setenv("GEMMULE_CACHE", str(folder))
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(Artifact, "load", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours")))
-    with pytest.warns(CacheWarning, match="cannot be read"):
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(CacheWarning, match="cannot be cached"), pytest.warns(CacheWarning, match="cannot be read"):
         assert get() == first
 
 
@@ -150,17 +144,18 @@ def test_no_home_is_told(monkeypatch):
 
 def test_sources_that_change_under_a_running_process_are_never_cached(folder, monkeypatch):
     """A kernel is imported once: after an edit, what is compiled is not what the file says."""
-    get()
+    kernels = KernelCache()
+    get(kernels)
+    kernels.unload()
     digests = dict(key.source_digests(SPEC))
     monkeypatch.setattr(cache, "source_digests", lambda spec: digests | {f"{SPEC.package}.kernel": b"edited"})
     monkeypatch.setattr(cache, "artifact_key", lambda *what: f"{SPEC.name}-sm_90a-" + "0" * 24)
-    monkeypatch.setattr(cache, "_loaded", {})
     with pytest.raises(CompileError, match="start a new process"):
-        get()
+        get(kernels)
     assert cache_content().kernels == 1
 
 
-def test_an_unwritable_folder_is_told_and_does_not_stop_the_call(folder, monkeypatch):
+def test_an_unwritable_folder_is_told_and_does_not_stop_the_call(folder):
     folder.parent.joinpath("kernels").write_text("a file where the folder should be")
     with pytest.warns(CacheWarning, match="cannot be cached"):
         assert get().kernel == SPEC.name

@@ -9,9 +9,6 @@ import itertools
 import math
 
 import pytest
-from test_h01_instructions import assert_instructions
-from test_launch_order import assert_in_order
-from test_wgmma_waits import early
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.compile import compile_kernel
@@ -24,6 +21,9 @@ from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
+from support.code.instructions import assert_instructions
+from support.code.launch_order import assert_in_order
+from support.code.wgmma_waits import early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -143,13 +143,7 @@ def jobs(configs):
 
 
 #: Steps of the ladders: calls take other kernels.
-STEPS = {*LADDER, *TRANSPOSE_LADDER} - {
-    "g07_cp_async",
-    "float64_gemm",
-    "h01_mma_sync",
-    "hopper_gemm",
-    "transpose_tiled",
-}
+STEPS = {*LADDER, *TRANSPOSE_LADDER} - {"float64_gemm", "h01_mma_sync", "hopper_gemm", "transpose_tiled"}
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.

@@ -6,12 +6,12 @@ import dataclasses
 import re
 
 import pytest
-from test_h01_instructions import OPCODES, instructions
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.kernels.float64.config import SHAPES
 from gemmule.kernels.float64.gemm.spec import SPEC
+from support.code.instructions import OPCODES, instructions
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from test_wgmma_waits import early
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
@@ -14,6 +13,7 @@ from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
+from support.code.wgmma_waits import early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

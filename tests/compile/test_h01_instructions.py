@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-import collections
-import io
 import itertools
-import struct
 
 import pytest
-from elftools.elf.elffile import ELFFile
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.kernels.ladder.h01_mma_sync import spec as h01
 from gemmule.kernels.ladder.h01_mma_sync.config import SUBTILE_M, WARP_BYTES
+from support.code.instructions import assert_instructions, instructions
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-#: The last 12 bits of an instruction of 128, on sm_80 to sm_100.
-OPCODES = {"HMMA": 0x23C, "IMMA": 0x237, "LDSM": 0x83B, "LDGSTS": 0xFAE, "LDG": 0x981}
 SMALL = min(h01.SPEC.configs, key=lambda one: one.outputs)
-
-
-def instructions(artifact):
-    """Count the instructions of the kernel by name."""
-    section = ELFFile(io.BytesIO(artifact.cubin)).get_section_by_name(f".text.{artifact.entry}")
-    code = section.data()
-    counts = collections.Counter(struct.unpack_from("<Q", code, at)[0] & 0xFFF for at in range(0, len(code), 16))
-    return {name: counts[opcode] for name, opcode in OPCODES.items()}
 
 
 def compiled(arch, **wanted):
     signature = next(signature for signature in h01.SPEC.signatures(arch) if wanted.items() <= dict(signature).items())
     return artifact_for(h01.SPEC, SMALL, signature, arch)
-
-
-def assert_instructions(artifact, config, element):
-    """Hold the machine code for whole tiles, and 16 bytes a copy, against the config."""
-    found = instructions(artifact)
-    product, other = ("IMMA", "HMMA") if element == "int8" else ("HMMA", "IMMA")
-    # Of a slice: 16 x 8 each, of 32 or 16 bytes of K.
-    squares = config.tile_m // config.warps_m // 16 * (config.tile_n // config.warps_n // 8)
-    assert found[product] == squares * (config.k_bytes // config.mma_k_bytes)
-    assert found[other] == 0
-    assert found["LDSM"] > 0
-    # Those of the first slices and those of the loop: 16 bytes a thread.
-    slice_bytes = (config.tile_m + config.tile_n) * config.k_bytes
-    assert found["LDGSTS"] == 2 * slice_bytes // (16 * config.threads)
-    assert artifact.resources.spill_bytes == 0
 
 
 # Ampere's code, and Hopper's of every type, are looked at where all kernels are compiled.

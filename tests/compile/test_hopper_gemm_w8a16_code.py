@@ -6,7 +6,6 @@ import dataclasses
 import re
 
 import pytest
-from test_wgmma_waits import early
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
@@ -14,6 +13,7 @@ from gemmule.core.dtype import FLOAT16
 from gemmule.core.layout import contiguous
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC
 from gemmule.lab.products import gemm_problem
+from support.code.wgmma_waits import early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

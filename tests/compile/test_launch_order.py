@@ -6,7 +6,6 @@ That is asked of every kernel where all are compiled; here are other configs and
 from __future__ import annotations
 
 import itertools
-import re
 
 import pytest
 
@@ -15,12 +14,12 @@ from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.transposes import problem_for
+from support.code.launch_order import assert_in_order, assert_waits_first
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Kernels that copy by their threads, the type of their operands, and the number of a small config.
 KERNELS = [("g07_cp_async", "float32", -1), ("float64_gemm", "float64", 9), ("h01_mma_sync", "bfloat16", -1)]
-MEMORY = re.compile(r"\b(ld|st|cp\.async|prefetch)\S*\.global")
 HOPPER, BEFORE = Arch.parse("sm_90a"), Arch.parse("sm_80")
 
 
@@ -46,20 +45,6 @@ def transposes():
 def text(arch, spec, config, problem):
     assert spec.launch(problem, config).overlaps
     return artifact_for(spec, config, spec.signature(problem, config), arch).ptx
-
-
-def assert_waits_first(code):
-    assert len(re.findall(r"griddepcontrol\.wait", code)) == 1
-    assert code.index("griddepcontrol.wait") < MEMORY.search(code).start()
-
-
-def assert_in_order(code, arch, *, overlaps):
-    """A kernel that waits for the launch in front does so first; it does where launches overlap."""
-    if "griddepcontrol" in code:
-        assert arch.major >= 9, "before Hopper launches are in order"
-        assert_waits_first(code)
-    else:
-        assert not overlaps or arch.major < 9
 
 
 # What copies elements one by one; others are compiled for every run where all kernels are.

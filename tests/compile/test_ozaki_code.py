@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from test_launch_order import assert_waits_first
-from test_wgmma_waits import early
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
+from support.code.launch_order import assert_waits_first
+from support.code.wgmma_waits import early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from test_wgmma_waits import ARCH, early
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
+from support.code.wgmma_waits import ARCH, early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -5,17 +5,14 @@ Such code is right and slow, and nothing but its speed tells. Where all kernels 
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
+from support.code.wgmma_waits import _SUMS, ARCH, early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-ARCH = Arch.parse("sm_90a")
 #: The steps of the ladder and the last kernel; without C, and with one.
 CASES = [
     pytest.param(spec, signature, id=f"{spec.name}-{dict(signature)}".replace(" ", ""))
@@ -23,23 +20,6 @@ CASES = [
     if "h02" <= spec.name[:3] <= "h08" or spec.name == "hopper_gemm"
     for signature in spec.signatures(ARCH)[:2]
 ]
-_SUMS = re.compile(r"wgmma\.mma_async\S*\s*\{(?P<sums>[^}]*)\}")
-_WAITS_FOR_ALL = re.compile(r"wgmma\.wait_group\S*\s+0\s*;")
-_REGISTER = re.compile(r"%\w+")
-
-
-def early(ptx):
-    """The instructions that touch a register of a product that may be under way, in the order of the text."""
-    found, under_way = [], set()
-    for line in ptx.splitlines():
-        if product := _SUMS.search(line):
-            under_way.update(_REGISTER.findall(product["sums"]))
-        elif _WAITS_FOR_ALL.search(line):
-            under_way.clear()
-        # Copies are no instructions: they join a register's names.
-        elif not re.match(r"\s*(//|mov\.|\.loc)", line) and under_way.intersection(_REGISTER.findall(line)):
-            found.append(line.strip())
-    return found
 
 
 @pytest.mark.slow

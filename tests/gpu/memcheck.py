@@ -1,6 +1,6 @@
 """A short run of every kernel for compute-sanitizer, on buffers that end where the arrays end.
 
-export PYTHONPATH=tests:tests/gpu
+export PYTHONPATH=tests
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
@@ -19,8 +19,6 @@ import dataclasses
 import itertools
 
 import numpy as np
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, random_matrix
 
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, INT8, INT32, Precision, opaque_dtype
@@ -31,6 +29,8 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.oracle import assert_product, random_matrix
 
 RNG = np.random.default_rng()
 #: Kernels that start copies of 16 bytes and ask for fewer (cp.async with a src-size): the sanitizer takes them to read

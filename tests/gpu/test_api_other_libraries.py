@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
 
 import gemmule as gm
 from gemmule.core.dtype import DTYPES, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
+from support.oracle import assert_product, poisoned, random_matrix
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "int32"])

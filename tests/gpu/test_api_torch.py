@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-import ml_dtypes
 import numpy as np
 import pytest
-from oracle import assert_product, random_matrix
 
 import gemmule as gm
 from gemmule.core.dtype import DTYPES, dtype_named
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError
-
-BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-
-
-def to_torch(torch, array):
-    name = array.dtype.name
-    if name in BITS:
-        return torch.from_numpy(array.view(BITS[name])).view(getattr(torch, name)).cuda()
-    return torch.from_numpy(array).cuda()
-
-
-def to_numpy(torch, tensor):
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name in BITS:
-        return tensor.cpu().view(getattr(torch, BITS[name])).numpy().view(getattr(ml_dtypes, name))
-    return tensor.cpu().numpy()
+from support.gpu.torch_arrays import to_numpy, to_torch
+from support.oracle import assert_product, random_matrix
 
 
 @pytest.mark.parametrize(("ta", "tb"), list(itertools.product((False, True), repeat=2)), ids=str)

@@ -8,9 +8,6 @@ import itertools
 
 import numpy as np
 import pytest
-import test_gemm_kernels
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.problem import GemmProblem
@@ -19,12 +16,15 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu import kernel_products
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPECS = {spec.name: spec for spec in REGISTRY}
-SPEC, PLAIN = SPECS["bf16x6_gemm"], SPECS["g07_cp_async"]
+SPEC, PLAIN = SPECS["bf16x6_gemm"], SPECS["simt_gemm"]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILES = [pytest.param(config, id=str(config.tile_n)) for config in PRODUCTS.configs]
-multiply = functools.partial(test_gemm_kernels.multiply, precision=Precision.BF16X6)
+multiply = functools.partial(kernel_products.multiply, precision=Precision.BF16X6)
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.executor.streams import DeviceMatrix, matrix_bytes
 from gemmule.runtime.streams import GpuStreams
+from support.oracle import assert_product, poisoned, random_matrix
 
 #: Rows, columns before the first step, columns behind the last one, and the depth.
 SHAPES = [(1, 0, 0, 1), (255, 256, 7, 70), (256, 0, 0, 64), (777, 0, 0, 131), (1300, 512, 33, 257), (3001, 256, 0, 65)]

@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from oracle import assert_product, random_matrix
 
 from gemmule.core.dtype import dtype_named
+from support.oracle import assert_product, random_matrix
 
 
 def run(*arguments):

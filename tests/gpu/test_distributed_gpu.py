@@ -9,13 +9,13 @@ import time
 
 import numpy as np
 import pytest
-from noting_workers import noted, preload
-from oracle import assert_product, random_matrix
 
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
 from gemmule.runtime.device import device_count
 from gemmule.runtime.tiles import GpuTileSum
+from support.oracle import assert_product, random_matrix
+from support.outofcore.dask_workers import noted, preload
 
 SHAPE = 1501, 1203, 1037
 

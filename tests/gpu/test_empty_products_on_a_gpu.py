@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from empty_products import KINDS, THOROUGH, empty_products, kind_id
-from kernel_kinds import TRIANGLES, plainest
-from test_api_torch import to_numpy, to_torch
-from test_gemm_kernels import multiply
 
 import gemmule as gm
 from gemmule.core.dtype import Precision
 from gemmule.dispatch.registry import REGISTRY
+from support.empty_products import KINDS, THOROUGH, empty_products, kind_id
+from support.gpu.kernel_products import multiply
+from support.gpu.torch_arrays import to_numpy, to_torch
+from support.kernel_kinds import TRIANGLES, plainest
 
 GEMMS = [spec for spec in REGISTRY if spec.operation == "gemm" and spec.name not in TRIANGLES]
 

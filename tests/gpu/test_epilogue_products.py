@@ -6,9 +6,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from epilogue_cases import CASES, assert_finished
-from oracle import poisoned, random_matrix
 
 import gemmule as gm
 from gemmule.api.epilogues import Ending, ending_of
@@ -20,6 +17,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.epilogue_cases import CASES, assert_finished
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.oracle import poisoned, random_matrix
 
 KNOWING = [
     spec for spec in REGISTRY if spec.epilogues and spec.next_kernel is None and spec.name != "hopper_gemm_w8a16"

@@ -6,13 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
-from promoted import SEEN, assert_promoted
-from test_gemm_kernels import multiply
 
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Precision
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
+from support.float8_bounds import SEEN, assert_promoted
+from support.gpu.kernel_products import multiply
+from support.oracle import assert_product, poisoned, random_matrix
 
 WIDENED = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_upcast")
 NATIVE = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")

@@ -6,9 +6,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from epilogue_cases import silu
-from oracle import poisoned, random_matrix
 
 import gemmule as gm
 from gemmule.api.epilogues import ending_of
@@ -19,6 +16,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.epilogue_cases import silu
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.oracle import poisoned, random_matrix
 
 KNOWING = [spec for spec in REGISTRY if spec.gated]
 CONFIGS = [

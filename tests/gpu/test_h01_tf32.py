@@ -7,8 +7,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.problem import GemmProblem
@@ -16,6 +14,8 @@ from gemmule.core.spec import Choice
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.oracle import assert_product, poisoned, random_matrix
 
 
 def to_tf32(x):

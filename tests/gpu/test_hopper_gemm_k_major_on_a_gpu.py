@@ -6,13 +6,13 @@ import functools
 
 import numpy as np
 import pytest
-import test_gemm_kernels
-from oracle import assert_product, poisoned, random_matrix
 
 import gemmule as gm
 from gemmule.core.dtype import Kind, Precision, dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
+from support.gpu import kernel_products
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_k_major")
 TYPES = [
@@ -23,7 +23,7 @@ TYPES = [
 ]
 # A in rows and B in columns need nothing.
 LAYOUTS = [("row", "row"), ("col", "row"), ("col", "col")]
-multiply = test_gemm_kernels.multiply
+multiply = kernel_products.multiply
 
 
 @pytest.fixture(autouse=True)

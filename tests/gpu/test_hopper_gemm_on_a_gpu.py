@@ -7,9 +7,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
-from test_gemm_kernels import multiply
 
 from gemmule.core.dtype import FLOAT32, Precision, dtype_named
 from gemmule.core.problem import GemmProblem
@@ -17,6 +14,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.gpu.kernel_products import multiply
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")
 LAYOUTS = list(itertools.product(("row", "col"), repeat=3))

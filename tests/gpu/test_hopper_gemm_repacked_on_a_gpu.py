@@ -7,9 +7,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
-from test_gemm_kernels import multiply
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.problem import GemmProblem
@@ -19,6 +16,9 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.stopwatch import Graph, new_stream
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.gpu.kernel_products import multiply
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_repacked")
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))

@@ -6,9 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
-from test_gemm_kernels import multiply
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.problem import GemmProblem
@@ -16,6 +13,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.gpu.kernel_products import multiply
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_unaligned")
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))

@@ -6,13 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
-from test_gemm_kernels import multiply
 
 import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
+from support.gpu.kernel_products import multiply
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_w8a16")
 NARROW, RESULTS = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT32, BFLOAT16, FLOAT16)

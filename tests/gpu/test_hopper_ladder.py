@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
-from test_gemm_kernels import multiply
 
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
+from support.gpu.kernel_products import multiply
+from support.oracle import assert_product, poisoned, random_matrix
 
 CONFIGS = [
     pytest.param(spec, config, id=f"{spec.name}-{config}".replace(" ", ","))

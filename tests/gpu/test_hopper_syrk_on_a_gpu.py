@@ -7,9 +7,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
-from test_api_torch import to_numpy, to_torch
 
 import gemmule as gm
 from gemmule.api import kept
@@ -19,6 +16,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.gpu.torch_arrays import to_numpy, to_torch
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_syrk")
 CONFIGS = [pytest.param(config, id=str(config).replace(" ", ",")) for config in SPEC.configs]
@@ -135,11 +135,11 @@ def test_what_is_kept_of_one_is_not_taken_for_another(torch, rng, given):
     """x @ x.T and x @ y.T of the same shapes and strides, in turns, with views that are made anew at every call."""
     kept.forget()
     kind = dtype_named("bfloat16")
-    values = [random_matrix(rng, kind, (2048, 512)) for _ in range(2)]
+    values = [random_matrix(rng, kind, (3072, 512)) for _ in range(2)]
     x, y = (to_torch(torch, one) for one in values)
     assert gm.matmul.plan(x, x.T).kernel == "hopper_syrk"
     assert gm.matmul.plan(x, y.T).kernel != "hopper_syrk"
-    out = torch.empty((2048, 2048), dtype=torch.bfloat16, device="cuda") if given else None
+    out = torch.empty((3072, 3072), dtype=torch.bfloat16, device="cuda") if given else None
     exact = {(i, j): values[i].astype(np.float32) @ values[j].astype(np.float32).T for i in (0, 1) for j in (0, 1)}
     scale = max(np.abs(one).max() for one in exact.values())
     for _ in range(4):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import assert_product, random_matrix
 
 from gemmule.core.dtype import dtype_named
+from support.oracle import assert_product, random_matrix
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 

@@ -24,7 +24,7 @@ def sanitize(check, *arguments):
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if tool is None:
         pytest.skip("compute-sanitizer is not installed")
-    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
+    path = os.pathsep.join([str(HERE.parent), *sys.path])
     return subprocess.run(
         [tool, "--tool", check, "--error-exitcode", "9", sys.executable, HERE / "memcheck.py", *arguments],
         env=os.environ | {"PYTHONPATH": path},

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from oracle import assert_product, random_matrix
-from test_api_torch import to_numpy, to_torch
 
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
 from gemmule.runtime.device import get_device
+from support.gpu.torch_arrays import to_numpy, to_torch
+from support.oracle import assert_product, random_matrix
 
 KIND = dtype_named("bfloat16")
 

@@ -7,11 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from oracle import assert_product
-from repeated_products import arrays, planned
-from test_api_torch import to_numpy
 
 import gemmule as gm
+from support.gpu.repeated_products import arrays, planned
+from support.gpu.torch_arrays import to_numpy
+from support.oracle import assert_product
 
 __all__ = ["arrays", "planned"]
 

@@ -34,7 +34,7 @@ def shift(torch, edge, dtype):
 @pytest.mark.parametrize(
     ("kernel", "dtype", "edge"),
     [
-        *[("g07_cp_async", "float32", edge) for edge in (32, 64, 131, 256)],
+        *[("simt_gemm", "float32", edge) for edge in (32, 64, 131, 256)],
         *[("float64_gemm", "float64", edge) for edge in (32, 77, 131, 192)],
         *[("h01_mma_sync", "bfloat16", edge) for edge in (47, 65)],
         ("hopper_gemm", "float16", 128),

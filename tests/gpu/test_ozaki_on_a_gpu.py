@@ -11,10 +11,6 @@ import itertools
 
 import numpy as np
 import pytest
-import test_gemm_kernels
-from device_arrays import STREAM, DeviceMatrix, strides_of
-from float64_by_residues import beyond_certain, largest_residues
-from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.dtype import FLOAT64, Precision
 from gemmule.core.problem import GemmProblem
@@ -24,13 +20,17 @@ from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.float64_bounds import beyond_certain, largest_residues
+from support.gpu import kernel_products
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.oracle import assert_product, poisoned, random_matrix
 
 SPECS = {spec.name: spec for spec in REGISTRY}
 SPEC, PLAIN = SPECS["ozaki_gemm"], SPECS["float64_gemm"]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILES = [pytest.param(config, id=str(config).replace(" ", ",")) for config in PRODUCTS.configs]
 U = FLOAT64.unit_roundoff
-multiply = functools.partial(test_gemm_kernels.multiply, precision=Precision.OZAKI_15)
+multiply = functools.partial(kernel_products.multiply, precision=Precision.OZAKI_15)
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import assert_product
-from repeated_products import arrays, planned, poisoned
-from test_api_torch import to_numpy
 
 import gemmule as gm
 from gemmule.api import kept, recent
 from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
+from support.gpu.repeated_products import arrays, planned, poisoned
+from support.gpu.torch_arrays import to_numpy
+from support.oracle import assert_product
 
 __all__ = ["arrays", "planned"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from repeated_products import arrays, planned
-from test_api_torch import to_numpy
 
 import gemmule as gm
 from gemmule.api import recent
 from gemmule.core.errors import ArgumentError, OverlapError
+from support.gpu.repeated_products import arrays, planned
+from support.gpu.torch_arrays import to_numpy
 
 __all__ = ["arrays", "planned"]
 

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.dtype import accumulator, dtype_named
 from gemmule.dispatch.select import choose
@@ -18,6 +17,7 @@ from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.streams import GpuStreams
+from support.oracle import assert_product, poisoned, random_matrix
 
 RATES = Rates(20e12, 20e12, 50e9, 50e9)
 #: Shape, device memory: many tiles and slices, none of which divides.

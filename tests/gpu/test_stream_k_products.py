@@ -7,9 +7,6 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from device_arrays import DeviceMatrix, strides_of
-from oracle import assert_product, poisoned, random_matrix
-from test_gemm_kernels import multiply
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.problem import GemmProblem
@@ -20,6 +17,9 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.stopwatch import Graph, new_stream
+from support.gpu.device_arrays import DeviceMatrix, strides_of
+from support.gpu.kernel_products import multiply
+from support.oracle import assert_product, poisoned, random_matrix
 
 KIND = dtype_named("bfloat16")
 SHARED = HopperGemmConfig(cluster_m=1, stream_k=1)

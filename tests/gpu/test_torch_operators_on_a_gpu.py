@@ -216,6 +216,8 @@ def test_no_gradients_to_hold_and_inference(torch, gt):
     assert_close(torch, got, x.double() @ weight.detach().double().mT, "bfloat16", 64)
 
 
+# Forward mode compiles scripts of PyTorch's own.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 def test_batched_gradients(torch, gt):
     """The vmap of these is none of torch.func's, and runs on the threads of autograd for the GPU."""
     x, weight = (t.requires_grad_() for t in normal(torch, "float64", (2, 5, 33), (24, 33)))

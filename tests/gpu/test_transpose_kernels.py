@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from device_arrays import STREAM, DeviceMatrix, strides_of
 
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.permutation import transpose_problem
@@ -14,6 +13,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
 
 TRANSPOSES = [spec for spec in REGISTRY if spec.operation == "transpose" and not spec.in_place]
 IN_PLACE = [spec for spec in REGISTRY if spec.in_place]

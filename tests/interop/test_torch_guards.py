@@ -53,6 +53,15 @@ def test_tensors_of_another_kind(check, change):
     assert not check(change(x), torch.ones(6, 5))
 
 
+def test_under_a_mode_of_fake_tensors(check):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    x, y = torch.zeros(4, 6), torch.ones(6, 5)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert not check(x, y)
+    assert check(x, y)
+
+
 def test_under_a_transformation(check):
     seen = []
 

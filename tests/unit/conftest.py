@@ -7,7 +7,8 @@ import shutil
 import signal
 
 import pytest
-from killed_products import OUTPUTS, appeared, child, content, hidden, make_inputs
+
+from support.outofcore.killed_products import OUTPUTS, appeared, child, content, hidden, make_inputs
 
 
 @pytest.fixture(params=OUTPUTS)

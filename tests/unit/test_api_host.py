@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from oracle import assert_product
 
 import gemmule as gm
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError
 from gemmule.runtime.device import device_count
+from support.oracle import assert_product
 
 F32 = np.float32
 

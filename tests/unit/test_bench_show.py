@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import report_records as made
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
+from support.report import records as made
 
 COUNTS = [made.experiment(), made.counts("g01_naive_uncoalesced", 64, "dram__bytes_read.sum", hardware=1.0)]
 PRODUCTS = [made.experiment(), made.gemm("g01_naive_uncoalesced", 64, 64, 64, 1.0)]

@@ -8,7 +8,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from test_bench_transpose import SECONDS, Device
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
@@ -16,6 +15,7 @@ from gemmule.dispatch.registry import REGISTRY, TRANSPOSE_LADDER
 from gemmule.lab.records import read_records
 from gemmule.lab.transpose_counts import summary, with_counts
 from gemmule.runtime import device as runtime_device
+from support.fakes.transpose_bench import SECONDS, Device
 
 
 @dataclasses.dataclass

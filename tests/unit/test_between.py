@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from between import nothing_strays
+
+from support.stray_writes import nothing_strays
 
 
 @pytest.mark.parametrize("byte", [0, 1, 12, 13, 24, 39])

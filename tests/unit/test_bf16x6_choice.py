@@ -46,9 +46,9 @@ def test_large_products_take_it_when_they_are_asked_to(shape, layout):
 @pytest.mark.parametrize("shape", [(2000, 70, 16), (300, 200, 0)], ids=str)
 def test_products_for_which_splitting_does_not_pay(shape):
     choice = chosen(problem_of(*shape))
-    assert choice.spec.name == "g07_cp_async"
+    assert choice.spec.name == "simt_gemm"
     reason = dict(choice.refused)[SPEC.name]
-    assert reason.endswith("0") if 0 in shape else reason == "it can, and g07_cp_async is expected to be faster"
+    assert reason.endswith("0") if 0 in shape else reason == "it can, and simt_gemm is expected to be faster"
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

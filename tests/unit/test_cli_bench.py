@@ -8,7 +8,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from fake_bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
@@ -19,6 +18,7 @@ from gemmule.lab import plots, protocol
 from gemmule.lab.drawing import canvas
 from gemmule.lab.records import read_records
 from gemmule.runtime import device as runtime_device
+from support.fakes.bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
 
 SPECS = (kernel_spec("g01_naive", only("float32")), kernel_spec("d02_in_registers", only("float64")))
 SECONDS = {"g01_naive": 2e-3, "d02_in_registers": 2e-3, "y0": 1e-3, "y1": 0.9e-3}

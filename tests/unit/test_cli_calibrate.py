@@ -8,7 +8,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from fake_bench import FakeDevice, FakeWork
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
@@ -28,6 +27,7 @@ from gemmule.lab.calibration import products as calibration
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 from gemmule.runtime import device as runtime_device
+from support.fakes.bench import FakeDevice, FakeWork
 
 HOPPER = Arch(9, 0, True)
 NAME = "NVIDIA H100 PCIe"

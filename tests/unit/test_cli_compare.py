@@ -7,7 +7,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from fake_bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
@@ -19,6 +18,7 @@ from gemmule.lab.compare import on_the_host, theory
 from gemmule.lab.products import gemm_problem
 from gemmule.runtime import bench as runtime_bench
 from gemmule.runtime import device as runtime_device
+from support.fakes.bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
 
 
 def run(*arguments):

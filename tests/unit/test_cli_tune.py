@@ -8,7 +8,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from fake_bench import CONFIGS, REFERENCE, FakeDevice, FakeWork, FakeYardstick, kernel_spec, only
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
@@ -21,6 +20,7 @@ from gemmule.lab import protocol
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 from gemmule.runtime import device as runtime_device
+from support.fakes.bench import CONFIGS, REFERENCE, FakeDevice, FakeWork, FakeYardstick, kernel_spec, only
 
 SLOW, FAST, WRONG = CONFIGS
 COSTS = {SLOW: 10.0, FAST: 11.0, WRONG: 12.0}

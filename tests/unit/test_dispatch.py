@@ -56,11 +56,11 @@ def test_the_ladder_is_registered_and_ordered():
         assert [name for name in names if name in rungs] == first + others
 
 
-@pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 256)), (1024, (64, 64)), (1, (64, 64))])
+@pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 256)), (512, (64, 64)), (1, (32, 32))])
 def test_the_tiles_that_take_least_time(extent, tile):
     a = contiguous(FLOAT32, extent, extent)
     choice = choose(GemmProblem(extent, extent, extent, (), a, a, None, a), HOPPER, multiprocessors=132)
-    assert choice.spec.name == "g07_cp_async"
+    assert choice.spec.name == "simt_gemm"
     assert (choice.config.tile_m, choice.config.tile_n) == tile
 
 
@@ -68,14 +68,14 @@ def test_the_tiles_that_take_least_time(extent, tile):
 def test_narrow_results_get_small_tiles(m, n):
     a, b, d = contiguous(FLOAT32, m, 64), contiguous(FLOAT32, 64, n), contiguous(FLOAT32, m, n)
     choice = choose(GemmProblem(m, n, 64, (), a, b, None, d), HOPPER, multiprocessors=132)
-    assert (choice.config.tile_m, choice.config.tile_n) == (64, 64)
+    assert max(choice.config.tile_m, choice.config.tile_n) <= 64
 
 
 @pytest.mark.parametrize(
     ("dtype", "batch", "name"),
     [
-        (FLOAT32, (70000,), "g07_cp_async"),
-        (FLOAT32, (300, 300), "g07_cp_async"),
+        (FLOAT32, (70000,), "simt_gemm"),
+        (FLOAT32, (300, 300), "simt_gemm"),
         (FLOAT64, (16,), "float64_gemm"),
         (FLOAT64, (70000,), "float64_gemm"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -13,15 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from noting_workers import noted, preload
 
 import gemmule as gm
 from gemmule.api.streaming.distributed import _count_workers, check_address
 from gemmule.host import blas
-from gemmule.host.tiles import HostTileExecutor, HostTileSum
+from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.tiles.bands import cut_into_bands
 from gemmule.outofcore.tiles.engine import plan_multiply
+from support.outofcore.dask_workers import cluster, noted, started
+
+__all__ = ["cluster"]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
@@ -47,31 +48,6 @@ def folder(tmp_path, monkeypatch):
     np.save("B.npy", rng.standard_normal((80, 200), "f4"))
     gm.multiply("A.npy", "B.npy", "expected.npy", memory="200KB")
     return tmp_path
-
-
-@contextlib.contextmanager
-def started(folder, pause):
-    """Start two workers, processes of their own."""
-    distributed = pytest.importorskip("distributed")
-    # Dask sets variables in this process, such as OPENBLAS_NUM_THREADS, which later subprocesses would inherit.
-    before = dict(os.environ)
-    try:
-        with distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
-            preload=[preload(folder, HostTileSum, pause)], silence_logs=50,
-        ) as cluster:  # fmt: skip
-            yield cluster
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """Return a function that starts workers, which note their tiles in the test's folder."""
-    with contextlib.ExitStack() as stack:
-        yield lambda pause: stack.enter_context(started(tmp_path, pause))
 
 
 @pytest.fixture(scope="module")

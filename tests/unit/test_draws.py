@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from fake_bench import FakeDevice, FakeTorch, FakeYardstick, kernel_spec
 
 from gemmule.commands.bench_products import Shapes, parse_types
 from gemmule.core.arch import Arch
@@ -23,6 +22,7 @@ from gemmule.lab.draws import Draw, parse_draw, without_draws
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import LAYOUTS, gemm_problem
 from pages.draws import draws_block
+from support.fakes.bench import FakeDevice, FakeTorch, FakeYardstick, kernel_spec
 
 H100 = chip_named("h100")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from empty_products import EXTENTS, KINDS, ODD_EXTENTS, kind_id
 
 from gemmule.core.arch import COMPILED, Arch
 from gemmule.core.dtype import Precision
@@ -13,6 +12,7 @@ from gemmule.core.problem import split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, contiguous_gemm
+from support.empty_products import EXTENTS, KINDS, ODD_EXTENTS, kind_id
 
 ARCHS = [Arch.parse(name) for name in COMPILED]
 

@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from epilogue_cases import CASES, assert_finished
 
 import gemmule as gm
 from gemmule.api.epilogues import ending_of
@@ -18,6 +17,7 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from support.epilogue_cases import CASES, assert_finished
 
 M, N, K = 5, 7, 11
 FACTOR = 0.25

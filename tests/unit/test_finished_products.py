@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import types
-
 import pytest
-from fake_tensors import OUT, A, B, FakeParameter, FakeTensor, fake, retained, state
 
 import gemmule as gm
-from gemmule.api import kept, prepared
-from gemmule.api.gated import WHOLE
+from gemmule.api import kept
 from gemmule.core.errors import ArgumentError
+from support.fakes.plans import plans
+from support.fakes.tensors import OUT, A, B, FakeParameter, FakeTensor, fake, retained, state
 
-__all__ = ["fake", "retained", "state"]
+__all__ = ["fake", "plans", "retained", "state"]
 
 BIAS = FakeTensor(0x5000, (4,))
-
-
-@pytest.fixture(autouse=True)
-def plans(monkeypatch, fake, state):
-    """Let plans with an epilogue say where its operands lie, as those of real products do."""
-
-    def plan_product(operation, a, b, **options):
-        state.planned.append((operation, a, b, options))
-        ending, arrays = options["traced"] or (None, {})
-        result = options["out"] if options["out"] is not None else FakeTensor(0x700000 + 0x1000 * len(state.planned))
-        given = {"a": a, "b": b, "c": options["c"], "bias": options["bias"], **arrays, "up": options["gated"]}
-        named = {"a": "a", "b": "b"} | ({"c": "c"} if options["beta"] or (ending and ending.expression.names_c) else {})
-        named |= {f"e{place}": role for place, role in enumerate(ending.roles if ending else ())}
-        named |= {"c": "bias"} if ending is None and options["bias"] is not None else {}
-        named |= {"u": "up"} if ending is not None and ending.gated else {}
-        places = {}
-        for operand, role in named.items():
-            part = given.get(role) is None or isinstance(given[role], str)
-            whole = given[WHOLE[role] if part else role]
-            # A second half begins two elements behind the first.
-            places[operand] = (role, getattr(whole, "address", 0) + (8 if part and "gates" not in role else 0))
-        plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
-        return types.SimpleNamespace(**plan, execute=lambda: result)
-
-    monkeypatch.setattr(prepared, "plan_product", plan_product)
 
 
 def gemm(a, b, c=None, **options):

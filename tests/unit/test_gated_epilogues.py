@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from epilogue_cases import erf, gelu_tanh, silu
 
 import gemmule as gm
 from gemmule.api.epilogues import ending_of
@@ -19,6 +18,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView
+from support.epilogue_cases import erf, gelu_tanh, silu
 
 M, N, K = 5, 7, 11
 GATES = {

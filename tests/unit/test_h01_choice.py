@@ -31,7 +31,7 @@ def gemm(dtype, out, extent=512, **changes):
         (gemm(BFLOAT16, FLOAT32, 513), "h01_mma_sync"),
         (gemm(INT8, INT32), "h01_mma_sync"),
         (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "h01_mma_sync"),
-        (gemm(FLOAT32, FLOAT32), "g07_cp_async"),
+        (gemm(FLOAT32, FLOAT32), "simt_gemm"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, -512, -1)), "gemm_reference"),
         (gemm(FLOAT64, FLOAT64), "float64_gemm"),
     ],

@@ -6,7 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from gemm_arrays import (
+
+from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
+from gemmule.host import product
+from gemmule.host.gemm import gemm
+from support.gemm_arrays import (
     BFLOAT16,
     DTYPES,
     E4M3,
@@ -22,10 +26,6 @@ from gemm_arrays import (
     poisoned,
     wrapped,
 )
-
-from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
-from gemmule.host import product
-from gemmule.host.gemm import gemm
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -7,17 +7,17 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_arrays import (
+
+from gemmule.core.errors import ArgumentError
+from gemmule.host.gemm import gemm
+from gemmule.host.rounding import write
+from support.gemm_arrays import (
     INTEGERS,
     draw,
     exact,
     poisoned,
     wrapped,
 )
-
-from gemmule.core.errors import ArgumentError
-from gemmule.host.gemm import gemm
-from gemmule.host.rounding import write
 
 
 @pytest.mark.parametrize(

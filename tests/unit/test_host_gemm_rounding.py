@@ -7,7 +7,10 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_arrays import (
+
+import gemmule as gm
+from gemmule.host.gemm import gemm
+from support.gemm_arrays import (
     BFLOAT16,
     E4M3,
     E5M2,
@@ -15,9 +18,6 @@ from gemm_arrays import (
     draw,
     poisoned,
 )
-
-import gemmule as gm
-from gemmule.host.gemm import gemm
 
 
 @pytest.mark.parametrize(

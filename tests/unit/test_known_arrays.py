@@ -5,9 +5,9 @@ from __future__ import annotations
 import types
 
 import pytest
-from fake_tensors import OUT, A, B, FakeTensor, again, fake, gemm, guarded, state
 
 from gemmule.api import kept, recent
+from support.fakes.tensors import OUT, A, B, FakeTensor, again, fake, gemm, guarded, state
 
 __all__ = ["fake", "guarded", "state"]
 

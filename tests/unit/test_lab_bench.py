@@ -6,7 +6,6 @@ import statistics
 
 import numpy as np
 import pytest
-from fake_bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
@@ -15,6 +14,7 @@ from gemmule.lab import protocol
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import gemm_problem
+from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 
 H100 = chip_named("h100")
 FAST, SLOW = kernel_spec("fast", only("float32", "int8")), kernel_spec("slow")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fake_bench import CONFIGS, kernel_spec, only
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, GemmuleError
@@ -16,6 +15,7 @@ from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.lab.candidates import on_gpu, parse_kernels
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
 from gemmule.lab.sizes import SIZE_SETS, parse_sizes
+from support.fakes.bench import CONFIGS, kernel_spec, only
 
 ARCH = Arch(9, 0, True)
 FLOAT32, FLOAT64 = (gemm_problem(4096, 4096, 4096, dtype, dtype, "nn") for dtype in ("float32", "float64"))

@@ -6,10 +6,10 @@ import math
 import statistics
 
 import pytest
-from fake_bench import FakeDevice, FakeWork
 
 from gemmule.lab import protocol
 from gemmule.lab.timing import load, measure
+from support.fakes.bench import FakeDevice, FakeWork
 
 MIB = 1 << 20
 

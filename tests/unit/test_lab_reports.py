@@ -6,7 +6,6 @@ import builtins
 import re
 
 import pytest
-from fake_bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import FileFormatError, UnsupportedError
@@ -24,6 +23,7 @@ from gemmule.lab.records import RecordFile, read_records, write_records
 from gemmule.lab.styles import short
 from pages.__main__ import main
 from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
+from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 
 EXPERIMENT = {
     "record": "experiment", "date": "20260101T000000", "command": "gemmule bench gemm", "commit": "0123456789",

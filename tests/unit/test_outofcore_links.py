@@ -10,11 +10,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from killed_products import OUTPUTS, child, content, damage, finish, hidden, journal_of, make_inputs, record, refused
 
 from gemmule.core.errors import ForbiddenFileError
 from gemmule.files import temporary_file
 from gemmule.outofcore.journal.temporary_files import hidden_path
+from support.outofcore.killed_products import (
+    OUTPUTS,
+    child,
+    content,
+    damage,
+    finish,
+    hidden,
+    journal_of,
+    make_inputs,
+    record,
+    refused,
+)
 
 SECRET = b"somebody else's\n" * 20
 REMEDY = "this one is left as it is; remove it, or choose another output"

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from order_of_calls import CALLS, Recorder, check_order, read_strace
 
 from gemmule.cli import gemmule
+from support.outofcore.call_order import CALLS, Recorder, check_order, read_strace
 
 SHAPE = (96, 160)
 #: What breaks the promise, as code that runs before the command.

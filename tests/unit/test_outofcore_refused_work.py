@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from killed_products import OUTPUTS, child, damage, finish, hidden, journal_of, refused, stored
 
 from gemmule.outofcore.journal.journal_file import Journal
+from support.outofcore.killed_products import OUTPUTS, child, damage, finish, hidden, journal_of, refused, stored
 
 
 def test_a_flipped_bit_in_a_finished_tile_is_found(killed):

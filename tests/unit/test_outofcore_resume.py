@@ -9,7 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from killed_products import OUTPUTS, appeared, child, content, finish, hidden, journal_of, record, refused, run
+
+from support.outofcore.killed_products import (
+    OUTPUTS,
+    appeared,
+    child,
+    content,
+    finish,
+    hidden,
+    journal_of,
+    record,
+    refused,
+    run,
+)
 
 
 def test_a_killed_product_goes_on(killed):

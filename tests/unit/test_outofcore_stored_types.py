@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 
-import mutated_stores as made
 import numpy as np
 import pytest
 
 from gemmule.core.errors import FileFormatError, GemmuleError
 from gemmule.outofcore.stores.formats.hdf5_source import Hdf5Source
 from gemmule.outofcore.stores.formats.zarr_source import ZarrSource
+from support.outofcore import mutated_stores as made
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")

@@ -7,8 +7,6 @@ import dataclasses
 import ml_dtypes
 import numpy as np
 import pytest
-from fake_tensors import OUT, FakeTensor, again, fake, gemm, guarded, matmul, state
-from tuned_entries import HOPPER, chosen, entry, forget, table
 
 import gemmule as gm
 from gemmule.api import recent
@@ -22,6 +20,8 @@ from gemmule.dispatch.select import choose
 from gemmule.dispatch.tuned_file import write_tuned
 from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import as_matrix, gemm_problem, own_product, random_inputs
+from support.fakes.tensors import OUT, FakeTensor, again, fake, gemm, guarded, matmul, state
+from support.tuned_entries import HOPPER, chosen, entry, forget, table
 
 __all__ = ["fake", "guarded", "state", "table"]
 

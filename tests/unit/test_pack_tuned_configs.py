@@ -7,18 +7,21 @@ import types
 
 import pytest
 from click.testing import CliRunner
-from test_tuned_table import CHIP, GPU, PROBLEM, SPEC, chosen, entry, forget
 
 import gemmule as gm
 from gemmule.api import candidates, kept, packs
 from gemmule.cli import gemmule
-from gemmule.compiler import pack
-from gemmule.compiler.pack import read_pack, write_pack
+from gemmule.compiler import cache
+from gemmule.compiler.cache import KernelCache
+from gemmule.compiler.key import artifact_key
+from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import FileFormatError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch import tuned_table
 from gemmule.dispatch.tuned_file import write_tuned
+from support.artifacts import made
+from support.tuned_entries import CHIP, GPU, PROBLEM, SPEC, chosen, entry, forget
 
 FIRST, SECOND, THIRD, FOURTH = (SPEC.configs[number] for number in (3, 5, 7, 9))
 
@@ -31,10 +34,11 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.delenv("GEMMULE_PACK", raising=False)
     monkeypatch.setattr(tuned_table, "_SHIPPED", tmp_path / "shipped")
     monkeypatch.setattr(tuned_table, "_packed", [])
-    monkeypatch.setattr(pack, "PACKS", pack._Packs())
+    PACKS.unload()
     packs._take_named.cache_clear()
     forget()
     yield
+    PACKS.unload()
     forget()
 
 
@@ -97,7 +101,7 @@ def test_a_table_that_cannot_be_used_is_refused(tmp_path, table):
     write_pack(tmp_path / "a.pack", [], {packs.TUNED: table})
     with pytest.raises(FileFormatError, match=r"tuned\.json in the pack .*a\.pack"):
         gm.load_pack(tmp_path / "a.pack")
-    assert not pack.PACKS.all()
+    assert not PACKS.all()
     assert not tuned_table._packed
 
 
@@ -107,10 +111,11 @@ def test_a_pack_without_a_table_changes_nothing(tmp_path):
     assert chosen() is before
 
 
-def test_the_command_packs_the_table(tmp_path, monkeypatch):
+def test_the_command_packs_the_table(tmp_path):
     from gemmule.commands import pack as command
 
-    monkeypatch.setattr(pack, "cached_kernels", lambda *what: iter([("key", b"kernel")]))
+    what = (SPEC, SECOND, SPEC.signature(PROBLEM, SECOND), Arch.parse("sm_90a"))
+    made(*what).save(cache.cache_folder() / (artifact_key(*what) + ".kernel"))
     out = tmp_path / "x.pack"
 
     def run(*arguments):
@@ -137,11 +142,7 @@ def test_the_command_packs_the_table(tmp_path, monkeypatch):
 
 def test_the_pack_of_a_search(tmp_path, monkeypatch):
     """The kernels of the table, compiled here by a stand-in, what the cache has of registered ones, and the table."""
-    from test_packs import made
-
     from gemmule.commands.tuned_pack import tuned_kernels, write_tuned_pack
-    from gemmule.compiler import cache
-    from gemmule.compiler.key import artifact_key
     from gemmule.dispatch.registry import REGISTRY
     from gemmule.lab.products import gemm_problem
 
@@ -152,8 +153,7 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
         compiled.append((spec.name, config))
         return made(spec, config, signature, arch)
 
-    monkeypatch.setattr(cache, "compile_kernel", compile_kernel)
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache, "KERNELS", KernelCache(PACKS, compile_kernel))
     specs = {spec.name: spec for spec in REGISTRY}
     odd, packing = gemm_problem(515, 301, 263, "bfloat16", "bfloat16", "nn"), specs["hopper_gemm_repacked"]
     unlisted = dataclasses.replace(SPEC.configs[3], group=SPEC.configs[3].group + 1)
@@ -182,9 +182,6 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
     assert written.table(packs.TUNED) == (tmp_path / "tuned.json").read_bytes()
     # Another machine: an empty cache, no compiler, no table of its own.
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache, "compile_kernel", None)
-    monkeypatch.setattr(cache, "PACKS", pack.PACKS)
     (tmp_path / "tuned.json").unlink()
     forget()
     gm.load_pack(written.path)
@@ -194,11 +191,7 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
 
 def test_the_pack_of_a_search_on_a_calibrated_part_of_a_gpu(tmp_path, monkeypatch):
     """Kernels of the cache serve any number of SMs; next kernels are those by its rates, and by shipped ones."""
-    from test_packs import made
-
     from gemmule.commands.tuned_pack import write_tuned_pack
-    from gemmule.compiler import cache
-    from gemmule.compiler.key import artifact_key
     from gemmule.dispatch.rates_file import MeasuredRates, merge_rates
     from gemmule.dispatch.rates_table import clear_rates, rates_for
     from gemmule.dispatch.registry import REGISTRY
@@ -206,8 +199,7 @@ def test_the_pack_of_a_search_on_a_calibrated_part_of_a_gpu(tmp_path, monkeypatc
 
     name, arch, run = "NVIDIA H100 PCIe", Arch.parse("sm_90a"), (("date", "20261124"),)
     monkeypatch.setenv("GEMMULE_RATES", str(tmp_path / "rates.json"))
-    monkeypatch.setattr(cache, "compile_kernel", made)
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache, "KERNELS", KernelCache(PACKS, made))
     packing = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_repacked")
     odd = gemm_problem(2045, 4096, 777, "bfloat16", "bfloat16", "nn")
     write_tuned(tmp_path / "tuned.json", [entry(packing.default, problem=odd, kernel=packing.name, chip=name)])

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import multiprocessing
 import random
-import time
 import warnings
 import zipfile
 
@@ -15,35 +14,18 @@ from click.testing import CliRunner
 
 import gemmule as gm
 from gemmule.cli import gemmule
-from gemmule.compiler import cache, pack
+from gemmule.compiler import cache
 from gemmule.compiler.artifact import Artifact
-from gemmule.compiler.cache import CacheWarning, artifact_for
+from gemmule.compiler.cache import CacheWarning, KernelCache
 from gemmule.compiler.key import artifact_key
-from gemmule.compiler.pack import cached_kernels, read_pack, write_pack
-from gemmule.compiler.resources import Resources
-from gemmule.compiler.signature import ParamSlot
+from gemmule.compiler.pack import PACKS, cached_kernels, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError, FileFormatError
 from gemmule.dispatch.registry import REGISTRY
+from support.artifacts import made
 
 ARCH = Arch.parse("sm_80")
 SPECS = {spec.name: spec for spec in REGISTRY if spec.name in ("gemm_reference", "g04_register_tile")}
-
-
-def made(spec, config, signature, arch, mark="compiled"):
-    """Return what stands in for a compiled kernel; `mark` tells where it was found."""
-    return Artifact(
-        kernel=spec.name,
-        config=config.as_dict(),
-        signature=signature,
-        arch=arch.name,
-        entry="kernel",
-        params=(ParamSlot(8, 8),),
-        resources=Resources(32, 0, 0, 1024),
-        ptx=f"// {mark}",
-        cubin=bytes(range(256)) * 8,
-        toolchain="none",
-    )
 
 
 def what(name="gemm_reference", which=0):
@@ -51,22 +33,25 @@ def what(name="gemm_reference", which=0):
     return spec, spec.default, spec.signatures(ARCH)[which], ARCH
 
 
+@pytest.fixture
+def compiled():
+    """What the compiler of `kernels` was asked for."""
+    return []
+
+
 @pytest.fixture(autouse=True)
-def compiled(tmp_path, monkeypatch):
-    """An empty cache, no packs, and a compiler that writes down what it is asked for."""
-    asked = []
+def kernels(tmp_path, monkeypatch, compiled):
+    """A cache with an empty folder, no packs, and a compiler that writes down what it is asked for."""
 
     def compile_kernel(spec, config, signature, arch):
-        asked.append((spec, config, signature, arch))
+        compiled.append((spec, config, signature, arch))
         return made(spec, config, signature, arch)
 
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("GEMMULE_PACK", raising=False)
-    monkeypatch.setattr(cache, "compile_kernel", compile_kernel)
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache, "PACKS", pack._Packs())
-    monkeypatch.setattr(pack, "PACKS", cache.PACKS)
-    return asked
+    PACKS.unload()
+    yield KernelCache(PACKS, compile_kernel)
+    PACKS.unload()
 
 
 def packed(path, *whats, mark="packed", tables=None):
@@ -77,14 +62,14 @@ def mark(artifact):
     return artifact.ptx.removeprefix("// ")
 
 
-def test_process_then_cache_then_packs_then_compiler(tmp_path, monkeypatch, compiled):
+def test_process_then_cache_then_packs_then_compiler(tmp_path, monkeypatch, kernels, compiled):
     packed(tmp_path / "named.pack", what(), what(which=1), mark="named")
     packed(tmp_path / "first.pack", what(), mark="first")
     packed(tmp_path / "last.pack", what(), mark="last")
 
     def found(*key):
-        monkeypatch.setattr(cache, "_loaded", {})
-        return mark(artifact_for(*key))
+        kernels.unload()
+        return mark(kernels.artifact_for(*key))
 
     monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "named.pack"))
     assert found(*what()) == "named"
@@ -98,17 +83,16 @@ def test_process_then_cache_then_packs_then_compiler(tmp_path, monkeypatch, comp
     assert compiled == []
     made(*what(), mark="cached").save(cache.cache_folder() / (artifact_key(*what()) + ".kernel"))
     assert found(*what()) == "cached"
-    kept = artifact_for(*what())
+    loaded = kernels.artifact_for(*what())
     cache.clear_cache()
+    assert kernels.artifact_for(*what()) is loaded
     assert found(*what()) == "first"
-    monkeypatch.setattr(cache, "_loaded", {what(): kept})
-    assert artifact_for(*what()) is kept
     assert compiled == []
     assert found(*what("g04_register_tile")) == "compiled"
     assert compiled == [what("g04_register_tile")]
 
 
-def test_a_pack_gives_what_was_packed(tmp_path, monkeypatch):
+def test_a_pack_gives_what_was_packed(tmp_path):
     whats = [what(), what(which=1), what("g04_register_tile")]
     written = packed(tmp_path / "x.pack", *whats, tables={"sm_80.json": b"{}", "empty": b""})
     read = read_pack(tmp_path / "x.pack")
@@ -120,7 +104,8 @@ def test_a_pack_gives_what_was_packed(tmp_path, monkeypatch):
     assert read.artifact("no such key") is None
     assert (read.table("sm_80.json"), read.table("empty"), read.table("other")) == (b"{}", b"", None)
     first = (tmp_path / "x.pack").read_bytes()
-    monkeypatch.setattr(time, "time", lambda: 1.9e9)
+    with zipfile.ZipFile(tmp_path / "x.pack") as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     packed(tmp_path / "x.pack", *reversed(whats), tables={"empty": b"", "sm_80.json": b"{}"})
     assert (tmp_path / "x.pack").read_bytes() == first
     assert [path.name for path in tmp_path.iterdir()] == ["x.pack"]
@@ -171,7 +156,7 @@ def test_no_flipped_bit_gets_through(tmp_path):
     assert all("is damaged" in text for text in told)
 
 
-def test_a_member_that_is_not_what_was_packed(tmp_path, compiled):
+def test_a_member_that_is_not_what_was_packed(tmp_path, kernels, compiled):
     path = tmp_path / "x.pack"
     packed(path, what())
     with zipfile.ZipFile(path) as archive:
@@ -182,7 +167,7 @@ def test_a_member_that_is_not_what_was_packed(tmp_path, compiled):
             archive.writestr(name, content)
     gm.load_pack(path)
     with pytest.warns(CacheWarning, match=r"x\.pack is damaged: kernels/.* has another digest; make it again with"):
-        assert mark(artifact_for(*what())) == "compiled"
+        assert mark(kernels.artifact_for(*what())) == "compiled"
     assert len(compiled) == 1
 
 
@@ -203,7 +188,7 @@ def test_other_manifests_are_refused(tmp_path, change, message):
         gm.load_pack(path)
 
 
-def test_what_is_no_pack(tmp_path, monkeypatch, compiled):
+def test_what_is_no_pack(tmp_path, monkeypatch, kernels, compiled):
     (tmp_path / "text").write_text("hello")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a", "b")
@@ -218,20 +203,20 @@ def test_what_is_no_pack(tmp_path, monkeypatch, compiled):
             gm.load_pack(path)
     monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "missing.pack"))
     with pytest.raises(FileFormatError, match=r"GEMMULE_PACK='.*missing\.pack' cannot be opened .*unset it"):
-        artifact_for(*what())
+        kernels.artifact_for(*what())
     assert not compiled
 
 
-def test_without_a_compiler_the_message_names_the_packs(tmp_path, monkeypatch):
+def test_without_a_compiler_the_message_names_the_packs(tmp_path):
     def missing(*what):
         raise CompilerMissingError("the kernel compiler is not installed")
 
-    monkeypatch.setattr(cache, "compile_kernel", missing)
+    kernels = KernelCache(PACKS, missing)
     packed(tmp_path / "x.pack", what())
     gm.load_pack(tmp_path / "x.pack")
-    assert mark(artifact_for(*what())) == "packed"
+    assert mark(kernels.artifact_for(*what())) == "packed"
     with pytest.raises(CompilerMissingError, match=r"not installed\. The packs .*another version.*x\.pack"):
-        artifact_for(*what(which=1))
+        kernels.artifact_for(*what(which=1))
 
 
 def test_only_what_would_be_used_is_packed(tmp_path):
@@ -286,11 +271,11 @@ def _one_process(barrier, results, compiles):
             compiles.value += 1
         return made(*key)
 
-    cache.compile_kernel = compile_kernel
+    kernels = KernelCache(PACKS, compile_kernel)
     barrier.wait()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = [mark(artifact_for(*what())), mark(artifact_for(*what(which=1)))]
+        found = [mark(kernels.artifact_for(*what())), mark(kernels.artifact_for(*what(which=1)))]
     results.put((found, [str(warning.message) for warning in caught]))
 
 
@@ -319,7 +304,7 @@ def test_sixteen_processes_and_a_damaged_file(tmp_path):
     assert sorted(found.suffix for found in path.parent.iterdir()) == [".damaged", ".kernel"]
 
 
-def test_a_damaged_file_that_another_process_set_aside_first(monkeypatch):
+def test_a_damaged_file_that_another_process_set_aside_first(monkeypatch, kernels):
     path = cache.cache_folder() / (artifact_key(*what()) + ".kernel")
     path.parent.mkdir(parents=True)
     path.write_bytes(b"damaged")
@@ -329,10 +314,10 @@ def test_a_damaged_file_that_another_process_set_aside_first(monkeypatch):
 
     monkeypatch.setattr(type(path), "replace", gone)
     # Warnings are errors: there is nothing to tell.
-    assert mark(artifact_for(*what())) == "compiled"
+    assert mark(kernels.artifact_for(*what())) == "compiled"
 
 
-def test_a_damaged_file_that_another_process_wrote_again(monkeypatch):
+def test_a_damaged_file_that_another_process_wrote_again(monkeypatch, kernels):
     load, seen = Artifact.load.__func__, []
 
     def damaged_once(cls, path):
@@ -344,7 +329,7 @@ def test_a_damaged_file_that_another_process_wrote_again(monkeypatch):
     path = cache.cache_folder() / (artifact_key(*what()) + ".kernel")
     made(*what(), mark="again").save(path)
     monkeypatch.setattr(Artifact, "load", classmethod(damaged_once))
-    assert mark(artifact_for(*what())) == "again"
+    assert mark(kernels.artifact_for(*what())) == "again"
     assert path.exists()
 
 

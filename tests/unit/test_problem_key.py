@@ -6,10 +6,10 @@ import dataclasses
 import json
 
 import pytest
-from tuned_entries import OTHERS, PROBLEM, chosen, table
 
 from gemmule.core.errors import FileFormatError
 from gemmule.dispatch.problem_key import ProblemKey, key_of, problem_of
+from support.tuned_entries import OTHERS, PROBLEM, chosen, table
 
 __all__ = ["table"]
 

@@ -8,11 +8,8 @@ import json
 import sys
 import types
 
-import fake_cupti
 import pytest
 from click.testing import CliRunner
-from fake_bench import REFERENCE, kernel_spec, only
-from fake_cupti import FakeCupti, ProfiledFakeDevice, as_bytes
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
@@ -21,6 +18,9 @@ from gemmule.lab.products import gemm_problem, output_type
 from gemmule.lab.records import read_records
 from gemmule.runtime import device as runtime_device
 from gemmule.runtime import profiling_ranges
+from support.fakes import cupti as fake_cupti
+from support.fakes.bench import REFERENCE, kernel_spec, only
+from support.fakes.cupti import FakeCupti, ProfiledFakeDevice, as_bytes
 
 SPECS = tuple(
     dataclasses.replace(kernel_spec(name, only(dtype)), launch=lambda problem, _: REFERENCE.launch(problem, CONFIG))

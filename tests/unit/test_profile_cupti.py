@@ -7,14 +7,14 @@ import sys
 import threading
 import types
 
-import fake_cupti
 import pytest
-from fake_cupti import CuptiError, FakeCupti
 
 from gemmule.core.errors import DriverError, UnsupportedError
 from gemmule.executor.activity import Copy, KernelRun
 from gemmule.runtime import profiling, profiling_ranges
 from gemmule.runtime.profiling import check_cupti
+from support.fakes import cupti as fake_cupti
+from support.fakes.cupti import CuptiError, FakeCupti
 
 RESULT = FakeCupti.Result
 

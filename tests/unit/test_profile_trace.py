@@ -7,12 +7,12 @@ import json
 
 import pytest
 from hypothesis import given
-from test_profile_summary import profiles
 
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.files import atomic_file
 from gemmule.lab.profile.trace import HOST, trace, write_trace
+from support.report.profiles import profiles
 
 
 def events_of(profile, phase):

@@ -9,10 +9,10 @@ import math
 from pathlib import Path
 
 from hypothesis import given
-from test_profile_summary import profiles
 
 from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.lab.profile.trace import trace
+from support.report.profiles import profiles
 
 #: The first two kernels of `gemmule profile 1000 900 800 --kernels ladder --repeat 3` on an H200, as it wrote them.
 MEASURED = Path(__file__).with_name("profile_trace.json")

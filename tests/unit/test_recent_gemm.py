@@ -6,13 +6,13 @@ import types
 
 import numpy as np
 import pytest
-from fake_tensors import OUT, A, B, FakeTensor, fake, guarded, state
-from test_finished_products import plans
 
 import gemmule as gm
 from gemmule.api import kept, recent
 from gemmule.api.recent import LOW
 from gemmule.core.errors import ArgumentError
+from support.fakes.plans import plans
+from support.fakes.tensors import OUT, A, B, FakeTensor, fake, guarded, state
 
 __all__ = ["fake", "guarded", "plans", "state"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from test_direct_launch import FakeDriver, Result, expected, made
 
 from gemmule.api.recent_launches import of_two_in_one_launch
 from gemmule.core.errors import DriverError
 from gemmule.runtime import direct
+from support.fakes.driver import FakeDriver, Result, expected, made
 
 __all__ = ["made"]
 

@@ -6,7 +6,11 @@ import types
 
 import numpy as np
 import pytest
-from fake_tensors import (
+
+from gemmule.api import kept, known_arrays
+from gemmule.api.known_arrays import reach_of, usual_scalars
+from gemmule.core.errors import ArgumentError
+from support.fakes.tensors import (
     OUT,
     A,
     B,
@@ -20,10 +24,6 @@ from fake_tensors import (
     retained,
     state,
 )
-
-from gemmule.api import kept, known_arrays
-from gemmule.api.known_arrays import reach_of, usual_scalars
-from gemmule.core.errors import ArgumentError
 
 __all__ = ["fake", "retained", "state"]
 

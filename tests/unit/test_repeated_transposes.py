@@ -5,12 +5,12 @@ from __future__ import annotations
 import types
 
 import pytest
-from fake_tensors import OUT, A, FakeTensor, fake, guarded, retained, state
 
 import gemmule as gm
 from gemmule.api import kept, prepared_transposes
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
+from support.fakes.tensors import OUT, A, FakeTensor, fake, guarded, retained, state
 
 __all__ = ["fake", "guarded", "retained", "state"]
 

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-import report_records as made
-from report_page import TIMED, Reader, made_page, run, undrawn  # noqa: F401 - a fixture
 
 from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.plots import _families
 from gemmule.lab.report.sources import machines, read_source
+from support.report import records as made
+from support.report.page import TIMED, Reader, made_page, run, undrawn  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import report_records as made
 
 from gemmule.lab.report.page import report
+from support.report import records as made
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WIDTHS = (390, 1400)

@@ -6,13 +6,13 @@ import builtins
 import json
 
 import pytest
-import report_records as made
-from report_page import TIMED, profile_records, run
 
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.files import atomic_file
 from gemmule.lab.report import page as report_page
 from gemmule.lab.whole_files import write_whole
+from support.report import records as made
+from support.report.page import TIMED, profile_records, run
 
 BAD = {
     "empty": ("", ": not a record file: it is empty"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import report_records as made
-from report_page import Reader, made_page, profile_records, undrawn  # noqa: F401 - a fixture
+
+from support.report import records as made
+from support.report.page import Reader, made_page, profile_records, undrawn  # noqa: F401 - a fixture
 
 
 @pytest.mark.usefixtures("undrawn")

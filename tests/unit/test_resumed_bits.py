@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from killed_products import hidden, journal_of
 
 import gemmule as gm
 from gemmule.core.errors import ArgumentError
@@ -18,6 +17,7 @@ from gemmule.outofcore.device.planner.operation import Multiply
 from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.schedule import operations
 from gemmule.outofcore.tiles.plan import Operand, Product
+from support.outofcore.killed_products import hidden, journal_of
 
 F4 = np.dtype("f4")
 settable = pytest.mark.skipif(blas._function("set_num_threads") is None, reason="NumPy has no OpenBLAS")

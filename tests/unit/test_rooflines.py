@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-import report_records as made
 
 from gemmule.core.chips import chip_named
 from gemmule.lab import counted, rooflines
 from gemmule.lab.panels import panels
 from gemmule.lab.records import write_records
 from pages.blocks import generated, pictures
+from support.report import records as made
 
 H100 = chip_named("h100")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

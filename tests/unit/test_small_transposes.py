@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 
 import pytest
-from batched_transposes import batched
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
@@ -16,6 +15,7 @@ from gemmule.kernels.transpose.in_registers.spec import SPEC as IN_REGISTERS
 from gemmule.kernels.transpose.tile_config import GatheredConfig, WarpTileConfig, WordAlignedConfig
 from gemmule.kernels.transpose.word_aligned.spec import SPEC as WORD_ALIGNED
 from gemmule.lab.transposes import transpose_of
+from support.batched_transposes import batched
 
 HOPPER = Arch.parse("sm_90a")
 SPECS = (IN_REGISTERS, GATHERED, WORD_ALIGNED)

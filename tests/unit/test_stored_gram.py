@@ -15,9 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from killed_products import hidden, killed_at
-from noting_workers import noted
-from test_distributed import cluster  # noqa: F401 - a fixture
 
 import gemmule as gm
 from gemmule.cli import gemmule
@@ -32,6 +29,8 @@ from gemmule.outofcore.tiles.bands import Band, cut_into_bands
 from gemmule.outofcore.tiles.engine import plan_multiply
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.search import plan_product
+from support.outofcore.dask_workers import cluster, noted  # noqa: F401 - a fixture
+from support.outofcore.killed_products import hidden, killed_at
 
 F4 = np.dtype("f4")
 N, K = 250, 90

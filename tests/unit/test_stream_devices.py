@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 import pytest
-from test_stream_engine import RATES, SMALL, STRATEGIES, matrix, planned, shuffled
 
 import gemmule as gm
 from gemmule.api.streaming import device_engine, session
@@ -22,6 +21,7 @@ from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.shares import largest_share
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.plan import Operand, Product
+from support.outofcore.stream_plans import RATES, SMALL, STRATEGIES, matrix, planned, shuffled
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tuned_entries import OTHERS, PROBLEM, chosen, entry, forget, table
 
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.dispatch import tuned_table
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.tuned_file import TunedFileWarning, merge_tuned, read_or_warn, read_tuned, write_tuned
 from gemmule.lab.products import gemm_problem
+from support.tuned_entries import OTHERS, PROBLEM, chosen, entry, forget, table
 
 __all__ = ["table"]
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import pytest
-from tuned_entries import CHIP, GPU, HOPPER, PROBLEM, SPEC, chosen, entry, forget, table
 
 from gemmule.api import kept
 from gemmule.core.gpu_rates import H200_RATES
@@ -18,6 +17,7 @@ from gemmule.dispatch.select import choose, tuned_choice
 from gemmule.dispatch.tuned_file import write_tuned
 from gemmule.dispatch.tuned_table import table_for
 from gemmule.lab.products import gemm_problem
+from support.tuned_entries import CHIP, GPU, HOPPER, PROBLEM, SPEC, chosen, entry, forget, table
 
 __all__ = ["table"]
 

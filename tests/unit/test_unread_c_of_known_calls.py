@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fake_tensors import A, B, FakeTensor, fake, guarded, state
-from test_finished_products import plans
-
 import gemmule as gm
+from support.fakes.plans import plans
+from support.fakes.tensors import A, B, FakeTensor, fake, guarded, state
 
 __all__ = ["fake", "guarded", "plans", "state"]
 

@@ -16,7 +16,7 @@ def _special_numbers_are_wanted():
 def _twin_of_session(request):
     if not request.config.getoption("--twin"):
         return None
-    from twin import Twin
+    from support.vgpu.twin import Twin
 
     twin = Twin()
     request.config.extra_records.append(twin.records)

@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from oracle import assert_product
 
 import gemmule as gm
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, UnsupportedError
 from gemmule.dispatch.registry import REGISTRY
+from support.oracle import assert_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, integers, run
 
 from gemmule.vgpu import CheckError, FaultError, Options
+from support.ptx.snippets import at, integers, run
 
 BUFFER = ".shared .align 16 .b8 buffer[8192];"
 SCHEDULES = ["late", "eager", "random"]

@@ -10,10 +10,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES
-from oracle import assert_product, poisoned, random_matrix
-from test_hopper_mutations import synchronisation
-from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
@@ -23,6 +19,10 @@ from gemmule.vgpu import Options, VirtualGpuError, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.ptx.parser import parse
+from support.oracle import assert_product, poisoned, random_matrix
+from support.ptx.hopper import SCHEDULES
+from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.mutations import synchronisation
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

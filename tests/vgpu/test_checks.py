@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, kernel_text, run
-from test_control_flow import exchange
 
 from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.vgpu import CheckError, FaultError, Options, launch
+from support.ptx.snippets import at, exchange, kernel_text, run
 
 BUFFER = ".shared .align 4 .b8 buffer[1024];"
 STORE = at("out", 4) + "st.global.b32 [%address], %r2;"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, run
 
 from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options
+from support.ptx.snippets import at, exchange, run
 
 
 def out_of(body, threads=64, ctas=1, shared="", options=None):
@@ -101,18 +101,6 @@ END:
     mov.u32 %r2, 9;
 """
     assert (out_of(body, 32, shared=".shared .align 4 .b8 flag[4];", options=Options()) == 9).all()
-
-
-def exchange(barrier="bar.sync 0;", shift=32):
-    """Each thread stores into shared memory and reads what another warp stored."""
-    return f"""mov.u32 %r1, buffer;
-    mad.lo.u32 %r3, %tid, 4, %r1;
-    st.shared.b32 [%r3], %index;
-    {barrier}
-    xor.b32 %r4, %tid, {shift};
-    mad.lo.u32 %r3, %r4, 4, %r1;
-    ld.shared.b32 %r2, [%r3];
-"""
 
 
 BUFFER = ".shared .align 4 .b8 buffer[1024];"

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from snippets import at, run
 
 from gemmule.vgpu import Counter, Options
+from support.ptx.snippets import at, run
 
 BUFFER = ".shared .align 128 .b8 buffer[16384];"
 

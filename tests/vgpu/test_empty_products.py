@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from empty_products import KINDS, THOROUGH, empty_products, kind_id
-from kernel_kinds import FAMILIES, TRIANGLES, plainest
 
 import gemmule as gm
 from gemmule.dispatch.registry import REGISTRY
+from support.empty_products import KINDS, THOROUGH, empty_products, kind_id
+from support.kernel_kinds import FAMILIES, TRIANGLES, plainest
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

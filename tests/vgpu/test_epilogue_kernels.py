@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from epilogue_cases import CASES, assert_finished, gelu_tanh, silu
 
 import gemmule as gm
 import gemmule.epilogue as ep
@@ -15,6 +14,8 @@ from gemmule.api import on_virtual_gpu
 from gemmule.compiler import cache
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
+from support.epilogue_cases import CASES, gelu_tanh, silu
+from support.vgpu.epilogues import finish
 
 #: Those that take bfloat16.
 SPECS = {
@@ -39,26 +40,6 @@ def only(monkeypatch):
         monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (spec,))
 
     return leave
-
-
-def finish(case, rng, *, shape=(72, 88, 200), dtype="bfloat16", out="bfloat16", order="C", batch=()):
-    m, n, k = shape
-    kind, out = dtype_named(dtype).numpy(), dtype_named(out).numpy()
-    a, b = rng.standard_normal((*batch, m, k)).astype(kind), rng.standard_normal((k, n)).astype(kind)
-    values = {
-        role: rng.standard_normal(given.shape(m, n)).astype(dtype_named(given.dtype).numpy() if given.dtype else out)
-        for role, given in case.arrays.items()
-    }
-    if "c" in values:
-        values["c"] = np.array(np.broadcast_to(values["c"], (*batch, m, n)), order=order)
-    further = {role: value for role, value in values.items() if role not in ("bias", "c")} | case.numbers
-    d = np.full((*batch, m, n), np.nan, order=order).astype(out, order="K")
-    got = gm.gemm(
-        a, b, values.get("c"), alpha=case.alpha, beta=case.beta, bias=values.get("bias"), epilogue=case.epilogue,
-        epilogue_args=further or None, executor="vgpu", out=d,
-    )  # fmt: skip
-    assert got is d
-    assert_finished(got, a, b, case, values)
 
 
 def test_h09_with_c_a_bias_and_a_number(only, rng):
@@ -202,7 +183,7 @@ def test_functions_of_one_meaning_are_compiled_once(only, rng):
 
     def compiled(function, **arguments):
         gm.gemm(a, b, epilogue=function, executor="vgpu", **arguments)
-        return len(cache._loaded)
+        return cache.KERNELS.loaded
 
     first = compiled(lambda acc, bias: ep.relu(acc + bias) * 1.5, bias=vector)
     given = {"epilogue_args": {"shift": vector}}

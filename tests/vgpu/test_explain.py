@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from explained import explained
 
 from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS, chip_named
 from gemmule.lab.explain import page
 from gemmule.lab.explain.named import EXPLAINED
+from support.vgpu.explanations import explained
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

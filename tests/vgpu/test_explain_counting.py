@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, kernel_text, run
 
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, TensorParam
@@ -12,6 +11,7 @@ from gemmule.vgpu import Counter, Options, launch
 from gemmule.vgpu.counts.footprint import Footprint
 from gemmule.vgpu.counts.waits import Waits
 from gemmule.vgpu.models.sectors import request_lines
+from support.ptx.snippets import at, kernel_text, run
 
 LANE = np.arange(32)
 COPY = "mov.u32 %r20, buffer;mad.lo.u32 %r20, %lane, 4, %r20;cp.async.ca.shared.global [%r20], [%address], 4;"

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from explained import explained
 
 from gemmule.core.chips import chip_named
 from gemmule.lab.explain.named import choice_named
+from support.vgpu.explanations import explained
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from explained import explained
 
 from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
@@ -30,6 +29,7 @@ from gemmule.lab.explain.totals import totals
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 from gemmule.vgpu.instrument import CountedKernel
+from support.vgpu.explanations import explained
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

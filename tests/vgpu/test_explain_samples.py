@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import pytest
-from explained import explained
 
 from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
@@ -16,6 +15,7 @@ from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import Sample, buffers, extents, pipeline_depth, samples, tile_of
 from gemmule.lab.explain.totals import totals
 from gemmule.vgpu.instrument import CountedKernel
+from support.vgpu.explanations import explained
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -6,9 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
-from promoted import SEEN, assert_promoted
-from test_kernels import laid_out, problem_of
 
 import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Precision
@@ -19,6 +16,9 @@ from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
+from support.float8_bounds import SEEN, assert_promoted
+from support.oracle import assert_product, poisoned, random_matrix
+from support.vgpu.kernel_products import laid_out, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import bits_of, floats
 
 from gemmule.vgpu.numeric.compiled import loops
 from gemmule.vgpu.numeric.fma import fma32_numpy, fma64_numpy
+from support.ptx.snippets import bits_of, floats
 
 
 @pytest.mark.parametrize("near", [False, True])

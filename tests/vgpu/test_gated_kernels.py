@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from epilogue_cases import silu
 
 import gemmule as gm
 from gemmule.api import on_virtual_gpu
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu.launcher import SCHEDULES
+from support.epilogue_cases import silu
 
 SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.next_kernel is None}
 KEEPING = {

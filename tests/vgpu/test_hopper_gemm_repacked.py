@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import random_matrix
-from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
@@ -14,6 +12,8 @@ from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.launcher import launch
+from support.oracle import random_matrix
+from support.vgpu.kernel_products import laid_out, problem_of, seen
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -29,17 +29,6 @@ def pack(a, b, d):
     spaces = {name: np.full(size // a.dtype.itemsize, 77, a.dtype) for name, size in then.workspaces.items()}
     launch(artifact, recipe, {"a": a, "b": b, **spaces}, options=Options(checks=True))
     return then, spaces
-
-
-def seen(matrix, space, batch):
-    """Return a packed matrix of the problem, from its workspace."""
-    item = space.itemsize
-    bits = np.lib.stride_tricks.as_strided(
-        space.view(f"V{item}"),
-        (*batch, matrix.rows, matrix.cols),
-        [stride * item for stride in (*matrix.batch_strides, matrix.row_stride, matrix.col_stride)],
-    )
-    return bits.view(space.dtype)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 7])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from oracle import assert_product, poisoned, random_matrix
-from test_kernels import laid_out, problem_of
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16
 from gemmule.core.spec import Choice
@@ -13,6 +11,8 @@ from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
+from support.oracle import assert_product, poisoned, random_matrix
+from support.vgpu.kernel_products import laid_out, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

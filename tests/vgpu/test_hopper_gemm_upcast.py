@@ -7,9 +7,6 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from oracle import random_matrix
-from test_hopper_gemm_repacked import seen
-from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16
@@ -17,6 +14,8 @@ from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.launcher import launch
+from support.oracle import random_matrix
+from support.vgpu.kernel_products import laid_out, problem_of, seen
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -6,10 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from epilogue_cases import silu
-from hopper_snippets import SCHEDULES
-from oracle import assert_product, poisoned, random_matrix
-from test_kernels import laid_out, problem_of
 
 import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
@@ -19,6 +15,10 @@ from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
+from support.epilogue_cases import silu
+from support.oracle import assert_product, poisoned, random_matrix
+from support.ptx.hopper import SCHEDULES
+from support.vgpu.kernel_products import laid_out, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -6,31 +6,21 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES
-from oracle import assert_product, poisoned, random_matrix
-from test_kernels import HOPPER, case_id, laid_out, multiply, problem_of, types_of
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.dispatch.registry import LADDER
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
+from support.oracle import assert_product, poisoned, random_matrix
+from support.ptx.hopper import SCHEDULES
+from support.vgpu.kernel_products import HOPPER, case_id, in_cluster, laid_out, multiply, problem_of, smallest, types_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Extents of whole 16 bytes; one of them in every direction less than a tile, or a little more.
 SHAPES = [(1, 8, 8), (65, 72, 40), (72, 200, 200)]
 CASES = [(spec, *types_of(spec)[0]) for spec in (HOPPER[0], HOPPER[-1])]
-
-
-def smallest(spec, problem, wanted=lambda config: True):
-    """The config of the smallest tiles that takes the problem."""
-    able = [x for x in spec.configs if wanted(x) and spec.why_not(problem, virtual_arch(), x) is None]
-    return min(able, key=lambda config: config.outputs, default=None)
-
-
-def in_cluster(config):
-    return getattr(config, "cluster", 1) > 1
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

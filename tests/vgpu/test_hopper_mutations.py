@@ -8,16 +8,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from hopper_snippets import SCHEDULES
-from oracle import assert_product, poisoned, random_matrix
-from test_hopper_kernels import in_cluster, smallest
-from test_kernels import HOPPER, case_id, problem_of, types_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.vgpu import Options, VirtualGpuError, launch, launcher
 from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.checks import Collected
 from gemmule.vgpu.ptx.parser import parse
+from support.oracle import assert_product, poisoned, random_matrix
+from support.ptx.hopper import SCHEDULES
+from support.vgpu.kernel_products import HOPPER, case_id, in_cluster, problem_of, smallest, types_of
+from support.vgpu.mutations import FirstFinding, synchronisation
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -54,24 +53,6 @@ UNSEEN = {
 }
 #: How many of a kernel's removals are to be found; one with a redundant barrier and one slice at a time has fewer.
 SHARE, SHARES = 0.85, {"h02_wgmma_tma": 0.7}
-
-
-def synchronisation(kernel):
-    """Barriers, mbarriers, fences, and the groups and waits of copies and products."""
-    groups = {"commit_group", "wait_group", "wait_all"}
-    for instruction in kernel.instructions:
-        modifiers, name = set(instruction.modifiers), instruction.name
-        of_products = name == "wgmma" and "mma_async" not in modifiers
-        if name in ("bar", "barrier", "mbarrier", "fence") or of_products or (name == "cp" and groups & modifiers):
-            yield instruction
-
-
-class FirstFinding(Collected):
-    """Findings of which the first ends the run: one is enough, and the rest of the run takes time."""
-
-    def add(self, *what, **more):
-        super().add(*what, **more)
-        self.check()
 
 
 class Subject:

@@ -6,9 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from between import nothing_strays
-from oracle import assert_product, poisoned, random_matrix
-from test_kernels import laid_out, problem_of
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, Precision
 from gemmule.core.problem import mark_own_transpose
@@ -17,6 +14,9 @@ from gemmule.kernels.hopper.syrk.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
+from support.oracle import assert_product, poisoned, random_matrix
+from support.stray_writes import nothing_strays
+from support.vgpu.kernel_products import laid_out, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

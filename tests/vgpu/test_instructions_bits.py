@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import assert_same_bits, each, integers
-from test_instructions_integer import check, wrapped
+
+from support.ptx.integers import check, wrapped
+from support.ptx.snippets import assert_same_bits, each, integers
 
 KINDS = {16: "u16", 32: "u32", 64: "u64"}
 

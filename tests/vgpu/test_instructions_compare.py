@@ -6,7 +6,8 @@ import operator
 
 import numpy as np
 import pytest
-from snippets import assert_same_bits, bits_of, each, floats, integers
+
+from support.ptx.snippets import assert_same_bits, bits_of, each, floats, integers
 
 ORDERED = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,

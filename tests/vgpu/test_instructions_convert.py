@@ -7,11 +7,11 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from snippets import assert_same_bits, each, floats, integers
-from test_instructions_float import NARROW, rounded
-from test_instructions_integer import TYPES, wrapped
 
 from gemmule.vgpu.ptx.errors import PtxError
+from support.ptx.integers import TYPES, wrapped
+from support.ptx.rounding import NARROW, rounded
+from support.ptx.snippets import assert_same_bits, each, floats, integers
 
 INTEGERS = TYPES | {"u8": np.uint8, "s8": np.int8}
 FLOATS = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), **NARROW}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from snippets import at, run
 
 from gemmule.vgpu import FaultError, Options
+from support.ptx.snippets import at, run
 
 BUFFER = ".shared .align 128 .b8 buffer[4096];"
 # Type in PTX: (NumPy type, rows of A, k), and the accumulator's type.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, integers, kernel_text, run
 
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.vgpu import FaultError, Options, launch
 from gemmule.vgpu.ptx.errors import PtxError
+from support.ptx.snippets import at, integers, kernel_text, run
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, integers, run
 
 from gemmule.vgpu import CheckError, FaultError
+from support.ptx.snippets import at, integers, run
 
 LANE = np.arange(32)
 

@@ -7,108 +7,28 @@ import itertools
 
 import numpy as np
 import pytest
-from between import nothing_strays
-from oracle import assert_product, elements_spanned, poisoned, random_matrix
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.core.dtype import DTYPES, Kind, accumulator, dtype_named, opaque_dtype
-from gemmule.core.layout import StridedMatrix
+from gemmule.core.dtype import Kind, dtype_named, opaque_dtype
 from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu import CheckError, Options, execute
 from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.arrays import virtual_address
 from gemmule.vgpu.execute import run_kernel
+from support.oracle import assert_product, poisoned, random_matrix
+from support.stray_writes import nothing_strays
+from support.vgpu.kernel_products import GEMMS, TRANSPOSES, case_id, laid_out, multiply, types_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-#: Kernels for Hopper alone take less, and are compiled longer: they have tests of their own.
-SINGLE = [spec for spec in REGISTRY if spec.next_kernel is None]
-OF_HOPPER = [spec for spec in SINGLE if spec.operation == "gemm" and all(arch.specific for arch in spec.archs)]
-#: Those among them that take products of any two matrices; what takes 8-bit weights along K only is in another file.
-HOPPER = [spec for spec in OF_HOPPER if not spec.mirrors and spec.name != "hopper_gemm_w8a16"]
-#: Kernels of results of which not all is needed: they have tests of their own, too.
-TRIANGLES = ("simt_syrk", "float64_syrk")
-GEMMS = [spec for spec in SINGLE if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES]
-TRANSPOSES = [spec for spec in SINGLE if spec.operation == "transpose"]
 SHAPES = [(1, 1, 1), (1, 1, 77), (63, 65, 17), (65, 63, 16), (130, 129, 35)]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
-
-
-def strides_of(kind, batch, rows, cols):
-    row, col = {"row": (cols, 1), "col": (1, rows), "padded": (cols + 3, 1), "reversed": (-cols, -1)}[kind]
-    size = max(rows * abs(row), cols * abs(col), 1) + 5
-    outer = []
-    for extent in reversed(batch):
-        outer.append(size)
-        size *= extent
-    return (*reversed(outer), row, col)
-
-
-def laid_out(values, kind, offset=0):
-    """The same values with other strides, in memory of exactly the size that they need, `offset` elements into it."""
-    *batch, rows, cols = values.shape
-    strides = strides_of(kind, batch, rows, cols)
-    low, high = elements_spanned(values.shape, strides)
-    storage = np.zeros(offset + high - low, f"u{values.itemsize}")
-    item = values.itemsize
-    view = np.ndarray(
-        values.shape, storage.dtype, storage, (offset - low) * item, [stride * item for stride in strides]
-    ).view(values.dtype)
-    view[...] = values
-    return view
-
-
-def matrix(array):
-    item = array.itemsize
-    strides = [stride // item for stride in array.strides]
-    address = virtual_address(array)
-    alignment = min((address & -address) or 256, 256)
-    rows, cols = array.shape[-2:]
-    return StridedMatrix(dtype_named(array.dtype.name), rows, cols, *strides[-2:], tuple(strides[:-2]), alignment)
-
-
-def problem_of(a, b, out, c=None, alpha=1, beta=0):
-    (m, k), n = a.shape[-2:], b.shape[-1]
-    c_matrix = matrix(c) if c is not None and beta else None
-    return GemmProblem(m, n, k, out.shape[:-2], matrix(a), matrix(b), c_matrix, matrix(out), alpha, beta)
-
-
-def multiply(spec, a, b, out, c=None, alpha=1, beta=0, config=None, **options):
-    """Run a kernel, in the config with the smallest tiles that takes the product if none is given."""
-    problem = problem_of(a, b, out, c, alpha, beta)
-    able = [config for config in spec.configs if spec.why_not(problem, virtual_arch(), config) is None]
-    config = config or min(able, key=lambda config: config.outputs, default=spec.default)
-    if reason := spec.why_not(problem, virtual_arch(), config):
-        pytest.skip(reason)
-    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
-    with nothing_strays(out):
-        run_kernel(problem, Choice(spec, config), arrays, Options(checks=True, **options))
-    return out
-
-
-def types_of(spec):
-    """Input and output types that the kernel takes."""
-    found = []
-    for dtype in DTYPES:
-        for out in dict.fromkeys((dtype, accumulator(dtype, dtype))):
-            a, b = (np.zeros((64, 64), dtype.numpy()) for _ in range(2))
-            problem = problem_of(a, b, np.zeros((64, 64), out.numpy()))
-            if spec.why_not(problem, virtual_arch(), spec.default) is None:
-                found.append((dtype, out))
-    return found
 
 
 #: Kernels that are compiled anew for each layout and alignment of rows: little here, the rest in tests of their own.
 OWN_TESTS = ("h01_mma_sync", "simt_gemm", "float64_gemm")
 CASES = [(spec, *types) for spec in GEMMS for types in types_of(spec)[: 1 if spec.name in OWN_TESTS else None]]
 LAYOUT_CASES = [case for case in CASES if case[0].name not in OWN_TESTS]
-
-
-def case_id(value):
-    return getattr(value, "name", str(value))
 
 
 def shapes_of(cases):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from copy_snippets import COMMIT, INIT, SHARED, STORE, map_of, names
-from hopper_snippets import run
-from snippets import at
-from test_control_flow import exchange
 
 from gemmule.vgpu import CheckError, Options
+from support.ptx.copies import COMMIT, INIT, SHARED, STORE, map_of, names
+from support.ptx.hopper import run
+from support.ptx.snippets import at, exchange
 
 BUFFER = ".shared .align 16 .b8 buffer[1024];"
 TAKE = at("out", 4) + "st.global.b32 [%address], %r2;"

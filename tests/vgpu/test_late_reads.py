@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from barrier_snippets import SHARED as GENERIC
-from barrier_snippets import pipeline
-from copy_snippets import EXPECT, LOAD, SHARED, map_of, names
-from hopper_snippets import SCHEDULES, run, wait
-from snippets import at
 
 from gemmule.vgpu import CheckError, Options
+from support.ptx.barriers import SHARED as GENERIC
+from support.ptx.barriers import pipeline
+from support.ptx.copies import EXPECT, LOAD, SHARED, map_of, names
+from support.ptx.hopper import SCHEDULES, run, wait
+from support.ptx.snippets import at
 
 INIT = """mov.u32 %r1, bars;
     mov.u32 %r2, box;

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES, run, wait
-from test_tensor_copies import EXPECT, INIT, LOAD, SHARED, map_of
 
 from gemmule.vgpu import CheckError, Options
+from support.ptx.copies import EXPECT, INIT, LOAD, SHARED, map_of
+from support.ptx.hopper import SCHEDULES, run, wait
 
 #: Every CTA writes its word, and the cluster meets; then CTA 1 does something with that of CTA 0.
 REMOTE = """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES, run, wait
-from test_tensor_copies import EXPECT, INIT, LOAD, SHARED, expected_box, map_of, out_of_shared
 
 from gemmule.vgpu import FaultError, Options
 from gemmule.vgpu.ptx.errors import PtxError
+from support.ptx.copies import EXPECT, INIT, LOAD, SHARED, expected_box, map_of, out_of_shared
+from support.ptx.hopper import SCHEDULES, run, wait
 
 #: The warp copies the map of A into W, its first lane makes it one of B, and brings a box by it.
 COPY = """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from barrier_snippets import (
+
+from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options, VirtualGpuError
+from support.ptx.barriers import (
     COUNTS,
     PENDING,
     SHARED,
@@ -16,10 +18,8 @@ from barrier_snippets import (
     pipeline,
     signalled,
 )
-from hopper_snippets import SCHEDULES, run
-from snippets import at, integers
-
-from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options, VirtualGpuError
+from support.ptx.hopper import SCHEDULES, run
+from support.ptx.snippets import at, integers
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES
-from snippets import kernel_text, run
 
 from gemmule.vgpu import CheckError, DeadlockError, Options
 from gemmule.vgpu.ptx.flow import flow_of
 from gemmule.vgpu.ptx.parser import parse
 from gemmule.vgpu.ptx.polling import polling_blocks
 from gemmule.vgpu.workers import can_be_spread
+from support.ptx.hopper import SCHEDULES
+from support.ptx.snippets import kernel_text, run
 
 #: All threads of CTA 0 write, then one of them sets a flag; one thread of every other CTA waits for it, then all read.
 TELL = """

@@ -6,7 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from mma_reference import (
+
+from gemmule.core.errors import ArgumentError, ShapeError, UnsupportedError
+from gemmule.vgpu.mma import mma_sync, registers
+from gemmule.vgpu.mma.double import fused_multiply_add
+from support.ptx.mma_reference import (
     BITS,
     CASES,
     FLOAT_CASES,
@@ -20,10 +24,6 @@ from mma_reference import (
     run,
     unsigned,
 )
-
-from gemmule.core.errors import ArgumentError, ShapeError, UnsupportedError
-from gemmule.vgpu.mma import mma_sync, registers
-from gemmule.vgpu.mma.double import fused_multiply_add
 
 
 @pytest.mark.parametrize("mode", ["exact", "hopper"])

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from mma_reference import bits_of, run
+
+from support.ptx.mma_reference import bits_of, run
 
 
 def one_element(a_type, d_type, a, b, c, mode, k=16):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, run
-from test_mma import BITS, CASES, FLOATS, ids, random_values, unsigned
 
 from gemmule.vgpu import Options
 from gemmule.vgpu.mma import mma_sync, registers
+from support.ptx.mma_reference import BITS, CASES, FLOATS, ids, random_values, unsigned
+from support.ptx.snippets import at, run
 
 WARPS = 16
 KINDS = ["normal", "wide", "widest", "zeros", "any bits"]

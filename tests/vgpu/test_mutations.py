@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import poisoned, random_matrix
-from test_hopper_mutations import FirstFinding
-from test_kernels import GEMMS, problem_of, types_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.vgpu import Options, VirtualGpuError, launch, launcher
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.ptx.parser import parse
+from support.oracle import poisoned, random_matrix
+from support.vgpu.kernel_products import GEMMS, problem_of, types_of
+from support.vgpu.mutations import FirstFinding
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 _EMPTY = "the groups that it waits for are those behind the last slice, and empty"
 #: Kernel and instruction, and why no check misses it.

@@ -7,10 +7,10 @@ import re
 
 import numpy as np
 import pytest
-from explained import explained
 
 import gemmule as gm
 from gemmule.lab.explain.named import choice_named
+from support.vgpu.explanations import explained
 
 
 def numbers(rng, shape, dtype=np.float32):

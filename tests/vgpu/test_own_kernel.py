@@ -17,7 +17,8 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 def buildable(element):
     import cutlass
     from cutlass import cute
-    from tensor_core_kernel import TensorCoreProduct
+
+    from support.vgpu.tensor_core_kernel import TensorCoreProduct
 
     kind = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}[element]
 
@@ -29,7 +30,7 @@ def buildable(element):
 
 
 def recipe(m, n, k):
-    from tensor_core_kernel import THREADS, TILE_M, TILE_N
+    from support.vgpu.tensor_core_kernel import THREADS, TILE_M, TILE_N
 
     def param(name, rows, cols):
         return TensorParam(name, (rows, cols), (cols,))

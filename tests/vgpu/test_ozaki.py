@@ -7,9 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from float64_by_residues import beyond_certain, largest_residues
-from oracle import poisoned
-from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
@@ -19,6 +16,9 @@ from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
 from gemmule.kernels.emulation.residues import MODULI, product
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
+from support.float64_bounds import beyond_certain, largest_residues
+from support.oracle import poisoned
+from support.vgpu.kernel_products import laid_out, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import kernel_text, run
 
 from gemmule.core.errors import UnsupportedError
 from gemmule.vgpu import Options
@@ -13,6 +12,7 @@ from gemmule.vgpu.ptx.errors import PtxError
 from gemmule.vgpu.ptx.flow import flow_of
 from gemmule.vgpu.ptx.module import Address, Immediate, Register, Symbol
 from gemmule.vgpu.ptx.parser import parse
+from support.ptx.snippets import kernel_text, run
 
 
 def parsed(body, shared=""):

@@ -6,8 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from kernel_kinds import FAMILIES, TRIANGLES, draw_product, draw_variant, plainest
-from test_kernels import problem_of
 
 import gemmule as gm
 from gemmule.core.block_triangle import BlockTriangle
@@ -16,6 +14,8 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
+from support.kernel_kinds import FAMILIES, TRIANGLES, draw_product, draw_variant, plainest
+from support.vgpu.kernel_products import problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -23,7 +23,7 @@ SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
 #: What dispatch takes for products of its own kind, without being told a name.
 CHOSEN = (
     "hopper_syrk", "hopper_gemm", "hopper_gemm_unaligned", "hopper_gemm_repacked", "hopper_gemm_w8a16",
-    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "g07_cp_async",
+    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "simt_gemm",
     "float64_gemm", "gemm_reference", *TRIANGLES,
 )  # fmt: skip
 #: Products of each kernel, of so many variants of it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.spec import Choice
@@ -14,6 +13,7 @@ from gemmule.dispatch.tuned_table import shipped_files
 from gemmule.lab.products import gemm_problem
 from gemmule.vgpu import Options
 from gemmule.vgpu.execute import run_kernel
+from support.oracle import assert_product, poisoned, random_matrix
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

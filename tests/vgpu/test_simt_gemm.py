@@ -8,8 +8,6 @@ import itertools
 
 import numpy as np
 import pytest
-from oracle import assert_product, poisoned, random_matrix
-from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32
@@ -20,6 +18,8 @@ from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
+from support.oracle import assert_product, poisoned, random_matrix
+from support.vgpu.kernel_products import laid_out, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

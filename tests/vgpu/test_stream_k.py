@@ -6,11 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from epilogue_cases import CASES
-from hopper_snippets import SCHEDULES
-from oracle import assert_product, poisoned, random_matrix
-from test_epilogue_kernels import finish
-from test_kernels import multiply, problem_of
 
 import gemmule as gm
 from gemmule.api import on_virtual_gpu
@@ -24,6 +19,11 @@ from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.ptx.parser import parse
 from gemmule.vgpu.workers import can_be_spread
+from support.epilogue_cases import CASES
+from support.oracle import assert_product, poisoned, random_matrix
+from support.ptx.hopper import SCHEDULES
+from support.vgpu.epilogues import finish
+from support.vgpu.kernel_products import multiply, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -6,7 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from copy_snippets import (
+
+from gemmule.core.dtype import dtype_named
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import TensorMapParam
+from gemmule.vgpu import CheckError, Counter, Options
+from gemmule.vgpu.ptx.errors import PtxError
+from gemmule.vgpu.tensor_map import combined, rounded_to_tf32
+from support.ptx.copies import (
     COMMIT,
     EXPECT,
     INIT,
@@ -21,14 +28,7 @@ from copy_snippets import (
     reduced_piece,
     swizzle_place,
 )
-from hopper_snippets import SCHEDULES, run, wait
-
-from gemmule.core.dtype import dtype_named
-from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import TensorMapParam
-from gemmule.vgpu import CheckError, Counter, Options
-from gemmule.vgpu.ptx.errors import PtxError
-from gemmule.vgpu.tensor_map import combined, rounded_to_tf32
+from support.ptx.hopper import SCHEDULES, run, wait
 
 CASES = [
     # shape, padding of rows, dtype, box (first direction first), where, swizzle

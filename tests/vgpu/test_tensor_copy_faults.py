@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from copy_snippets import (
+
+from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options
+from support.ptx.copies import (
     COMMIT,
     EXPECT,
     INIT,
@@ -14,9 +16,7 @@ from copy_snippets import (
     map_of,
     names,
 )
-from hopper_snippets import SCHEDULES, run, wait
-
-from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options
+from support.ptx.hopper import SCHEDULES, run, wait
 
 
 def broken(rng, replace, by, **options):

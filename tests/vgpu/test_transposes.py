@@ -7,7 +7,6 @@ import itertools
 
 import numpy as np
 import pytest
-from between import nothing_strays
 
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.layout import StridedMatrix
@@ -20,6 +19,7 @@ from gemmule.vgpu.arrays import virtual_address
 from gemmule.vgpu.counts import Counter
 from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
+from support.stray_writes import nothing_strays
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

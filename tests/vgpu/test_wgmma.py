@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES, run
-from wgmma_snippets import A_AT, B_AT, SHARED, SUMS, TYPES, body_of, fragment_of_d, product
 
 from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options
+from support.ptx.hopper import SCHEDULES, run
+from support.ptx.wgmma import A_AT, B_AT, SHARED, SUMS, TYPES, body_of, fragment_of_d, product
 
 
 def numbers(rng, kind, shape):

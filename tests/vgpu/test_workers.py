@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, integers, run
 
 from gemmule.vgpu import FaultError, Options, launcher, workers
 from gemmule.vgpu.ptx.parser import parse
+from support.ptx.snippets import at, integers, run
 
 SQUARES = at("a", 4) + "ld.global.b32 %r1, [%address];mul.lo.u32 %r1, %r1, %r1;" + at("out", 4)
 
@@ -54,7 +54,7 @@ def test_an_error_is_the_one_that_a_single_process_meets(rng):
 
 
 def test_kernels_whose_ctas_meet_in_global_memory_stay_together():
-    from snippets import kernel_text
+    from support.ptx.snippets import kernel_text
 
     for body, free in (
         ("red.global.add.u32 [%p_a], 1;", False),

@@ -15,7 +15,7 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     Parameters
     ----------
     word : str or None
-        A name, which may carry a config: its number, or some of its fields, as in ``g07_cp_async[tile_m=128]``.
+        A name, which may carry a config: its number, or some of its fields, as in ``simt_gemm[tile_m=128]``.
     operation : str
         ``gemm`` or ``transpose``.
     executor : str or None
@@ -29,7 +29,7 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     if word is None:
         return None
     if not isinstance(word, str):
-        raise ArgumentError(f"kernel={shown(word)} is no name; give one, as kernel='g07_cp_async'")
+        raise ArgumentError(f"kernel={shown(word)} is no name; give one, as kernel='simt_gemm'")
     if executor != "vgpu":
         raise ArgumentError(
             f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"

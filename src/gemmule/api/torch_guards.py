@@ -19,7 +19,9 @@ def tensor_guards(torch: Any) -> Guards | None:
         # Without dimensions that may change.
         guards = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
         check: Callable[..., bool] = guards.check
-        return check
+        # Some modes, which may hand out tensors of their own, it does not see: that of fake tensors.
+        modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+        return lambda *given: not modes() and check(*given)
 
     try:
         return made if _tells_tensors_apart(torch, made) else None

@@ -25,7 +25,7 @@ _EPILOG = """\b
 Examples:
   gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
   nsys profile -c cudaProfilerApi gemmule profile 4096 4096 4096 --ranges-only
-  ncu --nvtx --nvtx-include "gemmule@g07_cp_async/" \\
+  ncu --nvtx --nvtx-include "gemmule@simt_gemm/" \\
       gemmule profile 4096 4096 4096 --ranges-only"""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from gemmule.core.arch import Arch
@@ -15,14 +16,12 @@ from gemmule.files.user_folders import user_cache_folder
 from .artifact import Artifact
 from .compile import compile_kernel
 from .key import artifact_key, source_digests
-from .pack import PACKS
+from .pack import PACKS, Packs
 
 _SUFFIX = ".kernel"
 # Files of the cache, damaged and partial ones included; no other file is ever removed.
 _OURS = re.compile(r"\w+-sm_\d+a?-[0-9a-f]{24}\w*\.(kernel|damaged|partial)")
-_loaded: dict[tuple[KernelSpec, Config, Signature, Arch], Artifact] = {}
-# Digests of the sources that this process imported, which may have changed on disk since.
-_imported: dict[str, bytes] = {}
+_Compiler = Callable[[KernelSpec, Config, Signature, Arch], Artifact]
 
 
 class CacheWarning(UserWarning):
@@ -59,6 +58,84 @@ def cache_folder() -> Path:
     return user_cache_folder("GEMMULE_CACHE", "kernels")
 
 
+class KernelCache:
+    """Compiled kernels of one process: loaded ones, then those on disk, in packs, and compiled.
+
+    Parameters
+    ----------
+    packs : Packs
+        Packs of compiled kernels.
+    compiler : callable
+        Compiles a kernel, as `compile_kernel` does.
+    """
+
+    def __init__(self, packs: Packs = PACKS, compiler: _Compiler = compile_kernel) -> None:
+        self._packs, self._compiler = packs, compiler
+        self._loaded: dict[tuple[KernelSpec, Config, Signature, Arch], Artifact] = {}
+        # Digests of the sources that this process imported, which may have changed on disk since.
+        self._imported: dict[str, bytes] = {}
+
+    @property
+    def loaded(self) -> int:
+        """Number of loaded kernels."""
+        return len(self._loaded)
+
+    def unload(self) -> None:
+        """Drop the loaded kernels; those on disk stay."""
+        self._loaded.clear()
+
+    def artifact_for(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+        """Return the compiled kernel; see the function `artifact_for`."""
+        kernel = (spec, config, signature, arch)
+        artifact = self._loaded.get(kernel)
+        if artifact is None:
+            key = artifact_key(*kernel)
+            path = cache_folder() / (key + _SUFFIX)
+            artifact = _from_disk(path) or self._from_packs(key) or self._compiled(path, *kernel)
+            self._loaded[kernel] = artifact
+        return artifact
+
+    def _from_packs(self, key: str) -> Artifact | None:
+        """Return the kernel of a pack, or None; warn where it is damaged."""
+        for pack in self._packs.all():
+            try:
+                artifact = pack.artifact(key)
+            except CompileError as error:
+                warnings.warn(str(error), CacheWarning, stacklevel=5)
+                continue
+            if artifact is not None:
+                return artifact
+        return None
+
+    def _compiled(self, path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+        before = source_digests(spec)
+        try:
+            artifact = self._compiler(spec, config, signature, arch)
+        except CompilerMissingError as error:
+            if packs := ", ".join(str(pack.path) for pack in self._packs.all()):
+                raise CompilerMissingError(
+                    f"{error}. The packs that are loaded lack it too, or were made by another version of gemmule: "
+                    f"{packs}"
+                ) from error
+            raise
+        after = source_digests(spec)
+        for package, digest in before.items():
+            if digest != after.get(package) or digest != self._imported.setdefault(package, digest):
+                raise CompileError(
+                    f"the sources of {package} changed since this process imported them, so that the compiled kernel "
+                    "would not match its key; start a new process"
+                )
+        try:
+            artifact.save(path)
+        except OSError as error:
+            warnings.warn(f"compiled kernels cannot be cached in {path.parent}: {error}", CacheWarning, stacklevel=5)
+        return artifact
+
+
+#: The cache of this process.
+KERNELS = KernelCache()
+
+
 def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
     """Return the compiled kernel from the cache or a pack, else compile and cache it.
 
@@ -71,26 +148,7 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
     FileFormatError
         If ``GEMMULE_PACK`` names no pack.
     """
-    kernel = (spec, config, signature, arch)
-    artifact = _loaded.get(kernel)
-    if artifact is None:
-        key = artifact_key(*kernel)
-        path = cache_folder() / (key + _SUFFIX)
-        artifact = _loaded[kernel] = _from_disk(path) or _from_packs(key) or _compiled(path, *kernel)
-    return artifact
-
-
-def _from_packs(key: str) -> Artifact | None:
-    """Return the kernel of a pack, or None; warn where it is damaged."""
-    for pack in PACKS.all():
-        try:
-            artifact = pack.artifact(key)
-        except CompileError as error:
-            warnings.warn(str(error), CacheWarning, stacklevel=4)
-            continue
-        if artifact is not None:
-            return artifact
-    return None
+    return KERNELS.artifact_for(spec, config, signature, arch)
 
 
 def _from_disk(path: Path) -> Artifact | None:
@@ -104,42 +162,18 @@ def _from_disk(path: Path) -> Artifact | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        warnings.warn(f"a compiled kernel cannot be read: {error}", CacheWarning, stacklevel=4)
+        warnings.warn(f"a compiled kernel cannot be read: {error}", CacheWarning, stacklevel=5)
     except CompileError as error:
         aside = path.with_suffix(".damaged")
         try:
             path.replace(aside)
-            warnings.warn(f"{error}; it was set aside as {aside}", CacheWarning, stacklevel=4)
+            warnings.warn(f"{error}; it was set aside as {aside}", CacheWarning, stacklevel=5)
         except FileNotFoundError:
             # Another process set it aside.
             pass
         except OSError as stuck:
-            warnings.warn(f"{error}, and cannot be set aside: {stuck}", CacheWarning, stacklevel=4)
+            warnings.warn(f"{error}, and cannot be set aside: {stuck}", CacheWarning, stacklevel=5)
     return None
-
-
-def _compiled(path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
-    before = source_digests(spec)
-    try:
-        artifact = compile_kernel(spec, config, signature, arch)
-    except CompilerMissingError as error:
-        if packs := ", ".join(str(pack.path) for pack in PACKS.all()):
-            raise CompilerMissingError(
-                f"{error}. The packs that are loaded lack it too, or were made by another version of gemmule: {packs}"
-            ) from error
-        raise
-    after = source_digests(spec)
-    for package, digest in before.items():
-        if digest != after.get(package) or digest != _imported.setdefault(package, digest):
-            raise CompileError(
-                f"the sources of {package} changed since this process imported them, so that the compiled kernel would "
-                "not match its key; start a new process"
-            )
-    try:
-        artifact.save(path)
-    except OSError as error:
-        warnings.warn(f"compiled kernels cannot be cached in {path.parent}: {error}", CacheWarning, stacklevel=4)
-    return artifact
 
 
 def cache_content() -> CacheContent:
@@ -159,5 +193,5 @@ def clear_cache() -> CacheContent:
         for path in content.folder.iterdir():
             if _OURS.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-    _loaded.clear()
+    KERNELS.unload()
     return content

@@ -210,7 +210,7 @@ def cached_kernels(
             yield path.stem, content
 
 
-class _Packs:
+class Packs:
     """The packs of this process: loaded ones, the last first, then the one of the environment variable."""
 
     def __init__(self) -> None:
@@ -221,6 +221,12 @@ class _Packs:
     def load(self, pack: Pack) -> None:
         with self._lock:
             self._loaded = [pack, *(other for other in self._loaded if other.path != pack.path)]
+
+    def unload(self) -> None:
+        """Drop every pack of this process."""
+        with self._lock:
+            self._loaded = []
+            self._named.clear()
 
     def all(self) -> list[Pack]:
         named = self.named()
@@ -242,4 +248,4 @@ class _Packs:
             return self._named[name]
 
 
-PACKS = _Packs()
+PACKS = Packs()

@@ -18,6 +18,8 @@ SECTOR = 8
 PANEL = 32
 #: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments.
 _REGISTERS, _OTHERS = 65536, 32
+#: Copies of a thread for a k-tile that those registers are enough for.
+_MOST_COPIES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,11 +148,12 @@ class SimtConfig(Config):
         """Columns of a thread tile."""
         return self.tile_n // (self.warps_n * LANES_N)
 
-    @property
-    def resident(self) -> int:
-        """CTAs of a multiprocessor that the compiler leaves registers for."""
+    def resident(self, copies: int) -> int:
+        """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
         registers = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + _OTHERS
-        return max(_REGISTERS // (registers * self.threads), 1)
+        found = max(_REGISTERS // (registers * self.threads), 1)
+        # Many copies need registers for their addresses.
+        return max(found * 3 // 4, 1) if copies > _MOST_COPIES else found
 
     def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
         """Return the shared memory of a CTA: K-major operands are padded."""

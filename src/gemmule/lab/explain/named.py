@@ -21,7 +21,7 @@ _HALF = "it computes half of a result, and its counts are not in proportion to t
 #: Kernels that cannot be explained, why, and what to explain instead.
 _UNEXPLAINED = {
     "float64_syrk": (_HALF, "float64_gemm"),
-    "simt_syrk": (_HALF, "g07_cp_async"),
+    "simt_syrk": (_HALF, "simt_gemm"),
     "ozaki_gemm": ("it begins a chain of launches, none of which is the product by itself", "hopper_gemm"),
     "hopper_syrk": (_HALF, "hopper_gemm"),
     "hopper_gemm_k_major": ("it transposes operands, and the product is another's", "transpose_tiled"),

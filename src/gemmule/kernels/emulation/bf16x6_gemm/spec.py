@@ -22,8 +22,8 @@ from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
-from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as PLAIN
 from gemmule.kernels.parts.batched_launch import tile_grid
+from gemmule.kernels.simt.gemm.spec import SPEC as PLAIN
 
 _MAX_RUNS = 2**31 - 1
 
@@ -235,8 +235,6 @@ def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
 
 #: Microseconds on an H200: a launch; and bytes that are read and written in one.
 _LAUNCH, _BYTES = 1.8, 3.0e6
-#: What the float32 kernel takes of what it says, on products that fill the chip and on others.
-_PLAIN_SHARE = 0.85
 
 
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
@@ -248,9 +246,8 @@ def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float32, where splitting does not pay."""
-    assert PLAIN.cost is not None
-    nanoseconds = min(PLAIN.cost(problem, config, gpu) for config in PLAIN.configs)
-    return PLAIN.name if _PLAIN_SHARE * nanoseconds / 1e3 < cost else None
+    assert PLAIN.costs is not None
+    return PLAIN.name if min(PLAIN.costs(problem, PLAIN.configs, gpu)) < cost else None
 
 
 SPEC = KernelSpec(

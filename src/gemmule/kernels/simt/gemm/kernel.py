@@ -29,9 +29,6 @@ from gemmule.kernels.simt.epilogue import SimtEpilogue
 
 from .mainloop import SimtGemmMainloop
 
-#: Copies of a thread for a k-tile that the registers of `SimtConfig.resident` are enough for.
-_COPIES = 8
-
 
 class SimtGemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
@@ -40,9 +37,7 @@ class SimtGemm:
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
-        # Many copies need registers for their addresses.
-        many = self.mainloop.copyA.count + self.mainloop.copyB.count > _COPIES
-        self.resident = max(config.resident * 3 // 4, 1) if many else config.resident
+        self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.epilogue = SimtEpilogue(int(types["d_vector"]), types["tiles"] == "whole")
 
     @cute.jit

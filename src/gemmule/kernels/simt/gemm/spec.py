@@ -8,17 +8,13 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
-from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
-from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
+from gemmule.kernels.parts.leading_dimension import address_multiple
 from gemmule.kernels.simt.config import VECTOR, SimtConfig
-from gemmule.kernels.simt.cost import costs
-
-#: Bytes that a copy may move at once.
-_COPIES = (16, 4)
+from gemmule.kernels.simt.cost import COPIES, costs, operand_copies
 
 
 @cache_last_call
@@ -38,22 +34,17 @@ def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
-def _ld(matrix: StridedMatrix) -> LeadingDimension:
-    # The hardware reads only the part of a copy that is inside, but compute-sanitizer reports all of it as read.
-    return leading_dimension(matrix, _COPIES, ends=True)
-
-
 def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once."""
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    aligned = all(address_multiple(x, x.rows, x.row_stride) % max(_COPIES) == 0 for x in outputs)
+    aligned = all(address_multiple(x, x.rows, x.row_stride) % max(COPIES) == 0 for x in outputs)
     return VECTOR if problem.n % VECTOR == 0 and aligned else 1
 
 
 def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
-    a, b, vector = _ld(oriented.a), _ld(oriented.b), _vector(oriented)
+    a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), _vector(oriented)
     # K-major operands are transposed by copies of an element.
     a_major, a_copies = ("k", 4) if a.row_major else ("m", a.copy_bytes)
     b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", 4)
@@ -92,7 +83,9 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
         cluster=(config.cluster_k, 1, 1),
-        params=batched_params(problem, first, second, _ld(problem.a).stride, _ld(problem.b).stride),
+        params=batched_params(
+            problem, first, second, operand_copies(problem.a).stride, operand_copies(problem.b).stride
+        ),
         overlaps=problem.bytes_min <= FEW_BYTES,
     )
 
@@ -104,17 +97,19 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
-        SimtConfig(),
-        SimtConfig(tile_n=256, warps_m=2, warps_n=4),
-        SimtConfig(tile_n=64, warps_n=1),
-        SimtConfig(tile_m=64, warps_m=2),
-        SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=2),
-        SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=4),
         SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=4),
         SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=8),
-        SimtConfig(tile_m=32, tile_n=64, tile_k=16, warps_m=1, cluster_k=4),
+        SimtConfig(tile_m=64, warps_m=2),
+        SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=2),
+        SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=4),
+        SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=8),
+        SimtConfig(tile_n=64, tile_k=16, warps_n=1),
+        SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=2),
+        SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=4),
+        SimtConfig(tile_n=256, warps_m=2, warps_n=4),
+        SimtConfig(tile_m=256),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=4),
     ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from snippets import kernel_text
 
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.vgpu import Options, launch
+from support.ptx.snippets import kernel_text
 
 SCHEDULES = ["late", "eager", "random"]
 

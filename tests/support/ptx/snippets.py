@@ -142,3 +142,15 @@ def assert_same_bits(got, expected):
         different = got != expected
     where = np.flatnonzero(different)
     assert not len(where), f"{len(where)} differ, first at {where[0]}: {got[where[0]]!r}, not {expected[where[0]]!r}"
+
+
+def exchange(barrier="bar.sync 0;", shift=32):
+    """Each thread stores into shared memory and reads what another warp stored."""
+    return f"""mov.u32 %r1, buffer;
+    mad.lo.u32 %r3, %tid, 4, %r1;
+    st.shared.b32 [%r3], %index;
+    {barrier}
+    xor.b32 %r4, %tid, {shift};
+    mad.lo.u32 %r3, %r4, 4, %r1;
+    ld.shared.b32 %r2, [%r3];
+"""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from oracle import random_matrix
-from test_api_torch import to_torch
 
 from gemmule.api import kept, prepared
 from gemmule.core.dtype import dtype_named
+from support.gpu.torch_arrays import to_torch
+from support.oracle import random_matrix
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hopper_snippets import wait
-from snippets import at
+from support.ptx.hopper import wait
+from support.ptx.snippets import at
 
 SHARED = ".shared .align 8 .b8 bars[64]; .shared .align 16 .b8 data[8192];"
 #: Thread 0 makes two mbarriers; then all meet.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-from snippets import at
+
+from support.ptx.snippets import at
 
 A_AT, B_AT = 1024, 1024 + 8192
 SHARED = ".shared .align 1024 .b8 image[40960]; .reg .b32 %acc<128>; .reg .b32 %frag<4>;"

@@ -6,10 +6,10 @@ import html.parser
 import re
 
 import pytest
-import report_records as made
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
+from support.report import records as made
 
 
 def run(*arguments):

@@ -1,8 +1,14 @@
-"""What tests of products on Dask workers share: workers that take a moment for each slice, and note their tiles."""
+"""Dask workers for tests: a pause for each slice, and a log of the tiles that they journal."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import os
+
+import pytest
+
+from gemmule.host.tiles import HostTileSum
 
 #: Runs in every worker as it starts, maybe twice.
 _PRELOAD = """
@@ -41,3 +47,28 @@ def noted(folder):
     log = folder / "log"
     lines = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
     return collections.Counter((row, col) for _, row, col in lines), {pid for pid, _, _ in lines}
+
+
+@contextlib.contextmanager
+def started(folder, pause):
+    """Start two workers, processes of their own."""
+    distributed = pytest.importorskip("distributed")
+    # Dask sets variables in this process, such as OPENBLAS_NUM_THREADS, which later subprocesses would inherit.
+    before = dict(os.environ)
+    try:
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
+            preload=[preload(folder, HostTileSum, pause)], silence_logs=50,
+        ) as cluster:  # fmt: skip
+            yield cluster
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Return a function that starts workers, which note their tiles in the test's folder."""
+    with contextlib.ExitStack() as stack:
+        yield lambda pause: stack.enter_context(started(tmp_path, pause))

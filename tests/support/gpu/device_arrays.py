@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from oracle import elements_spanned
 
 from gemmule.core.layout import StridedMatrix
 from gemmule.runtime.memory import DeviceBuffer
+from support.oracle import elements_spanned
 
 STREAM = 0
 #: What every byte holds at first, and those between elements to the end.

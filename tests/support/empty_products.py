@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from kernel_kinds import FAMILIES, is_float, poison, rounded, whole_numbers
+
+from support.kernel_kinds import FAMILIES, is_float, poison, rounded, whole_numbers
 
 #: Types of A, B and the result, and the precision, of the products of every kernel in the registry.
 KINDS = tuple(

@@ -10,7 +10,8 @@ import threading
 import types
 
 import numpy as np
-from fake_bench import FakeDevice, FakeOperands, FakeWork
+
+from support.fakes.bench import FakeDevice, FakeOperands, FakeWork
 
 #: Functions of the driver and of the runtime, by their numbers here.
 CALLS = ("", "cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize",

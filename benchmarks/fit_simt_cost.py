@@ -1,0 +1,104 @@
+"""Fit the rates of `simt_gemm`'s predicted times to a record of `config_times.py --dtype float32`.
+
+Every eighth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
+fastest one and with cuBLASLt's first choice. Needs SciPy, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.simt import cost
+from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.cost import SimtFacts, SimtRates, SimtWork
+from gemmule.kernels.simt.gemm.spec import SPEC
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.records import read_records
+
+HELD_OUT = 8
+_SMS = 132
+#: Errors count linearly from here on, as a logarithm; how fast a config's weight falls with its distance from the best,
+#: and how much its own factor counts as an error.
+_LINEAR, _NEAR, _PRIOR = 0.1, 1.5, 0.5
+
+
+def stacked(works: list[SimtWork]) -> SimtWork:
+    """Return works as one, of arrays."""
+
+    def arrays(kind: Any, several: list[Any]) -> dict[str, Any]:
+        return {
+            field.name: np.array([getattr(one, field.name) for one in several], float)
+            for field in dataclasses.fields(kind)
+            if field.name != "facts"
+        }
+
+    facts = SimtFacts(**arrays(SimtFacts, [one.facts for one in works]))
+    return SimtWork(facts=facts, **arrays(SimtWork, works))
+
+
+def main() -> None:
+    """Fit, and print rates, factors and how good the choices are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", type=Path)
+    given = parser.parse_args()
+    found = read_records(given.record)
+    gpu = rates_for(found[0]["gpu"], _SMS)
+    records = [one for one in found if one["record"] == "config_times"]
+    (named,) = (one["configs"] for one in found if one["record"] == "configs")
+    configs = [SimtConfig(**one) for one in named]
+    kept = [number for number, one in enumerate(configs) if one in SPEC.configs]
+    works: list[SimtWork] = []
+    rows: list[tuple[int, int, float]] = []
+    for number, one in enumerate(records):
+        problem: GemmProblem = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
+        able = [x for x in kept if str(x) in one["times_us"]]
+        works += cost.limits(problem, [configs[x] for x in able], gpu)
+        rows += [(number, kept.index(x), one["times_us"][str(x)]) for x in able]
+    work = stacked(works)
+    products, which, times = (np.array(column) for column in zip(*rows, strict=True))
+    best = np.full(len(records), np.inf)
+    np.minimum.at(best, products, times)
+    every = np.array([min(one["times_us"].values()) for one in records])
+    weights = (times / best[products]) ** (-_NEAR / 2)
+    fitted = products % HELD_OUT != 0
+    count = len(dataclasses.fields(SimtRates))
+
+    def logs(values: Any) -> Any:
+        return np.log(work.predicted_us(SimtRates(*np.exp(values[:count])))) + values[count:][which]
+
+    def errors(values: Any) -> Any:
+        return np.concatenate([((logs(values) - np.log(times)) * weights)[fitted], _PRIOR * values[count:]])
+
+    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(len(kept))])
+    values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
+    print("RATES =", SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
+    for x, factor in zip(kept, np.exp(values[count:]), strict=True):
+        one = configs[x]
+        print(f"    ({one.tile_m}, {one.tile_n}, {one.tile_k}, {one.cluster_k}): {factor:.3f},")
+    predicted = logs(values)
+    print(f"error of fitted products {np.std((predicted - np.log(times))[fitted]):.3f}, of others "
+          f"{np.std((predicted - np.log(times))[~fitted]):.3f}")  # fmt: skip
+    for name, some in (("fitted", 1), ("held out", 0)):
+        shares, ratios = [], []
+        for number, one in enumerate(records):
+            if bool(number % HELD_OUT) != bool(some):
+                continue
+            at = np.flatnonzero(products == number)
+            took = times[at[np.argmin(predicted[at])]]
+            shares.append(every[number] / took)
+            if one["cublaslt_us"][0] is not None:
+                ratios.append(one["cublaslt_us"][0] / took)
+        print(f"{name}: {len(shares)} products, {np.exp(np.mean(np.log(shares))):.4f} of the best config, "
+              f"{np.exp(np.mean(np.log(ratios))):.4f} of cuBLASLt's first choice")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
