@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +13,10 @@ from ..core.dtype import Precision
 from ..core.errors import ArgumentError, FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
-from .bench_end import end
+from .bench_end import end, measured
 from .bench_transpose import show_transposes, transpose_command
 from .choice import NameChoice
 from .command_line import RecordedCommand, command_line
-from .failures import LEFT
 from .json_output import json_option
 from .option_values import check_finite
 from .progress import steps_progress
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
     from ..lab.bench_records import Record
-    from ..lab.gemm_bench import GemmBench
     from ..runtime.bench import BenchGpu
 
 #: Products beyond which ratios are summed up only.
@@ -129,6 +126,7 @@ def _gemm(
     from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
     from ..lab.gemm_bench import GemmBench
+    from ..lab.gemm_operation import product_of
     from .bench_products import Shapes, parse_types
 
     types = parse_types(dtypes, out_dtype, precision)
@@ -168,7 +166,9 @@ def _gemm(
         if chosen is not None and drawn:
             # One kernel after another, at its turn, would take most of the time.
             _compile(problems, chosen, device.arch)
-        records = _measured(bench, block, plan.points, record, show=None if as_json else _line if drawn else _table)
+        records = measured(
+            bench, block, plan.points, record, key=product_of, show=None if as_json else _line if drawn else _table
+        )
     end(block, records, _print_end, _draw, plot=plot, as_json=as_json)
 
 
@@ -200,39 +200,6 @@ def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choi
         return dataclasses.replace(found, refused=())
 
     return chosen
-
-
-def _measured(
-    bench: GemmBench, block: Record, points: int, folder: str | None, *, show: Callable[[list[Record]], None] | None
-) -> list[Record]:
-    """Measure; show the figures of a product, and write each record, as soon as they are there."""
-    from ..lab.bench_records import TORCH, YARDSTICK
-    from ..lab.gemm_operation import product_of
-    from ..lab.records import RecordFile
-
-    records: list[Record] = []
-    point: list[Record] = []
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
-        if file is not None:
-            click.get_current_context().meta[LEFT] = file.partial
-        step = stack.enter_context(steps_progress("measuring", points))
-        for one in bench.records(lambda doing: step(doing, 0)):
-            if point and show and product_of(point[0]) != product_of(one):
-                show(point)
-                point = []
-            point.append(one)
-            records.append(one)
-            if file is not None:
-                file.write(one)
-            step("", one.get("kernel", YARDSTICK) not in (YARDSTICK, TORCH))
-        if point and show:
-            show(point)
-    if file is not None:
-        del click.get_current_context().meta[LEFT]
-        if show:
-            click.echo(f"record: {file.path}")
-    return records
 
 
 def _table(point: list[Record]) -> None:

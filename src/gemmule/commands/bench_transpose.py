@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +12,8 @@ import click
 from ..core.errors import FileFormatError
 from ..lab.transposes import SIZE_SETS
 from . import gpu
-from .bench_end import end
+from .bench_end import end, measured
 from .command_line import RecordedCommand, command_line
-from .failures import LEFT
 from .json_output import echo_json, json_option
 from .option_values import check_finite
 from .tables import echo_text, print_table
@@ -23,7 +21,6 @@ from .tables import echo_text, print_table
 if TYPE_CHECKING:
     from ..core.spec import Choice
     from ..lab.bench_records import Record
-    from ..lab.transpose_bench import TransposeBench
 
 #: Rows and columns of the matrix that is counted on the virtual GPU, which sees no larger ones in good time.
 _COUNTED = (512, 512)
@@ -92,6 +89,7 @@ def _transpose(
     from ..lab.drawing.canvas import check_matplotlib
     from ..lab.experiment import experiment
     from ..lab.transpose_bench import TransposeBench
+    from ..lab.transpose_operation import size_text
     from ..lab.transposes import itemsize_of, parse_sizes, transpose_of, transposes_of
 
     wanted = parse_sizes(sizes)
@@ -115,49 +113,17 @@ def _transpose(
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
         add = _counter() if counts else None
-        records = _measured(bench, block, plan.points, record, add, quiet=as_json)
+        records = measured(bench, block, plan.points, record, key=size_text, show=None if as_json else _show, add=add)
     end(block, records, print_end, draw_plots, plot=plot, as_json=as_json)
 
 
-def _measured(
-    bench: TransposeBench, block: Record, points: int, folder: str | None,
-    add: Callable[[Record], Record] | None, *, quiet: bool,
-) -> list[Record]:  # fmt: skip
-    """Measure; print the figures of a size, and write each record, as soon as they are there."""
+def _show(point: list[Record]) -> None:
+    """Print the figures of a size, a row for each kernel."""
     from ..lab.bench_tables import figures
-    from ..lab.records import RecordFile
     from ..lab.transpose_operation import TRANSPOSE, size_text
-    from .progress import steps_progress
 
-    def show(point: list[Record]) -> None:
-        if point and not quiet:
-            print_table(
-                size_text(point[0]), *figures(TRANSPOSE, point, with_size=False, paired=True), optional=_OPTIONAL
-            )
-
-    records: list[Record] = []
-    point: list[Record] = []
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
-        if file is not None:
-            click.get_current_context().meta[LEFT] = file.partial
-        step = stack.enter_context(steps_progress("measuring", points))
-        for found in bench.records(lambda doing: step(doing, 0)):
-            one = add(found) if add is not None else found
-            if point and size_text(point[0]) != size_text(one):
-                show(point)
-                point = []
-            point.append(one)
-            records.append(one)
-            if file is not None:
-                file.write(one)
-            step("", 1)
-        show(point)
-    if file is not None:
-        del click.get_current_context().meta[LEFT]
-        if not quiet:
-            click.echo(f"record: {file.path}")
-    return records
+    header, rows = figures(TRANSPOSE, point, with_size=False, paired=True)
+    print_table(size_text(point[0]), header, rows, optional=_OPTIONAL)
 
 
 def print_end(records: Sequence[Mapping[str, Any]]) -> None:
