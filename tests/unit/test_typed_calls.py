@@ -40,7 +40,7 @@ PROGRAM = """
 
 
     def stored(a: str, b: str) -> float:
-        report: Report = gm.multiply(a, b, "c.npy", memory="1GiB")
+        report: Report = gm.outofcore.matmul(a, b, "c.npy", memory="1GiB")
         return report.seconds
 
 

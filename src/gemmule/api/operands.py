@@ -73,7 +73,7 @@ class Operands:
 
 
 _OPTIONAL = ("c", "out")
-_PARTS = "compute it in parts, or into a file with gemmule.multiply"
+_PARTS = "compute it in parts, or into a file with gemmule.outofcore.matmul"
 
 
 @contextlib.contextmanager

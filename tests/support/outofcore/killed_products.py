@@ -96,7 +96,7 @@ def make_inputs():
 
 
 def arguments(output, *more):
-    return ["multiply", "A.npy", "B.npy", "-o", output, "--memory", "280KB", *OUTPUTS[output], "--json", *more]
+    return ["matmul", "A.npy", "B.npy", "-o", output, "--memory", "280KB", *OUTPUTS[output], "--json", *more]
 
 
 def run(output, *more):
