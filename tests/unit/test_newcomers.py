@@ -108,3 +108,33 @@ def test_an_epilogue_without_a_parameter():
         gm.ArgumentError, match=r"has no parameters, of which the first is the product; write it as lambda"
     ):
         gm.gemm(np.ones((2, 2)), np.ones((2, 2)), epilogue=lambda: 3)
+
+
+def test_former_and_misspelled_commands(folder):
+    assert "multiply is now matmul; did you mean gemmule matmul?" in usage_error("multiply", "a.npy")
+    assert "No such command 'matmull'; did you mean matmul?" in usage_error("matmull", "a.npy")
+
+
+def usage_error(*arguments):
+    done = CliRunner().invoke(gemmule, arguments)
+    assert done.exit_code == 2
+    return done.stderr
+
+
+def test_misspelled_type_is_named_with_its_option(folder):
+    message = refused("matmul", "a.npy", "b.npy", "-o", "c.npy", "--out-dtype", "flaot")
+    assert message.startswith("gemmule: --out-dtype flaot: ")
+    assert "did you mean float64, float32 or float16?" in message
+
+
+def test_links_that_lead_nowhere(folder):
+    Path("loop.npy").symlink_to("loop.npy")
+    Path("dangling.npy").symlink_to("nowhere.npy")
+    remedy = "correct or remove the link, or name the file itself"
+    assert f"loop.npy: it is, or lies behind, a symbolic link that leads to itself; {remedy}" in refused(
+        "matmul", "loop.npy", "b.npy", "-o", "c.npy"
+    )
+    assert remedy in refused("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "loop.npy")
+    assert "dangling.npy: it is a symbolic link to nowhere.npy, which is missing; correct the link" in refused(
+        "matmul", "dangling.npy", "b.npy", "-o", "c.npy"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import importlib.util
 import re
 from fractions import Fraction
@@ -114,3 +115,32 @@ def test_a_name_that_no_file_system_takes():
     for ending in (".npy", ".zarr") if importlib.util.find_spec("zarr") else (".npy",):
         with pytest.raises(gm.FileAccessError, match="longer than the file system takes; give a shorter"):
             gm.outofcore.matmul(F, F, "x" * 300 + ending, executor="cpu")
+
+
+@pytest.mark.parametrize("name", ["transpose_a", "transpose_b", "resume", "force", "verify"])
+@pytest.mark.parametrize("value", ["no", 0, None])
+def test_a_switch_is_true_or_false(name, value):
+    x = np.ones((2, 2))
+    with pytest.raises(gm.ArgumentError, match=f"{name}={value!r} is neither True nor False; give one of the two"):
+        gm.outofcore.matmul(x, x, x.copy(), **{name: value})
+
+
+def test_a_misspelled_argument_has_a_suggestion():
+    x = np.ones((2, 2))
+    for call in (gm.outofcore.matmul, gm.outofcore.matmul.plan):
+        with pytest.raises(TypeError, match=r"matmul\(\) has no argument 'verfy'; did you mean verify\?"):
+            call(x, x, x.copy(), verfy=True)
+
+
+def test_a_plan_has_the_signature_of_the_call_and_computes_it():
+    assert list(inspect.signature(gm.outofcore.matmul.plan).parameters) == list(
+        inspect.signature(gm.outofcore.matmul).parameters
+    )
+    x, out = np.full((3, 3), 2.0), np.zeros((3, 3))
+    plan = gm.outofcore.matmul.plan(x, x, out, executor="cpu", alpha=2)
+    assert isinstance(plan, gm.outofcore.Plan)
+    assert str(plan).startswith("3 x 3 x 3: 1 tile of 3 x 3, k-tiles of 3; ")
+    assert plan.figures["tiles"] == 1
+    assert not out.any()
+    assert plan.execute().tiles_computed == 1
+    assert (out == 24).all()

@@ -191,7 +191,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name) if name in EXTENSION_FLOATS else name)
     except (TypeError, ValueError, SyntaxError):
         # NumPy raises the last two for a malformed structured type.
-        near = similar_names(name, (*_COMMON_NUMBERS, *EXTENSION_FLOATS)) if isinstance(name, str) else ()
+        near = similar_names(str(name), (*_COMMON_NUMBERS, *EXTENSION_FLOATS))
         remedy = f"; {did_you_mean(near)}" if near else ""
         raise DTypeError(
             f"dtype must be a name such as float32, bfloat16, float8_e4m3fn or int8; got {shown(name)}{remedy}"
