@@ -28,7 +28,7 @@ from faithfulness import ALIGNED_SHAPES, ARCH, Case, is_hopper, run_on_hardware
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu import Counter, Counts, Options, launch
-from gemmule.vgpu.observe import AgentAccess, BoxAccess, Observer
+from gemmule.vgpu.engine.observer import AgentAccess, BoxAccess, Observer
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

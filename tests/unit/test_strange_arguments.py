@@ -261,7 +261,7 @@ def test_memory_that_runs_out_on_the_way(monkeypatch):
     def short(*_, **__):
         raise MemoryError("Unable to allocate 8.00 EiB")
 
-    monkeypatch.setattr("gemmule.host.gemm.gemm", short)
+    monkeypatch.setattr("gemmule.host.gemm.CheckedGemm.run", short)
     with pytest.raises(gm.HostMemoryError, match=r"on the way to a result of shape \(4, 4\).*8.00 EiB"):
         gm.gemm(A, A)
     monkeypatch.setattr(np, "matmul", short)

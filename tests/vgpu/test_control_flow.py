@@ -249,7 +249,7 @@ def test_rules_of_barriers(barrier, rule):
 
 
 def test_trap():
-    with pytest.raises(FaultError, match="stopped itself") as caught:
+    with pytest.raises(FaultError, match="executed trap") as caught:
         run("setp.eq.u32 %p1, %tid, 33;\n@%p1 trap;", {"out": np.zeros(1, np.uint32)}, 64)
     assert (caught.value.findings[0].warp, caught.value.findings[0].lanes) == (1, (1,))
 

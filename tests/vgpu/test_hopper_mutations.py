@@ -5,6 +5,7 @@ What no check finds is listed here with the reason. With ``--record`` the shares
 
 from __future__ import annotations
 
+import collections
 import re
 
 import pytest
@@ -58,13 +59,14 @@ SHARE, SHARES = 0.85, {"h02_wgmma_tma": 0.7}
 class Subject:
     """A kernel of one CTA, or one cluster, for several tiles, and a run of it without one instruction."""
 
-    def __init__(self, spec, rng):
+    def __init__(self, spec, rng, shape=None, wanted=None):
         dtype, out = types_of(spec)[0]
-        m, n, k = SHAPES.get(spec.name, SHAPE)
+        m, n, k = shape or SHAPES.get(spec.name, SHAPE)
         self.a, self.b = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n))
         self.empty = poisoned(out, (m, n))
         problem = problem_of(self.a, self.b, self.empty)
-        config = smallest(spec, problem, lambda config: not in_cluster(config)) or smallest(spec, problem)
+        alone = smallest(spec, problem, wanted or (lambda config: not in_cluster(config)))
+        config = alone or smallest(spec, problem)
         if hasattr(config, "ctas"):
             config = type(config)(**(config.as_dict() | {"ctas": getattr(config, "cluster", 1)}))
         self.config, self.artifact = config, artifact_for(spec, config, spec.signature(problem, config), virtual_arch())
@@ -118,6 +120,30 @@ def test_some_are_missed(spec, rng):
     some = [removed[i] for i in rng.permutation(len(removed))[: len(removed) // 30]]
     missed = [x for x in unseen_among(subject, some, "late") if reason(spec, x) is None]
     assert not missed, "\n".join(map(str, missed))
+
+
+def test_every_wait_of_the_drain_is_missed(rng):
+    """The producer of a cluster stays until all its stages are released by the other CTAs.
+
+    A warpgroup releases stages in order, so that its last release tells of all. In ping-pong the newest stage is one
+    warpgroup's; the last that the other released is as many k-tiles older as a tile has, so that each wait is needed
+    for another K. Where both warpgroups release every stage, only the wait for the newest is needed.
+    """
+    spec = next(spec for spec in HOPPER if spec.name == "hopper_gemm")
+    for k_tiles in (1, 2, 3):
+        subject = Subject(
+            spec, rng, (512, 384, 64 * k_tiles),
+            lambda config: config.pingpong and config.cluster_m == config.stages == 4 and not config.swap_ab,
+        )  # fmt: skip
+        # The drain's loop is unrolled: one wait for each stage, all of one source line.
+        by_line = collections.defaultdict(list)
+        for instruction in parse(subject.ptx).instructions:
+            if "try_wait" in instruction.modifiers:
+                by_line[instruction.source].append(instruction)
+        (waits,) = [alike for alike in by_line.values() if len(alike) == subject.config.stages]
+        assert subject.findings(None, "late") == ()
+        for wait in (waits[-1], waits[-1 - k_tiles])[k_tiles > 1 :]:
+            assert [finding.kind for finding in subject.findings(wait, "late")] == ["unfinished"], wait
 
 
 @pytest.mark.slow

@@ -215,5 +215,5 @@ def test_results_are_flushed_too():
     ["cvt.rn.satfinite.f32.f64 $out, $a;", "cvt.rn.relu.f32.f64 $out, $a;", "cvt.rn.sat.f16x2.f32 $out, $r, $r;"],
 )
 def test_modifiers_that_a_conversion_does_not_have(instruction):
-    with pytest.raises(PtxError, match="not known for conversions"):
+    with pytest.raises(PtxError, match="not modelled for conversions"):
         each(instruction.replace("$r", "%r5"), ("b32", np.zeros(32, np.uint32)), ("b64", np.zeros(32)))

@@ -308,7 +308,7 @@ def test_narrow_flushing_of_choices_and_signs(rng, name):
     ],
 )
 def test_modifiers_that_a_type_does_not_have(instruction):
-    with pytest.raises(PtxError, match="is not known for"):
+    with pytest.raises(PtxError, match="is not modelled for"):
         each(instruction, *(("b16", np.zeros(32, np.uint16)),) * 2)
 
 

@@ -257,9 +257,9 @@ def test_schedules_do_not_change_a_kernel_without_races(rng):
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        (".reg .b128 %q;\nld.global.b128 %q, [%p_out];", "type .b128 are not known"),
-        (".reg .b128 %q;\nmov.b128 %q, {%d1, %d1};", "type .b128 are not known"),
-        ("ld.const.b32 %r1, [%p_out];", "space .const is not known"),
+        (".reg .b128 %q;\nld.global.b128 %q, [%p_out];", "type .b128 are not modelled"),
+        (".reg .b128 %q;\nmov.b128 %q, {%d1, %d1};", "type .b128 are not modelled"),
+        ("ld.const.b32 %r1, [%p_out];", "space .const is not modelled"),
         ("add.u32 %r1, %clock, 0;", "only mov reads it"),
         ("add.u64 %d1, %clock64, 0;", "only mov reads it"),
         ("bar.red.popc.u32 %r1, 0, %p1;", ".sync, .arrive is expected"),
@@ -273,7 +273,7 @@ def test_what_is_not_known_is_refused(body, what):
 def test_variables_of_the_module_are_refused():
     text = kernel_text("mov.u64 %d1, table;", {"out": 0})
     text = text.replace(".visible .entry", ".global .align 4 .u32 table[2] = {3, 4};\n.visible .entry")
-    with pytest.raises(PtxError, match="table lies in the module's own memory"):
+    with pytest.raises(PtxError, match="table is in the module's memory"):
         launch(text, Launch((1, 1, 1), (32, 1, 1), (TensorParam("out", (), ()),)), {"out": np.zeros(1, np.uint32)})
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ShapeError
-from gemmule.vgpu.ldmatrix import half_addresses, row_lanes, word_addresses
-from gemmule.vgpu.mma import mma_sync
+from gemmule.vgpu.mma import MmaForm, mma_sync
+from gemmule.vgpu.mma.ldmatrix import half_addresses, row_lanes, word_addresses
 
 
 def scattered_rows(rng, warps):
@@ -71,7 +71,7 @@ def test_ldmatrix_feeds_mma_sync(rng):
     b_rows = (b_start + lane % 16 * b_pitch)[None].astype(np.int64)
     a_words = memory.view(np.uint32)[word_addresses(a_rows, 4) // 4]
     b_words = np.ascontiguousarray(memory.view(np.uint16)[half_addresses(b_rows, 2) // 2]).view(np.uint32)[..., 0]
-    d = mma_sync((16, 8, 16), "f16", "f16", "f32", "f32", a_words, b_words, np.zeros((1, 32, 4), np.uint32))
+    d = mma_sync(MmaForm((16, 8, 16), "f16", "f16", "f32", "f32"), a_words, b_words, np.zeros((1, 32, 4), np.uint32))
     d = d.view(np.float32)[0]
     expected = a.astype(np.float32) @ b.astype(np.float32)
     for one in range(32):

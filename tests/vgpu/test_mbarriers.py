@@ -50,7 +50,7 @@ def test_a_pipeline_that_stands_still_says_where(rng, schedule):
             options=Options(schedule=schedule))  # fmt: skip
     producer, consumer = sorted(caught.value.findings, key=lambda finding: finding.warp)
     assert (producer.warp, consumer.warp) == (0, 1)
-    assert "0x408 (phase 0, 0 of 32 arrived, 0 bytes to come)" in producer.message
+    assert "0x408 (phase 0, 0 of 32 arrived, 0 bytes pending)" in producer.message
     assert "0x400 (phase 1, 0 of 32 arrived" in consumer.message
 
 
@@ -125,7 +125,7 @@ def test_an_mbarrier_must_be_known_before_it_is_used():
     END:
     """
     )
-    with pytest.raises(CheckError, match="initialised and is not known to have done so yet"):
+    with pytest.raises(CheckError, match="initialised, and nothing orders the two"):
         run(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=SHARED)
 
 
@@ -173,7 +173,7 @@ def test_a_fence_of_initialisations_needs_no_more_than_a_relaxed_arrival(schedul
 
 def test_a_relaxed_arrival_passes_on_no_initialisation_without_the_fence():
     body = cluster(fence="").replace(*RELAXED)
-    with pytest.raises(CheckError, match="initialised and is not known to have done so yet"):
+    with pytest.raises(CheckError, match="initialised, and nothing orders the two"):
         run(body, {"out": np.zeros(256, np.uint32)}, threads=64, ctas=4, cluster=2, shared=SHARED)
 
 
@@ -189,7 +189,7 @@ def test_a_relaxed_arrival_passes_on_nothing_else():
             ctas=2, cluster=2, shared=SHARED)  # fmt: skip
     late = "@%p9 mbarrier.init.shared.b64 [%r1+16], 64;\n"
     arrive = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r3+16];\n"
-    with pytest.raises(CheckError, match="initialised and is not known to have done so yet"):
+    with pytest.raises(CheckError, match="initialised, and nothing orders the two"):
         run(body + late + meet + other.format("%r1") + arrive + last, arrays, ctas=2, cluster=2, shared=SHARED)
 
 

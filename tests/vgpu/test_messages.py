@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from gemmule.vgpu import CheckError, DeadlockError, Options
-from gemmule.vgpu.ptx.flow import flow_of
+from gemmule.vgpu.dataflow.polling import polling_blocks
 from gemmule.vgpu.ptx.parser import parse
-from gemmule.vgpu.ptx.polling import polling_blocks
 from gemmule.vgpu.workers import can_be_spread
 from support.ptx.hopper import SCHEDULES
 from support.ptx.snippets import kernel_text, run
@@ -169,7 +168,7 @@ DONE:
 
 
 def test_a_flag_that_nobody_sets_is_a_deadlock():
-    with pytest.raises(DeadlockError, match="looks again and again for what nobody writes"):
+    with pytest.raises(DeadlockError, match="polls for a word that no running thread writes"):
         told(leave="bra DONE;")
 
 
@@ -188,7 +187,7 @@ def test_a_cta_that_waits_for_a_later_batch_is_a_deadlock():
 
 def polls(loop):
     text = kernel_text(f"mov.u32 %r1, 0;\nAGAIN:\n{loop}\n@%p1 bra AGAIN;", {"flag": 0})
-    return bool(polling_blocks(flow_of(parse(text))))
+    return bool(polling_blocks(parse(text)))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, ShapeError, UnsupportedError
-from gemmule.vgpu.mma import mma_sync, registers
+from gemmule.vgpu.mma import MmaForm, mma_sync
 from gemmule.vgpu.mma.double import fused_multiply_add
 from support.ptx.mma_reference import (
     BITS,
@@ -24,6 +24,8 @@ from support.ptx.mma_reference import (
     run,
     unsigned,
 )
+
+HALVES = MmaForm((16, 8, 16), "f16", "f16", "f32", "f32")
 
 
 @pytest.mark.parametrize("mode", ["exact", "hopper"])
@@ -45,7 +47,7 @@ def test_register_counts(shape, a_type, b_type, d_type):
     m, n, k = shape
     width = 64 if d_type == "f64" else 32
     sizes = (m * k * BITS[a_type], k * n * BITS[b_type], m * n * BITS[d_type], m * n * BITS[d_type])
-    assert registers(shape, a_type, b_type, d_type, d_type) == tuple(size // 32 // width for size in sizes)
+    assert MmaForm(shape, a_type, b_type, d_type, d_type).registers == tuple(size // 32 // width for size in sizes)
 
 
 # Sums of widely different terms are not exact in float64.
@@ -201,11 +203,11 @@ def test_any_number_of_warps_and_any_strides(rng, warps):
     b = a[::-1, ::-1, 1:3]
     c = rng.standard_normal((4, warps, 32)).astype(np.float32).view(np.uint32).transpose(1, 2, 0)
     for mode in ("exact", "hopper"):
-        d = mma_sync((16, 8, 16), "f16", "f16", "f32", "f32", a, b, c, mode=mode)
+        d = mma_sync(HALVES, a, b, c, mode=mode)
         assert d.shape == (warps, 32, 4)
         for warp in range(0, warps, 41):
             part = (x[warp : warp + 1].copy() for x in (a, b, c))
-            alone = mma_sync((16, 8, 16), "f16", "f16", "f32", "f32", *part, mode=mode)
+            alone = mma_sync(HALVES, *part, mode=mode)
             np.testing.assert_array_equal(alone[0], d[warp])
 
 
@@ -223,12 +225,12 @@ def test_any_number_of_warps_and_any_strides(rng, warps):
 )
 def test_unknown_instructions_are_refused(shape, a_type, b_type, c_type, d_type):
     with pytest.raises(UnsupportedError, match="is not modelled"):
-        registers(shape, a_type, b_type, c_type, d_type)
+        MmaForm(shape, a_type, b_type, c_type, d_type)
 
 
 def test_wrong_registers_are_refused():
     a, b, c = (np.zeros((1, 32, count), np.uint32) for count in (4, 2, 4))
     with pytest.raises(ShapeError, match="b has the shape"):
-        mma_sync((16, 8, 16), "f16", "f16", "f32", "f32", a, a, c)
+        mma_sync(HALVES, a, a, c)
     with pytest.raises(ArgumentError, match="mode='fast'"):
-        mma_sync((16, 8, 16), "f16", "f16", "f32", "f32", a, b, c, mode="fast")
+        mma_sync(HALVES, a, b, c, mode="fast")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmule.vgpu import Options
-from gemmule.vgpu.mma import mma_sync, registers
+from gemmule.vgpu.mma import MmaForm, mma_sync
 from support.ptx.mma_reference import BITS, CASES, FLOATS, ids, random_values, unsigned
 from support.ptx.snippets import at, run
 
@@ -60,7 +60,7 @@ def on_registers(shape, a_type, b_type, d_type, a, b, c, options):
 
 
 def register_words(rng, kind, shape, a_type, b_type, d_type):
-    counts = registers(shape, a_type, b_type, d_type, d_type)
+    counts = MmaForm(shape, a_type, b_type, d_type, d_type).registers
     word = np.dtype(np.uint64 if d_type == "f64" else np.uint32)
     for dtype, count in zip((a_type, b_type, d_type), counts, strict=False):
         per_word = word.itemsize * 8 // BITS[dtype]
@@ -72,7 +72,7 @@ def register_words(rng, kind, shape, a_type, b_type, d_type):
 def test_registers(rng, shape, a_type, b_type, d_type, kind):
     a, b, c = register_words(rng, kind, shape, a_type, b_type, d_type)
     got = on_registers(shape, a_type, b_type, d_type, a, b, c, Options(mma="hopper", checks=True))
-    expected = mma_sync(shape, a_type, b_type, d_type, d_type, a, b, c, mode="hopper")
+    expected = mma_sync(MmaForm(shape, a_type, b_type, d_type, d_type), a, b, c, mode="hopper")
     if d_type == "f64":
         # Which NaN a sum of doubles gives is not defined.
         got, expected = got.view(np.float64), expected.view(np.float64)

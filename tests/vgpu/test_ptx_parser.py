@@ -7,9 +7,9 @@ import pytest
 
 from gemmule.core.errors import UnsupportedError
 from gemmule.vgpu import Options
+from gemmule.vgpu.dataflow.control_flow import flow_of
 from gemmule.vgpu.engine.program import Program
 from gemmule.vgpu.ptx.errors import PtxError
-from gemmule.vgpu.ptx.flow import flow_of
 from gemmule.vgpu.ptx.module import Address, Immediate, Register, Symbol
 from gemmule.vgpu.ptx.parser import parse
 from support.ptx.snippets import kernel_text, run
@@ -85,7 +85,7 @@ def test_blocks():
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("frobnicate.u32 %r1, %r2;", "does not know this instruction"),
+        ("frobnicate.u32 %r1, %r2;", "does not model this instruction"),
         ("add.frob.u32 %r1, %r2, %r3;", "modifier .frob"),
         ("add.u32 %r1, %r2;", "3 operands"),
         ("add.u32 %r1, %d1, %r3;", "%d1 is a .b64 register"),
@@ -99,7 +99,7 @@ def test_blocks():
         ("cvt.f32.s32 %r1, %r2, %r3;", "operands"),
         ("cvt.u32.f32 %r1, %r2;", "needs .rni"),
         ("mma.sync.aligned.m16n8k99.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};", "not modelled"),
-        ("tcgen05.wait::ld.sync.aligned;", "does not know this instruction"),
+        ("tcgen05.wait::ld.sync.aligned;", "does not model this instruction"),
         (
             "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], %r3, [%r4];",
             "between shared memories",

@@ -54,12 +54,12 @@ def broken(rng, replace, by, **options):
     ("replace", "by", "kinds", "what"),
     [
         ("fence.proxy", "fence.proxy", set(), ""),
-        ("fence.proxy.async.shared::cta;", "", {"race"}, "no fence.proxy.async lets"),
+        ("fence.proxy.async.shared::cta;", "", {"race"}, "no fence.proxy.async makes it visible"),
         ("fence.mbarrier_init.release.cluster;", "", {"race"}, "no fence.mbarrier_init"),
         ("::cta;\n    bar.sync 0;", "::cta;", {"race"}, "a bulk copy reads"),
-        ("cp.async.bulk.wait_group.read 0;", "", {"race", "unfinished"}, "bulk copy or product may still read"),
-        ("read 0;\n    bar.sync 0;", "read 0;", {"race"}, "bulk copy or product may still read"),
-        ("cp.async.bulk.commit_group;", "", {"race", "unfinished"}, "bulk copy or product may still read"),
+        ("cp.async.bulk.wait_group.read 0;", "", {"race", "unfinished"}, "bulk copy or wgmma may still read"),
+        ("read 0;\n    bar.sync 0;", "read 0;", {"race"}, "bulk copy or wgmma may still read"),
+        ("cp.async.bulk.commit_group;", "", {"race", "unfinished"}, "bulk copy or wgmma may still read"),
         (wait("%r1", 0), "", {"race", "unfinished"}, "asynchronous store wrote it"),
     ],
 )  # fmt: skip
@@ -77,7 +77,7 @@ def test_what_is_missing_is_found_in_every_schedule(rng, replace, by, kinds, wha
 @pytest.mark.differs_on_hardware("it waits forever")
 @pytest.mark.parametrize(("size", "left"), [(2048, 1024), (512, -512)])
 def test_bytes_that_do_not_agree(rng, size, left):
-    with pytest.raises(DeadlockError, match=f"1 of 1 arrived, {left} bytes to come"):
+    with pytest.raises(DeadlockError, match=f"1 of 1 arrived, {left} bytes pending"):
         broken(rng, "[%r1], 1024", f"[%r1], {size}")
 
 
@@ -88,7 +88,7 @@ def test_bytes_that_nobody_waits_for(rng):
     with pytest.raises(CheckError) as caught:
         run(body, {"a": source}, maps=(map_of("a", source, (64, 8), 128),), shared=SHARED)
     barrier, unfinished = sorted(caught.value.findings, key=lambda finding: finding.kind)
-    assert "1 of 1 arrived, -512 bytes to come): bytes that were announced and bytes that came" in barrier.message
+    assert "1 of 1 arrived, -512 bytes pending): expected and received bytes" in barrier.message
     assert "may all have ended before" in unfinished.message
 
 

@@ -115,11 +115,11 @@ def test_sums_are_cut_as_the_hardware_cuts_them(rng, types, registers):
     ("change", "what"),
     [
         (("wgmma.fence.sync.aligned;", ""), "no wgmma.fence"),
-        (("wgmma.wait_group.sync.aligned 0;", ""), "before the product under way"),
-        (("wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;"), "before the product under way"),
-        (("wgmma.commit_group.sync.aligned;", ""), "before the product under way"),
-        (("fence.proxy.async.shared::cta;", ""), "no fence.proxy.async lets"),
-        (("fence.proxy.async.shared::cta;\n    bar.sync 0;", "fence.proxy.async.shared::cta;"), "a product reads"),
+        (("wgmma.wait_group.sync.aligned 0;", ""), "before wgmma.wait_group completes"),
+        (("wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;"), "before wgmma.wait_group completes"),
+        (("wgmma.commit_group.sync.aligned;", ""), "before wgmma.wait_group completes"),
+        (("fence.proxy.async.shared::cta;", ""), "no fence.proxy.async makes it visible"),
+        (("fence.proxy.async.shared::cta;\n    bar.sync 0;", "fence.proxy.async.shared::cta;"), "wgmma reads"),
     ],
 )
 @pytest.mark.differs_on_hardware("it reads what is not there yet")
@@ -132,7 +132,7 @@ def test_what_is_missing_is_found_in_every_schedule(rng, change, what, schedule)
 @pytest.mark.differs_on_hardware("shared memory changes while it is read")
 def test_shared_memory_must_stay_until_the_product_is_done(rng):
     change = ("wgmma.wait_group.sync.aligned 0;", "st.shared.b32 [%r1+-40960], %r3;\nwgmma.wait_group.sync.aligned 0;")
-    with pytest.raises(CheckError, match="a bulk copy or product may still read it"):
+    with pytest.raises(CheckError, match="a bulk copy or wgmma may still read it"):
         multiply(rng, 32, ("f32", "f16", "f16"), change=change)
 
 

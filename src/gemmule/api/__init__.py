@@ -13,7 +13,6 @@ from .packs import load_pack
 from .prepared import product
 from .prepared_transposes import LAST_TWO, transposed
 from .recent import find as find_recent
-from .small_host_products import small_host_product
 from .transposes import axes_as_given, last_two_exchanged
 
 __all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
@@ -99,8 +98,6 @@ def matmul(
             result = again(a, b, out) if stream is None else again(a, b, out, None, None, stream_handle(stream))
             if result is not None:
                 return result
-        if stream is None and (small := small_host_product(a, b, out)) is not None:
-            return small
     return product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 

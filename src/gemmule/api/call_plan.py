@@ -14,6 +14,8 @@ from gemmule.runtime.arrays import ArrayView
 if TYPE_CHECKING:
     from gemmule.outofcore.device.planner.budgets import Budgeted
 
+    from .checked import Product
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -62,6 +64,8 @@ class Plan:
         The kernel and its config as the registry has them; None where no kernel takes part.
     places : mapping of str to (str, int)
         On a GPU, for each operand that a product reads the role of its array, and its address.
+    product : object or None
+        The checked product, where the host computes it.
     """
 
     operation: str
@@ -85,6 +89,7 @@ class Plan:
     precision: str = ""
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
     places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    product: Product | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def workspace_bytes(self) -> int:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.executor.tiles import Array
 from gemmule.runtime.device import get_device
 
 from .absolute_maximum import ROLE as ABSMAX
 from .call_plan import Plan
 from .checked import Product, host_array
+from .epilogues import Ending
 from .executors import host_arrays_executor
 from .gated import SECOND
 from .on_virtual_gpu import plan_on_virtual_gpu
-from .operands import enough_memory, least_seconds
+from .operands import EnoughMemory, least_seconds
 from .product_plan import planned
 
 
@@ -28,9 +30,8 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
     c_dtype = product.view("c").dtype_name if "c" in views else None
     name, reason = host_arrays_executor(executor, 2 * shape.m * shape.n * shape.k, dtypes, c_dtype)
-    c = product.view("c").host if "c" in views else None
-    a, b = product.host("a"), product.host("b")
-    ending = product.ending
+    arrays = {role: host_array(view) for role, view in views.items() if role != "out"}
+    a, c, ending = arrays["a"], arrays.get("c"), product.ending
 
     if name == "vgpu":
         return plan_on_virtual_gpu(product, reason, registry)
@@ -45,14 +46,12 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
             def multiply(factor: Any, total: Any) -> None:
                 gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
 
-            with enough_memory(f"what is computed on the way to a result of shape {shape.result}"):
-                if ending is None:
-                    multiply(b, host_array(out))
-                else:
-                    _finish_on_host(product, multiply, host_array(out))
+            with memory_for_sums(shape.result):
+                finish_on_host(ending, shape.result, arrays, host_array(out), multiply)
                 return finish()
 
-        return planned(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
+        plan = planned(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
+        return dataclasses.replace(plan, product=product)
 
     problem = contiguous_gemm(
         shape.m,
@@ -71,15 +70,13 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
         from .staged import multiply_on_gpu
 
         out, finish = product.new_output()
-        if ending is None:
-            multiply_on_gpu(a, b, host_array(out), product.alpha, product.beta, c, product.precision)
-        else:
-            # Host arrays are streamed; what a product of tiles becomes is known when all of K has been added.
-            def multiply(factor: Any, total: Any) -> None:
-                added = None if product.beta == 0 else c
-                multiply_on_gpu(a, factor, total, product.alpha, product.beta, added, product.precision)
 
-            _finish_on_host(product, multiply, host_array(out))
+        # Host arrays are streamed; what a product of tiles becomes is known when all of K has been added.
+        def multiply(factor: Any, total: Any) -> None:
+            added = None if product.beta == 0 else c
+            multiply_on_gpu(a, factor, total, product.alpha, product.beta, added, product.precision)
+
+        finish_on_host(ending, shape.result, arrays, host_array(out), multiply)
         return finish()
 
     from gemmule.runtime.memory import usable_memory
@@ -99,22 +96,45 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     return dataclasses.replace(plan, streaming=streaming_plan(problem, usable_memory(0), seconds))
 
 
-def _finish_on_host(
-    product: Product, multiply: Callable[[Any, Any], None], out: np.ndarray[Any, np.dtype[Any]]
+def memory_for_sums(result: tuple[int, ...]) -> EnoughMemory:
+    """Return what turns a lack of memory for a product's sums into an error of gemmule's."""
+    return EnoughMemory(f"what is computed on the way to a result of shape {result}")
+
+
+def finish_on_host(
+    ending: Ending | None,
+    result: tuple[int, ...],
+    arrays: Mapping[str, Array],
+    out: Array,
+    multiply: Callable[[Array, Array], None],
 ) -> None:
-    """Write the epilogue of sums, each of which ``multiply(b, total)`` computes."""
+    """Compute a product on the host.
+
+    Parameters
+    ----------
+    ending : Ending or None
+        What is done to the sums.
+    result : tuple of int
+        Shape that the caller gets.
+    arrays : mapping of str to numpy.ndarray
+        Inputs by role; A, B and C as matrices.
+    out : numpy.ndarray
+        The output as matrices.
+    multiply : callable
+        ``multiply(b, total)`` computes a sum.
+    """
+    if ending is None:
+        multiply(arrays["b"], out)
+        return
     from gemmule.host.epilogue import apply, new_sum
 
-    ending, result = product.ending, product.shape.result
-    assert ending is not None
-    factors = [product.host(role) for role in ("b", *((SECOND,) if ending.expression.gated else ()))]
     totals = []
-    for factor in factors:
-        totals.append(new_sum(product.host("a"), factor, out))
-        multiply(factor, totals[-1])
-    c = product.host("c") if ending.expression.names_c else None
+    for role in ("b", *((SECOND,) if ending.expression.gated else ())):
+        totals.append(new_sum(arrays["a"], arrays[role], out))
+        multiply(arrays[role], totals[-1])
+    c = arrays["c"] if ending.expression.names_c else None
     # Inputs are broadcast to what the caller gets, which has no dimension of a 1-D operand.
-    matrices = [np.broadcast_to(product.host(role), result).reshape(out.shape) for role in ending.roles]
+    matrices = [np.broadcast_to(arrays[role], result).reshape(out.shape) for role in ending.roles]
     largest = apply(out, totals, ending.expression, c, matrices, ending.numbers, keeps=ending.absmax)
     if ending.absmax:
-        product.host(ABSMAX)[...] = largest
+        arrays[ABSMAX][...] = largest

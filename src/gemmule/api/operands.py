@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gemmule.core.chips import CHIPS
@@ -60,7 +59,7 @@ class Operands:
         """
         if math.prod(shape) * numpy_dtype(dtype).itemsize > sys.maxsize:
             raise HostMemoryError(f"a result of shape {shape} and type {dtype} is larger than any memory; {_PARTS}")
-        with enough_memory(f"a result of shape {shape} and type {dtype}"):
+        with EnoughMemory(f"a result of shape {shape} and type {dtype}"):
             return self.library.empty(shape, dtype, self.like, stream)
 
     def keep_until_done(self, stream: int, *others: Any) -> None:
@@ -76,22 +75,31 @@ _OPTIONAL = ("c", "out")
 _PARTS = "compute it in parts, or into a file with gemmule.outofcore.matmul"
 
 
-@contextlib.contextmanager
-def enough_memory(what: str) -> Iterator[None]:
-    """Let the lack of host memory be an error of gemmule's.
+@dataclasses.dataclass(frozen=True, slots=True)
+class EnoughMemory:
+    """A context that makes the lack of host memory an error of gemmule's.
+
+    Attributes
+    ----------
+    what : str
+        What the memory is for.
 
     Raises
     ------
     HostMemoryError
         If it runs out.
     """
-    try:
-        yield
-    except MemoryError as error:
-        if isinstance(error, HostMemoryError) or type(error).__module__.startswith("cupy"):
-            # The latter are of a GPU's memory.
-            raise
-        raise HostMemoryError(f"{what} does not fit into memory ({error}); {_PARTS}") from error
+
+    what: str
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        # Those of CuPy are of a GPU's memory.
+        if isinstance(error, MemoryError) and not (
+            isinstance(error, HostMemoryError) or type(error).__module__.startswith("cupy")
+        ):
+            raise HostMemoryError(f"{self.what} does not fit into memory ({error}); {_PARTS}") from error
 
 
 def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:

@@ -58,12 +58,15 @@ def quick_maker(torch: Any, like: Any) -> Callable[[Any], Any] | None:
 
     It is given a tensor, which it does not look at.
 
-    It makes them on the current GPU, so that it is of use where there is one only.
+    On GPUs it makes them on the current one, so that it is of use where there is one only.
     """
     facts = shape, strides, dtype = (tuple(like.shape), tuple(like.stride()), like.dtype)
     try:
-        make = torch._C._dynamo.guards._empty_strided_cuda
-        if torch.cuda.device_count() != 1:
+        if like.get_device() < 0:
+            make = torch._C._dynamo.guards._empty_strided_cpu
+        elif torch.cuda.device_count() == 1:
+            make = torch._C._dynamo.guards._empty_strided_cuda
+        else:
             return None
         made = make(*facts)
     except (TypeError, AttributeError, RuntimeError):

@@ -42,6 +42,12 @@ class Arithmetic:
     limbs: tuple[int, int] = (1, 1)
 
 
+@functools.cache
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype, which NumPy puts together each time."""
+    return str(dtype.name)
+
+
 def plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return NumPy's own type, in native byte order, that holds every value of `dtype`.
 
@@ -50,7 +56,7 @@ def plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     DTypeError
         If `dtype` is not a number that the host multiplies.
     """
-    if dtype.name in NARROW_FLOATS:
+    if name_of(dtype) in NARROW_FLOATS:
         return np.dtype(np.float32)
     native: np.dtype[Any] = np.dtype(dtype.type)
     if native.kind not in _RANK or native.isbuiltin != 1:

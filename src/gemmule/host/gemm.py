@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from typing import Any
+
 import numpy as np
 
 from gemmule.executor.memory_overlap import overlaps_itself, share_memory
@@ -9,8 +13,8 @@ from gemmule.executor.memory_overlap import overlaps_itself, share_memory
 from ..core.errors import ArgumentError, OverlapError, ShapeError
 from ..core.layout import broadcast_shape
 from ..executor.tiles import Array
-from .arithmetic import choose_arithmetic
-from .product import add_product, batch_of, blas_ready, group_blocks, needs_no_copy
+from .arithmetic import Arithmetic, choose_arithmetic
+from .product import SLAB, add_product, batch_of, blas_ready, group_blocks, is_small_integer_product, needs_no_copy
 from .rounding import Scalar, scale_dtype, write
 
 
@@ -45,33 +49,82 @@ def gemm(a: Array, b: Array, out: Array, *, alpha: Scalar = 1, beta: Scalar = 0,
     ArgumentError
         If `out` is read-only, `c` is missing, or a scalar does not suit `out`.
     """
+    checked_gemm(a, b, out, alpha=alpha, beta=beta, c=c).run(a, b, out, c)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckedGemm:
+    """A product whose arguments were checked, with these arrays or with others of the same types, shapes and strides.
+
+    Attributes
+    ----------
+    alpha, beta : int, float or complex
+        Scalars.
+    arithmetic : Arithmetic
+        How the sum is computed.
+    scale : numpy.dtype
+        Type in which it is scaled.
+    direct : bool
+        Whether one call of NumPy writes the output.
+    """
+
+    alpha: Scalar
+    beta: Scalar
+    arithmetic: Arithmetic
+    scale: np.dtype[Any]
+    direct: bool
+
+    def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
+        """Write the product into `out`, which shares no memory with `a` or `b`; `c` is None where it is not read."""
+        with np.errstate(all="ignore"):
+            if self.direct:
+                np.matmul(a, b, out=out)
+            elif out.size:
+                self._run_in_blocks(a, b, out, None if self.beta == 0 or c is None else _addend(out, c))
+
+    def _run_in_blocks(self, a: Array, b: Array, out: Array, addend: Array | None) -> None:
+        m, k = a.shape[-2:]
+        if self.alpha == 0 or k == 0:
+            write(out, None, self.alpha, self.beta, addend, self.scale)
+            return
+        # The sum is built in the output itself where that has the right type and holds nothing still to be read.
+        in_place = (
+            out.dtype == self.arithmetic.total
+            and blas_ready(out)
+            and (addend is None or not np.may_share_memory(addend, out))
+        )
+        n = out.shape[-1]
+        if math.prod(out.shape[:-2]) * max(m * k, k * n, m * n) <= SLAB:
+            self._run_block(a, b, out, addend, in_place)
+            return
+        for index, rows, cols in group_blocks(out.shape[:-2], m, n, k):
+            factors = batch_of(a, index)[..., rows, :], batch_of(b, index)[..., cols]
+            part = None if addend is None else addend[(*index, rows, cols)]
+            self._run_block(*factors, out[(*index, rows, cols)], part, in_place)
+
+    def _run_block(self, a: Array, b: Array, out: Array, addend: Array | None, in_place: bool) -> None:
+        total = out if in_place else np.empty(out.shape, self.arithmetic.total)
+        add_product(total, a, b, self.arithmetic, fresh=True)
+        if not in_place or self.alpha != 1 or addend is not None:
+            write(out, total, self.alpha, self.beta, addend, self.scale)
+
+
+def checked_gemm(
+    a: Array, b: Array, out: Array, *, alpha: Scalar = 1, beta: Scalar = 0, c: Array | None = None
+) -> CheckedGemm:
+    """Check a product and decide how it is computed. The parameters, and the exceptions, are those of `gemm`."""
     _check_shapes(a, b, out)
-    addend = _addend(out, beta, c)
+    addend = _check_addend(out, beta, c)
     arithmetic = choose_arithmetic(a.dtype, b.dtype, out.dtype)
     scale = scale_dtype(arithmetic.total, out.dtype, alpha, beta, None if addend is None else addend.dtype)
     _check_memory(a, b, out)
-    if out.size == 0:
-        return
-    m, k = a.shape[-2:]
-    if alpha == 0 or k == 0:
-        write(out, None, alpha, beta, addend, scale)
-        return
-
-    # The sum is built in the output itself where that has the right type and holds nothing that is still to be read.
-    in_place = (
-        out.dtype == arithmetic.total and blas_ready(out) and (addend is None or not np.may_share_memory(addend, out))
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    direct = (
+        (alpha == 1 and addend is None and out.size * k > 0)
+        and a.dtype == b.dtype == out.dtype == arithmetic.total
+        and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
-    finished = in_place and alpha == 1 and addend is None
-    with np.errstate(all="ignore"):
-        if finished and needs_no_copy(a, b, arithmetic):
-            np.matmul(a, b, out=out)
-            return
-        for index, rows, cols in group_blocks(out.shape[:-2], m, out.shape[-1], k):
-            part = out[(*index, rows, cols)]
-            total = part if in_place else np.empty(part.shape, arithmetic.total)
-            add_product(total, batch_of(a, index)[..., rows, :], batch_of(b, index)[..., cols], arithmetic, fresh=True)
-            if not finished:
-                write(part, total, alpha, beta, None if addend is None else addend[(*index, rows, cols)], scale)
+    return CheckedGemm(alpha, beta, arithmetic, scale, direct)
 
 
 def _check_shapes(a: Array, b: Array, out: Array) -> None:
@@ -93,19 +146,27 @@ def _check_shapes(a: Array, b: Array, out: Array) -> None:
         raise ShapeError(f"out is {out.shape}, but the product is {expected}; give out that shape")
 
 
-def _addend(out: Array, beta: Scalar, c: Array | None) -> Array | None:
-    """Return `c` in the shape of `out`, safe to read while `out` is written; None if it is not to be read."""
+def _check_addend(out: Array, beta: Scalar, c: Array | None) -> Array | None:
+    """Return `c` if it is to be read, None otherwise."""
     if c is not None:
         try:
-            view = np.broadcast_to(c, out.shape)
+            np.broadcast_to(c, out.shape)
         except ValueError:
             raise ShapeError(f"c is {c.shape} and does not broadcast to the shape {out.shape} of out") from None
     if beta == 0:
         return None
     if c is None:
         raise ArgumentError(f"beta={beta} needs a matrix c to scale; pass c, or beta=0")
+    return c
+
+
+def _addend(out: Array, c: Array) -> Array:
+    """Return `c` in the shape of `out`, safe to read while `out` is written."""
+    view = c if c.shape == out.shape else np.broadcast_to(c, out.shape)
+    if not np.may_share_memory(view, out):
+        return view
     same = c.shape == out.shape and c.strides == out.strides and c.ctypes.data == out.ctypes.data
-    return view if same or not np.may_share_memory(view, out) else view.copy()
+    return view if same else view.copy()
 
 
 def _check_memory(a: Array, b: Array, out: Array) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -11,13 +12,15 @@ import numpy as np
 
 from ..core.dtype import dtype_named
 from ..executor.tiles import Array
-from .arithmetic import LIMB_BITS, Arithmetic
+from .arithmetic import LIMB_BITS, Arithmetic, name_of
 
 #: Terms of K that operands are converted for at a time: long enough to hide the additions between two runs.
 K_STEP = 2048
 #: Elements of the converted panel of B, of the converted slab of A, and of a slab of the product.
 PANEL = 2**23
 SLAB = 2**21
+#: Multiply-adds up to which NumPy's own loops multiply integers faster than BLAS does in floating point.
+SMALL_INTEGER_PRODUCT = 2**15
 _FEWEST_ROWS = 128
 _MOST_COLUMNS = SLAB // _FEWEST_ROWS
 # Elements of float8 looked up at a time, and the bytes that each takes: a wide index and a wide value.
@@ -42,6 +45,8 @@ def multiply_whole(total: Array, a: Array, b: Array, *, fresh: bool) -> None:
 
 def blocks(shape: tuple[int, ...], elements: int) -> Iterator[tuple[slice, ...]]:
     """Yield slices that cut an array of that shape into blocks of at most `elements`, whole rows first."""
+    if 0 < math.prod(shape) <= elements:
+        return iter([(slice(None),) * len(shape)])
     steps: list[int] = []
     for extent in reversed(shape):
         steps.insert(0, max(1, min(extent, elements)))
@@ -68,6 +73,11 @@ def _unit_rows(down: int, along: int, cols: int, itemsize: int) -> bool:
 def needs_no_copy(a: Array, b: Array, arithmetic: Arithmetic) -> bool:
     """Whether BLAS can multiply `a` and `b` as they are, straight into a sum."""
     return a.dtype == b.dtype == arithmetic.compute == arithmetic.total and blas_ready(a) and blas_ready(b)
+
+
+def is_small_integer_product(arithmetic: Arithmetic, m: int, n: int, k: int) -> bool:
+    """Whether matrices of integers are so small that they are multiplied in the type of the sum, without BLAS."""
+    return arithmetic.exact_run is not None and m * n * k <= SMALL_INTEGER_PRODUCT
 
 
 def steps(arithmetic: Arithmetic, n: int, k: int, *, copies: bool) -> tuple[int, int, int]:
@@ -120,11 +130,19 @@ def add_product(
         if fresh:
             total[...] = 0
         return
+    m = a.shape[-2]
+    if is_small_integer_product(arithmetic, m, n, k):
+        # Modulo the sum's range, as its type computes, and so exact.
+        multiply_whole(total, a.astype(total.dtype, copy=False), b.astype(total.dtype, copy=False), fresh=fresh)
+        return
     copies = not needs_no_copy(a, b, arithmetic)
     if fresh and not copies:
         multiply(total, a, b, fresh=True)
         return
     m_step, n_step, k_step = steps(arithmetic, n, k, copies=copies)
+    if m <= m_step and n <= n_step and k <= k_step and arithmetic.limbs == (1, 1):
+        _add_slab(total, a, _operand(b, arithmetic.compute), arithmetic, fresh, multiply)
+        return
     for terms in runs(k, k_step):
         for cols in runs(n, n_step):
             part = total[..., cols], a[..., terms], b[..., terms, cols]
@@ -195,10 +213,11 @@ def _operand(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _converted(x: Array, dtype: np.dtype[Any]) -> Array:
-    if not x.dtype.name.startswith("float8"):
+    name = name_of(x.dtype)
+    if not name.startswith("float8"):
         return x.astype(dtype, order="C")
     # ml_dtypes converts element by element; a look-up is several times faster.
-    table = _float8_values(x.dtype.name).astype(dtype)
+    table = _float8_values(name).astype(dtype)
     codes = x.view(np.uint8)
     result = np.empty(x.shape, dtype)
     # In pieces, because take() widens its indices to 64 bits.

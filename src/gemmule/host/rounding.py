@@ -10,7 +10,7 @@ import numpy as np
 from ..core.dtype import NARROW_FLOATS, dtype_named
 from ..core.errors import ArgumentError
 from ..executor.tiles import Array
-from .arithmetic import check_kind, plain, widened
+from .arithmetic import check_kind, name_of, plain, widened
 from .product import blocks
 
 Scalar = int | float | complex
@@ -130,12 +130,13 @@ def write(
         Whether to spare memory.
     """
     with np.errstate(all="ignore"):
-        factor_total, factor_c = (_scalar(name, value, scale) for name, value in (("alpha", alpha), ("beta", beta)))
+        factor_total = None if total is None or alpha == 1 else _scalar("alpha", alpha, scale)
+        factor_c = None if c is None else _scalar("beta", beta, scale)
         for piece in blocks(out.shape, SMALL_PIECE if small else PIECE):
             value: Array | None = None
             if total is not None:
                 value = total[piece]
-                if alpha != 1:
+                if factor_total is not None:
                     value = value.astype(scale, copy=False) * factor_total
             if c is not None:
                 term = widened(c[piece]).astype(scale, copy=False) * factor_c
@@ -147,7 +148,7 @@ def write(
 
 
 def _round_into(out: Array, value: Array) -> None:
-    name = out.dtype.name
+    name = name_of(out.dtype)
     if name in NARROW_FLOATS:
         if value.dtype != np.float32:
             # An integer goes to float64 first, since NumPy would take it through float32 and round twice.

@@ -1,6 +1,7 @@
 """The virtual GPU: runs compiled kernels on the CPU, checks them for races, and counts what the hardware would do."""
 
 from .counts import Counter, Counts
+from .engine.observer import Observer
 from .launcher import Options, launch
 from .report import CheckError, DeadlockError, FaultError, Finding, VirtualGpuError
 
@@ -11,6 +12,7 @@ __all__ = [
     "DeadlockError",
     "FaultError",
     "Finding",
+    "Observer",
     "Options",
     "VirtualGpuError",
     "launch",

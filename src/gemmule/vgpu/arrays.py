@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from gemmule.core.errors import ArgumentError, DTypeError
+from gemmule.core.launch import Launch
 
-from .memory import GLOBAL_BASE, Allocation, GlobalMemory
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .memory import GLOBAL_BASE, POISON, Allocation, GlobalMemory
+from .types import Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +31,11 @@ class Placed:
     address: int
 
 
+def workspaces_of(launch: Launch) -> dict[str, Array]:
+    """Return the workspaces of a launch by name: poisoned, or zeros where the recipe needs them."""
+    return {one.name: np.full(one.nbytes, 0 if one.zeroed else POISON, np.uint8) for one in launch.workspaces}
+
+
 def virtual_address(array: Array) -> int:
     """Return an address with the alignment that the array has on the virtual GPU.
 
@@ -47,7 +51,7 @@ def _address(array: Array) -> int:
 
 
 def _owner_start(array: Array) -> int:
-    """Return where the memory begins that the array is a part of, as far as NumPy knows."""
+    """Return the start of the memory that the array is a part of, through its chain of bases."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return _bounds(array)[0]

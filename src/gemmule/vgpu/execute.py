@@ -16,7 +16,7 @@ from .arrays import DeviceArrays
 from .checks import Collected, all_checks
 from .engine.program import program_of
 from .launcher import Options, finish, run
-from .workspaces import POISON
+from .memory import POISON
 
 
 def run_kernel(

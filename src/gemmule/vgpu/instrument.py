@@ -1,4 +1,4 @@
-"""A compiled kernel that is run to be counted, on matrices of which only the memory's extent is given."""
+"""Counted runs of a compiled kernel, on matrices of which only the memory's extent is given."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Buffers = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class CountedRun:
-    """What was counted in one launch.
+    """Counts of one launch.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class CountedRun:
     l2_bytes : int
         Bytes that the L2 cache read and wrote, by the model of the L1 caches.
     rounds : tuple of int
-        For each round in which the first warp waits for global memory, how many instructions it has to hide that.
+        For each round in which the first warp waits for global memory, the instructions that hide the latency.
     """
 
     instructions: tuple[InstructionCounts, ...]
@@ -114,7 +114,7 @@ class CountedKernel:
         return footprint.shared_bytes()
 
     def events(self, recipe: Launch, buffers: Buffers) -> list[PipelineEvent]:
-        """Run a whole launch of few CTAs; return what each warp did in turn, and what it waited for."""
+        """Run a whole launch of few CTAs; return the events of each warp in order, with what they waited for."""
         pipeline = Pipeline()
         launch(self._artifact, recipe, buffers, options=Options(), observers=(pipeline,))
         return pipeline.events

@@ -17,23 +17,22 @@ from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Buildable
 
 from .arch import virtual_arch
-from .arrays import DeviceArrays
+from .arrays import DeviceArrays, workspaces_of
 from .checks import Collected, all_checks
-from .engine.batch import Batch, Geometry, Setting
+from .engine.batch import Geometry, Setting
+from .engine.observer import Observer
 from .engine.program import Program, program_of
 from .map_bytes import encoded
 from .memory import GlobalMemory
-from .observe import Observer
 from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
-from .workspaces import workspaces_of
 
-#: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers stay in the cache.
+#: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers fit into the cache.
 BATCH_LANES = 16384
 #: Fewer are not worth a batch of their own.
 _LEAST_LANES = 4096
 _MAX_THREADS = 1024
-#: CTAs of a cluster, where the kernel does not ask for more.
+#: CTAs of a cluster, where the kernel does not request more.
 _MAX_CLUSTER = 8
 #: Largest extents of a grid and of a block, on every GPU.
 _GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
@@ -55,9 +54,9 @@ class Options:
     mma : str
         How the tensor core adds: ``exact`` rounds once, ``hopper`` cuts as an H100 does.
     checks : bool
-        Whether to look for races, uninitialised values, misused barriers and copies that nobody awaits.
+        Whether to look for races, uninitialised values, misused barriers and copies without a wait.
     workers : int
-        Processes that long launches are spread over; 1 keeps them in this one. Observers see one process only.
+        Processes that long launches are spread over; 1 runs them in this one. Observers see one process only.
     batch_lanes : int
         Threads that run at once, in whole CTAs.
     """
@@ -71,14 +70,14 @@ class Options:
 
     @classmethod
     def from_environment(cls) -> Options:
-        """Return what ``GEMMULE_VGPU_CHECKS``, ``_SCHEDULE``, ``_SEED``, ``_MMA`` and ``_WORKERS`` ask for.
+        """Return what ``GEMMULE_VGPU_CHECKS``, ``_SCHEDULE``, ``_SEED``, ``_MMA`` and ``_WORKERS`` set.
 
         Without the last, there may be as many processes as CPUs.
 
         Raises
         ------
         ArgumentError
-            If one of them has a value that is not known.
+            If one of them has an unknown value.
         """
         checks = _from_environment("CHECKS", "0")
         if checks not in ("0", "1"):
@@ -128,18 +127,18 @@ def launch(
     options : Options, optional
         How to run; by default as the environment says.
     observers : tuple of Observer
-        Who sees the run.
+        Observers of the run.
     ctas : range, optional
         Numbers of the CTAs that run, counted cluster by cluster, with a step of 1; by default all of the grid.
 
     Raises
     ------
     PtxError
-        If the kernel has an instruction that is not known.
+        If the kernel has an instruction that is not modelled.
     FaultError
         If it accesses memory that it does not have, or stops itself.
     DeadlockError
-        If its threads wait for what cannot come.
+        If its threads wait for an event that cannot happen.
     CheckError
         If a check found fault with it; the arrays hold what it wrote.
     ArgumentError
@@ -164,11 +163,11 @@ def launch(
 
 
 def finish(device: DeviceArrays, collected: Collected) -> None:
-    """Take back what kernels wrote, and then raise what checks found: the arrays hold it in any case."""
+    """Copy results back, and then raise the findings of the checks: the arrays hold the results in any case."""
     try:
         device.take_back()
     except ArgumentError:
-        # What was found says more of the same kernel; its error has this one as its context.
+        # The findings say more of the same kernel; their error has this one as its context.
         collected.check()
         raise
     collected.check()
@@ -190,7 +189,8 @@ def run(
     _check_geometry(program, geometry)
     params, maps = _packed(program, recipe, addresses, memory)
     setting = Setting(
-        program=program,
+        kernel=program.kernel,
+        binder=program.binder,
         geometry=geometry,
         params=params,
         memory=memory,
@@ -198,8 +198,6 @@ def run(
         schedule=options.schedule,
         seed=options.seed,
         mma=options.mma,
-        observers=observers,
-        ptx=program.ptx,
         maps=maps,
     )
     shared = program.binder.static_shared_end + recipe.shared_bytes
@@ -213,7 +211,7 @@ def run(
         raise ArgumentError(f"ctas={chosen} are not neighbours among the grid's {geometry.ctas} CTAs")
     if chosen.start % geometry.cluster_ctas or chosen.stop % geometry.cluster_ctas:
         raise ArgumentError(f"ctas={chosen} are not whole clusters of {geometry.cluster_ctas} CTAs")
-    _run_batches(setting, _batches(geometry, chosen, options.batch_lanes, workers), workers)
+    _run_batches(program, setting, observers, _batches(geometry, chosen, options.batch_lanes, workers), workers)
     for observer in observers:
         observer.end()
 
@@ -251,17 +249,19 @@ def _batches(geometry: Geometry, ctas: range, lanes: int, workers: int) -> list[
     return [(start, min(start + at_once, ctas.stop)) for start in range(ctas.start, ctas.stop, at_once)]
 
 
-def _run_batches(setting: Setting, batches: list[tuple[int, int]], workers: int) -> None:
+def _run_batches(
+    program: Program, setting: Setting, observers: tuple[Observer, ...], batches: list[tuple[int, int]], workers: int
+) -> None:
     """Run batches in order, or, where the first shows that it pays, the others in several processes."""
     with np.errstate(all="ignore"):
         for number, batch in enumerate(batches):
             begun = time.perf_counter()
-            Batch(setting, range(*batch)).run()
+            program.run(setting, range(*batch), observers)
             rest = batches[number + 1 :]
             left = (time.perf_counter() - begun) * len(rest)
-            # Where one failed, this process goes on alone and meets the error in its order.
+            # Where one failed, this process continues alone and meets the error in its order.
             worth = workers > 1 and number == 0 and len(rest) > 1 and left > WORTH_SECONDS
-            if worth and pool.run(setting, rest, min(workers, len(rest))):
+            if worth and pool.run(program, setting, rest, min(workers, len(rest))):
                 return
 
 

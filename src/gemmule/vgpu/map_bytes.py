@@ -1,6 +1,6 @@
-"""Tensor maps in memory: kernels may copy those that they are given, and replace parts of the copy.
+"""Tensor maps as bytes in memory: kernels may copy their parameters, and replace fields of the copy.
 
-What the bytes mean is a matter between driver and hardware. Here they are laid out as this file says.
+The bytes of a real map are opaque. This layout is the virtual GPU's own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAYOUT = np.dtype(
 )
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _NAMES = (*(dtype.name for dtype in DTYPES), *_UNSIGNED)
-#: Pitches are held as multiples of 16 bytes.
+#: Unit of strides in bytes.
 _STEP = 16
 #: Where the parts lie that an instruction can replace, of how many bytes each is, and how many there are.
 PARTS = {"global_address": (0, 8, 1), "global_dim": (8, 4, 5), "global_stride": (28, 4, 4)}

@@ -1,4 +1,4 @@
-"""Global memory: the arrays of a launch in one arena, each aligned as it came, with red zones between them."""
+"""Global memory: the arrays of a launch in one arena, each aligned as the caller's, with red zones between them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .types import Array
 
 #: Address of the arena. Nothing else has addresses near it.
 GLOBAL_BASE = 1 << 36
-#: Bytes around every array that belong to nobody.
+#: Bytes around every array that belong to none.
 RED_ZONE = 1024
-#: The arena's arrays start at multiples of this, plus the misalignment that the caller asks for.
+#: The arena's arrays start at multiples of this, plus the misalignment that the caller gives.
 ALIGNMENT = 1024
-#: What memory holds that nobody wrote: NaN in every floating-point type.
+#: Content of unwritten memory: NaN in every floating-point type.
 POISON = 0xFF
 
 
@@ -48,12 +48,12 @@ class GlobalMemory:
         self._words: dict[int, Array] = {}
 
     def reserve(self, name: str, size: int, misalignment: int = 0) -> Allocation:
-        """Reserve `size` bytes, `misalignment` bytes behind a multiple of 1024."""
+        """Reserve `size` bytes, `misalignment` bytes after a multiple of 1024."""
         start = -(-self._end // ALIGNMENT) * ALIGNMENT + misalignment % ALIGNMENT
         return self.place(name, start, start + size)
 
     def place(self, name: str, start: int, end: int) -> Allocation:
-        """Put an array where it is told, behind the others."""
+        """Place an array at a given position, after the others."""
         allocation = Allocation(name, start, end)
         self.allocations.append(allocation)
         self._starts.append(start)

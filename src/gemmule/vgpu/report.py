@@ -1,4 +1,4 @@
-"""What is reported: faults, findings of the checks, deadlocks, always with kernel, source line, CTA, warp and lanes."""
+"""Reports: faults, findings of the checks, deadlocks, always with kernel, source line, CTA, warp and lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .ptx.module import Instruction
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that is wrong with a kernel.
+    """An error in a kernel.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Finding:
         ``out of bounds``, ``misaligned``, ``uninitialised``, ``race``, ``barrier``, ``deadlock``, ``unfinished`` or
         ``trap``.
     message : str
-        What happened.
+        The description.
     kernel : str
         Name of the kernel.
     instruction : Instruction or None
@@ -37,7 +37,7 @@ class Finding:
         Address of the first of those lanes: for global memory the distance from the first byte of the operand that is
         nearest, negative before it; else within the space.
     times : int
-        How often it was seen at this place.
+        Occurrences at this place.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def source(self) -> str:
-        """File and line of the kernel's source, as far as the PTX tells."""
+        """File and line of the kernel's source, as far as the PTX has them."""
         if self.instruction is None or self.instruction.source is None:
             return ""
         return str(self.instruction.source)
@@ -80,7 +80,7 @@ class VirtualGpuError(GemmuleError, RuntimeError):
     Attributes
     ----------
     findings : tuple of Finding
-        What was found.
+        The findings.
     """
 
     def __init__(self, findings: Sequence[Finding]) -> None:
@@ -93,11 +93,11 @@ class VirtualGpuError(GemmuleError, RuntimeError):
 
 
 class FaultError(VirtualGpuError):
-    """A fault from which a kernel cannot go on: an access outside of memory, a misaligned one, a trap."""
+    """A fault that ends a kernel: an access outside of memory, a misaligned one, a trap."""
 
 
 class DeadlockError(VirtualGpuError):
-    """Threads wait for what cannot come."""
+    """Threads wait for an event that cannot happen."""
 
 
 class CheckError(VirtualGpuError):

@@ -1,4 +1,4 @@
-"""Tensor maps: how the copy engine finds the elements of a box, and where it puts them in shared memory.
+"""Tensor maps: the elements of TMA boxes in global memory, and their places in shared memory.
 
 PTX ISA, "Tensors" and "Tiled mode"; CUDA driver API, cuTensorMapEncodeTiled. A box lies in shared memory row by row,
 16 bytes at a time; a swizzle of 32, 64 or 128 bytes exchanges these within rows of as many bytes, by the bits of the
@@ -18,13 +18,12 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 
 from .memory import GLOBAL_BASE, GlobalMemory
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .types import Array
 
 #: Bytes that are moved together.
 CHUNK = 16
 _LONGEST_SIDE, _LONGEST_EXTENT, _LONGEST_PITCH = 256, 1 << 32, 1 << 40
-#: Types in which the driver lets NaN stand for what is outside.
+#: Types for which the driver allows NaN outside of the tensor.
 _WITH_NAN = ("float64", "float32", "float16", "bfloat16")
 #: Bits of an address that each swizzle changes, by those three places above.
 SWIZZLE_MASKS = {0: 0, 32: 0x10, 64: 0x30, 128: 0x70}
@@ -53,9 +52,9 @@ class TensorMap:
     swizzle : int
         Bytes of the pattern in shared memory.
     tf32 : bool
-        Whether float32 is rounded to TF32 on its way into shared memory.
+        Whether loads round float32 to TF32.
     nan : bool
-        Whether NaN, not zero, is brought for what lies outside of the tensor.
+        Whether elements outside of the tensor are NaN rather than zero.
     """
 
     base: int
@@ -107,13 +106,13 @@ class TensorMap:
         )
 
     @property
-    def box_bytes(self) -> int:
+    def copy_bytes(self) -> int:
         """Bytes of a box."""
         return math.prod(self.box) * self.itemsize
 
     def places(self, address: Array) -> Array:
         """Return where boxes lie in shared memory that begin at those addresses, by 16 bytes: (n, chunks)."""
-        return swizzled(address[:, None] + CHUNK * np.arange(self.box_bytes // CHUNK), self.swizzle)
+        return swizzled(address[:, None] + CHUNK * np.arange(self.copy_bytes // CHUNK), self.swizzle)
 
     def rows(self, coordinates: Array) -> tuple[Array, Array, Array, Array]:
         """Return what boxes cover of the tensor, row by row.
@@ -200,7 +199,7 @@ class TensorMap:
 
 
 def rounded_to_tf32(words: Array) -> Array:
-    """Round float32 numbers to the nearest of 11 significant bits, ties to even; infinity stays, NaN becomes one."""
+    """Round float32 to the nearest number of 11 significant bits, ties to even; infinity is exact, NaN canonical."""
     bits = np.ascontiguousarray(words).view(np.uint32)
     rounded = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
     found: Array = np.where(bits & np.uint32(0x7F800000) == np.uint32(0x7F800000), bits, rounded)

@@ -47,7 +47,7 @@ class VirtualTileExecutor:
     def tile_bytes(
         self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int
     ) -> int:
-        """Bound what a tile takes: its sum, and a second copy of everything in the virtual GPU's memory."""
+        """Bound the memory of a tile: its sum, and a second copy of everything in the virtual GPU's memory."""
         total = accumulator(dtype_named(a_dtype.name), dtype_named(b_dtype.name))
         slices = m * k * a_dtype.itemsize + k * n * b_dtype.itemsize
         return 2 * slices + m * n * (3 * total.itemsize + 2 * out_dtype.itemsize + _WIDEST)
@@ -97,7 +97,7 @@ class VirtualTileExecutor:
 
 
 class VirtualTileSum:
-    """A sum of products, kept in the accumulator's type."""
+    """A sum of products in the accumulator's type."""
 
     def __init__(self, executor: VirtualTileExecutor, total: Array) -> None:
         self._executor = executor
@@ -111,7 +111,7 @@ class VirtualTileSum:
         return None
 
     def add(self, a: Array, b: Array) -> None:
-        """Add ``a @ b``, at once: the caller may use the slices' memory again."""
+        """Add ``a @ b``, at once: the caller may reuse the memory of a and b."""
         addend = self._total if self._begun else None
         self._executor.multiply(_native(a), _native(b), self._total, 1, 1 if self._begun else 0, addend)
         self._begun = True

@@ -1,9 +1,9 @@
 """CTAs spread over the cores: processes that share the arena, each with a batch of CTAs at a time.
 
 Threads do not help: NumPy's calls are short and hold the interpreter between them. CTAs of a launch are independent
-unless they use atomic operations or flags in global memory; such a kernel stays in one process, so that its result is
+unless they use atomic operations or flags in global memory; such a kernel runs in one process, so that its result is
 the same in every run. A launch is spread only once its first batch has shown that it takes long enough to pay for the
-start of the processes, which stay for later launches.
+start of the processes, which serve later launches too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+from .dataflow.polling import is_strong
 from .engine.batch import Setting
+from .engine.program import Program
 from .ptx.module import Instruction, Kernel
-from .ptx.polling import is_strong
-from .requests import request_of
+from .worker import request_of
 
 #: Seconds that the rest of a launch must take before processes are started for it.
 WORTH_SECONDS = 3.0
@@ -62,7 +63,7 @@ class _Worker:
             env=environment,
         )
 
-    def tell(self, request: object) -> None:
+    def send(self, request: object) -> None:
         """Send a request."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -94,14 +95,14 @@ class _Pool:
         self._lock = threading.Lock()
         atexit.register(self.stop)
 
-    def run(self, setting: Setting, batches: Sequence[tuple[int, int]], count: int) -> bool:
+    def run(self, program: Program, setting: Setting, batches: Sequence[tuple[int, int]], count: int) -> bool:
         """Run batches of CTAs; return whether all succeeded. The setting's memory changes only then."""
         with self._lock, tempfile.NamedTemporaryFile(prefix="gemmule-vgpu-") as file:
             setting.memory.data.tofile(file)
             file.flush()
             while len(self._workers) < count:
                 self._workers.append(_Worker())
-            request = request_of(setting, Path(file.name))
+            request = request_of(program, setting, Path(file.name))
             waiting = list(reversed(batches))
             with concurrent.futures.ThreadPoolExecutor(count) as threads:
                 tasks = [threads.submit(_serve, worker, request, waiting) for worker in self._workers[:count]]
@@ -123,14 +124,14 @@ class _Pool:
 def _serve(worker: _Worker, request: object, waiting: list[tuple[int, int]]) -> bool:
     """Give a worker batches until none is left or one failed."""
     try:
-        worker.tell(request)
+        worker.send(request)
         while waiting:
             try:
                 batch = waiting.pop()
             except IndexError:
                 # Another thread took the last one.
                 break
-            worker.tell({"ctas": batch})
+            worker.send({"ctas": batch})
             if worker.answer() != "ok":
                 return False
     except BrokenPipeError:

@@ -108,7 +108,7 @@ def fake(monkeypatch, state):
         places = {role: (role, getattr(x, "address", 0)) for role, x in given.items()}
         if options["bias"] is not None:
             places[state.bias_is] = ("bias", options["bias"].address)
-        plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
+        plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places, "product": None}
         return types.SimpleNamespace(**plan, execute=lambda: result)
 
     def repeated(problem, choice, operands, addresses, ordinal):

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from gemmule.vgpu.mma import mma_sync
+from gemmule.vgpu.mma import MmaForm, mma_sync
 
 # Fragments as CUTLASS lists them (cute/atom/mma_traits_sm80.hpp, _sm90.hpp): the place of an element in its matrix,
 # columns end to end, is a stride times t, and g, and for each digit of its number in the lane (count, stride).
@@ -100,11 +100,7 @@ def run(shape, a_type, b_type, d_type, a, b, c, **options):
     rows, _, k = shape
     key = (BITS[a_type], k)
     words = mma_sync(
-        shape,
-        a_type,
-        b_type,
-        d_type,
-        d_type,
+        MmaForm(shape, a_type, b_type, d_type, d_type, options.pop("satfinite", False)),
         packed(a, A_OF_16_ROWS[key] if rows == 16 else OF_8[key]),
         packed(b.transpose(0, 2, 1), OF_8[key]),
         packed(c, C_OF[rows]),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from gemmule.core.dtype import FLOAT16
 from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.row_major import row_result
 from gemmule.core.spec import Config
+from gemmule.kernels.hopper.gemm_w8a16.config import TILE_K, W8A16Config
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 
 from .behind_l2 import Behind
@@ -77,21 +80,36 @@ COPIED_IN, MULTIPLIED, COPIED_OUT = "shared: loaded", "shared: products", "share
 
 
 def _without_threads(problem: GemmProblem, config: Config, totals: Totals, tiles: int) -> list[LevelTraffic]:
-    """Return what the copy engine and products move through shared memory."""
+    """Return what TMA and wgmma move through shared memory."""
     fields, engine = config.as_dict(), totals.engine_bytes
-    rows, columns = fields.get("tile_m"), fields.get("tile_n")
-    written = read = None
-    if rows and columns and problem.c is None:
-        slices = -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
-        every = tiles // fields.get("cluster_k", 1) * slices * K_BYTES
-        written, read = every * (rows + columns), every * rows // MMA_M * (MMA_M + columns)
+    columns = fields.get("tile_n")
+    loaded = read = None
+    if problem.c is None:
+        loaded, read = _by_k_tiles(problem, config, tiles // fields.get("cluster_k", 1))
     found = [
-        LevelTraffic(COPIED_IN, written, "all slices", engine[BULK_LOAD], "in each CTA that gets it"),
-        LevelTraffic(MULTIPLIED, read, f"by {MMA_M} x {columns}", engine.get(MATRIX, 0), "factors of wgmma"),
+        LevelTraffic(COPIED_IN, loaded, "all k-tiles", engine[BULK_LOAD], "in each CTA that receives them"),
+        LevelTraffic(MULTIPLIED, read, f"by {MMA_M} x {columns}", engine.get(MATRIX, 0), "operands of wgmma"),
     ]
     if BULK_STORE in engine:
         found.append(LevelTraffic(COPIED_OUT, None, "", engine[BULK_STORE], "boxes of the result"))
     return found
+
+
+def _by_k_tiles(problem: GemmProblem, config: Config, tiles: int) -> tuple[int | None, int | None]:
+    """Return the bytes of the k-tiles of all tiles as TMA loads them, and as wgmma reads them for each 64 rows."""
+    if isinstance(config, W8A16Config):
+        # A tile's weights are the rows of wgmma and come from registers; rows of A are its columns, of 16 bits.
+        oriented, _, _ = row_result(problem)
+        elements = tiles * -(-problem.k // TILE_K) * TILE_K
+        row, weight = oriented.a.dtype.itemsize, oriented.b.dtype.itemsize
+        loaded = elements * (config.tile_n * row + config.tile_w * weight)
+        return loaded, elements * config.tile_w // MMA_M * config.tile_n * FLOAT16.itemsize
+    fields = config.as_dict()
+    rows, columns = fields.get("tile_m"), fields.get("tile_n")
+    if not (rows and columns):
+        return None, None
+    every = tiles * -(-problem.k * problem.a.dtype.itemsize // K_BYTES) * K_BYTES
+    return every * (rows + columns), every * rows // MMA_M * (MMA_M + columns)
 
 
 def _by_tiles(problem: Problem, tile: tuple[int | None, ...]) -> tuple[int | None, str]:

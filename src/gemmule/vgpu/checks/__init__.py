@@ -1,10 +1,9 @@
-"""Checks: what can be wrong with a kernel beyond its numbers."""
+"""Checks: errors of a kernel beyond wrong numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..observe import Observer
+from ..arrays import DeviceArrays
+from ..engine.observer import Observer
 from .barrier_use import BarrierUse
 from .clocks import Clocks
 from .collected import Collected
@@ -20,21 +19,18 @@ from .registers import UninitialisedRegisters
 from .shared_races import SharedRaces
 from .unfinished import UnfinishedCopies
 
-if TYPE_CHECKING:
-    from ..arrays import DeviceArrays
-
 __all__ = ["Collected", "all_checks"]
 
 
 def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ...]:
-    """Return every check of a launch on those operands; what they find goes into `collected`."""
+    """Return every check of a launch on those operands; their findings go into `collected`."""
     clocks, registers = Clocks(), UninitialisedRegisters(collected)
     messages = Messages(clocks)
     shared = SharedRaces(collected, clocks, registers)
     return (
-        # Before the waits that it looks at tell what was done before.
+        # Before the clocks: the waits that it checks advance them.
         MBarrierUse(collected, clocks),
-        # Before the other checks, which ask for it.
+        # Before the other checks, which read them.
         clocks,
         messages,
         BarrierUse(collected),

@@ -1,43 +1,38 @@
-"""Races of the copy engine and of the tensor cores in shared memory, and what they read that nobody wrote or fenced."""
+"""Races of TMA and of the tensor cores in shared memory, and their reads of unwritten or unfenced data."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.warpgroups import WARPS
-from ..observe import AgentAccess
-from ..ptx.module import Instruction
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.isa.wgmma import WARPS
+from ..engine.observer import AgentAccess
+from ..types import Array
 from .clocks import Clocks
 from .collected import Collected
 
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-_ATOMIC = np.int32(1 << 30)
 _ROW = 16
 _DOES = {
     "load": "a bulk copy writes",
     "async store": "an asynchronous store writes",
     "store": "a bulk copy reads",
-    "wgmma": "a product reads",
+    "wgmma": "wgmma reads",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Shadow:
-    """Who wrote each piece of shared memory last, and which warps read it when.
+    """The last writer of each piece of shared memory, and the times of the warps' reads.
 
     Attributes
     ----------
     granule : int
         Bytes of a piece.
     written, writer, read : array of int32
-        As `SharedRaces` keeps them; of reads the time at which their values were needed.
+        As in `SharedRaces`; for reads the time at which their values were needed.
     """
 
     granule: int
@@ -47,7 +42,7 @@ class Shadow:
 
 
 class AgentRaces:
-    """Holds what is asked of the copy engine and the tensor cores against what warps know.
+    """Compares the accesses of TMA and the tensor cores with the clocks of the issuing warps.
 
     Parameters
     ----------
@@ -56,7 +51,7 @@ class AgentRaces:
     collected : Collected
         Takes the findings.
     clocks : Clocks
-        What warps know of each other.
+        The warps' clocks.
     shadow : Shadow
         What ordinary instructions did.
     """
@@ -72,10 +67,10 @@ class AgentRaces:
         self._products = np.zeros((pieces, groups), np.int32)
         self._stores = np.zeros(pieces, np.int32)
         self._first_warps = np.arange(groups) * WARPS
-        self._kernel = batch.program.kernel
+        self._kernel = batch.kernel
 
     def read_by(self, first: Array, many: int, knowledge: Array, warps: Array) -> Array:
-        """Return which of some pieces bulk copies or products may still read, of whose end warps do not know.
+        """Return which pieces bulk copies or wgmma may still read, as far as the clocks of the warps say.
 
         Parameters
         ----------
@@ -84,9 +79,9 @@ class AgentRaces:
         many : int
             Pieces of each.
         knowledge : array
-            What warps know, (warps of the batch, agents).
+            Clocks of the warps, (warps of the batch, agents).
         warps : array of int, (n,)
-            Who asks.
+            The warp of each.
         """
         pieces = first[:, None] + np.arange(many)
         return np.asarray(self._late_reads(pieces, knowledge, warps).any(axis=1))
@@ -96,8 +91,8 @@ class AgentRaces:
         marks = self._stores[pieces]
         late: Array = np.zeros(pieces.shape, np.bool_)
         if marks.any():
-            column = marks & ((1 << clocks.column_bits) - 1)
-            late |= knowledge[warps[:, None], column] < (marks >> clocks.column_bits)
+            column, clock = clocks.parts(marks)
+            late |= knowledge[warps[:, None], column] < clock
         products = self._products[pieces]
         if products.any():
             # The warpgroups are those of the CTA whose memory it is.
@@ -108,12 +103,12 @@ class AgentRaces:
         return late
 
     def access(self, access: AgentAccess) -> None:
-        """See the copy engine or a warpgroup asked for an access."""
+        """See an access issued to TMA or the tensor cores."""
         self._stride = access.batch.shared_stride
         pieces = (access.rows[:, :, None] * self._per_row + np.arange(self._per_row)).reshape(len(access.rows), -1)
         warps = access.lanes // 32
         if access.agent == "wgmma":
-            # All four warps must know: each of them reads.
+            # The minimum over the four warps: each of them reads.
             four = warps[:, None] + np.arange(WARPS)
             visible, known = (level[four].min(axis=1) for level in (self._clocks.visible, self._clocks.known))
         else:
@@ -123,19 +118,17 @@ class AgentRaces:
             visible = known
         before = self._shadow.written[pieces]
         if access.agent == "wgmma" and not before.all():
-            self._report(access, np.asarray(before == 0), "uninitialised", "which nobody wrote")
-        self._hold_against_writes(access, pieces, before, visible, known)
+            self._report(access, np.asarray(before == 0), "uninitialised", "which no thread wrote")
+        self._compare_with_writes(access, pieces, before, visible, known)
         if access.barriers is not None:
             self._write(access, pieces, warps)
         else:
             self._read(access, pieces, warps)
 
-    def _hold_against_writes(
+    def _compare_with_writes(
         self, access: AgentAccess, pieces: Array, before: Array, visible: Array, known: Array
     ) -> None:
-        bits = self._clocks.column_bits
-        clean = before & ~_ATOMIC
-        column, clock = clean & ((1 << bits) - 1), clean >> bits
+        column, clock = self._clocks.parts(before)
         unseen = np.take_along_axis(visible, column, 1) < clock
         if not unseen.any():
             return
@@ -145,10 +138,10 @@ class AgentRaces:
         place = pieces[tuple(first)]
         earlier = self._kernel.instructions[int(self._shadow.writer[place])]
         who = self._clocks.who(int(column[tuple(first)]))
-        why = "is not known to have done so yet"
+        why = "nothing orders the two"
         if not unknown.any():
-            why = "no fence.proxy.async lets the copy engine and the tensor cores see it"
-        self._report(access, bad, "race", f"{who} wrote it{_at(earlier)}, and {why}")
+            why = "no fence.proxy.async makes it visible to TMA and the tensor cores"
+        self._report(access, bad, "race", f"{who} wrote it {earlier.place}, and {why}")
 
     def _read(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
         clocks = self._clocks
@@ -156,9 +149,8 @@ class AgentRaces:
             clock = clocks.product_groups[warps] + 1
             self._products[pieces, (warps % clocks.warps // WARPS)[:, None]] = clock[:, None]
             return
-        clock = access.batch.bulk.committed[access.lanes] + 1
-        mark = (clock << clocks.column_bits) | clocks.read_column(warps)
-        self._stores[pieces] = mark.astype(np.int32)[:, None]
+        clock = BulkCopies.of(access.batch).committed[access.lanes] + 1
+        self._stores[pieces] = clocks.mark(clocks.read_column(warps), clock)[:, None]
 
     def _write(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
         clocks = self._clocks
@@ -167,15 +159,14 @@ class AgentRaces:
         late = reads > clocks.known[warps, : clocks.generic][:, None, :]
         if late.any():
             reader = int(np.argwhere(late)[0][2])
-            why = f"{clocks.who(reader)} read it, and is not known to have done so yet"
+            why = f"{clocks.who(reader)} read it, and nothing orders the two"
             self._report(access, np.asarray(late.any(axis=2)), "race", why)
         late = self._late_reads(pieces, clocks.known, warps)
         if late.any():
-            self._report(access, late, "race", "a bulk copy or product may still read it")
+            self._report(access, late, "race", "a bulk copy or wgmma may still read it")
         numbers = clocks.number_of(access.barriers)
         clock = clocks.barrier_clock(access.batch, access.barriers)
-        mark = (clock << clocks.column_bits) | clocks.barrier_column(numbers)
-        self._shadow.written[pieces] = mark.astype(np.int32)[:, None]
+        self._shadow.written[pieces] = clocks.mark(clocks.barrier_column(numbers), clock)[:, None]
         self._shadow.writer[pieces] = access.instruction.index
 
     def _report(self, access: AgentAccess, bad: Array, kind: str, why: str) -> None:
@@ -192,7 +183,3 @@ class AgentRaces:
             space="shared",
             address=address,
         )
-
-
-def _at(instruction: Instruction) -> str:
-    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..observe import Observer
+from ..engine.batch import Batch
+from ..engine.isa.barrier import Barriers
+from ..engine.lanes import Lanes
 from ..ptx.module import Immediate, Instruction, Kernel
-from .collected import Collected
+from ..types import Array
+from .collected import Check
 
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
 _WARP = 32
 
 
-class BarrierUse(Observer):
-    """Looks for warps that come to a barrier in parts, and arrivals at a barrier at which nobody can wait.
+class BarrierUse(Check):
+    """Looks for diverged warps at an aligned barrier, and arrivals at a barrier at which no thread can wait.
 
     Threads that have ended are not waited for, wherever they ended: that is no misuse.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
     """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
 
     def begin(self, kernel: Kernel) -> None:
         # Barriers at which some instruction waits for a number of threads; None where it may be any.
@@ -67,16 +55,16 @@ class BarrierUse(Observer):
             )
 
     def batch_ends(self, batch: Batch) -> None:
-        left = np.argwhere(batch.barriers.arrived > 0)
-        # Of warps that take turns the last leaves an arrival to nobody: that is no fault.
+        left = np.argwhere(Barriers.of(batch).arrived > 0)
+        # In ping-pong the last arrival has no waiter: that is no error.
         left = left[[self._waited.isdisjoint({int(barrier), None}) for barrier in left[:, 1]]]
         if len(left):
             cta, barrier = (int(value) for value in left[0])
-            count = int(batch.barriers.arrived[cta, barrier])
+            count = int(Barriers.of(batch).arrived[cta, barrier])
             self._collected.add(
                 batch,
                 "barrier",
-                f"{count} threads arrived at barrier {barrier}, which nobody completed",
-                batch.barriers.last_use(barrier),
+                f"{count} threads arrived at barrier {barrier}, which never completed",
+                Barriers.of(batch).last_use(barrier),
                 np.array([cta * batch.cta_lanes]),
             )

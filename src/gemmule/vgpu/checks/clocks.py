@@ -1,45 +1,45 @@
-"""Vector clocks: what each warp knows of what the others have done.
+"""Vector clocks: for each warp, which operations of the others happened before its next one.
 
-The agents of a cluster are its warps and what they ask for: copies of cp.async, counted by the groups of a warp; bulk
-copies into shared memory, by the phases of the mbarrier that they tell; bulk copies out of it, by the groups of a warp,
-once for having read and once for being complete; products of a warpgroup, by its groups. A warp's own clock ticks when
-it arrives at a barrier. An access is known to have happened before another if the second's warp knows a clock of the
-first's agent at least as large as the one at which the access was made. Barriers pass on what all that arrived knew;
-waiting for an operation tells the waiting warp.
+The agents of a cluster are its warps and their asynchronous operations: cp.async, counted by the groups of a warp; bulk
+copies into shared memory, by the phases of their mbarrier; bulk copies out of it, by the groups of a warp, once for
+having read and once for being complete; wgmma, by the groups of its warpgroup. A warp's own clock ticks when it arrives
+at a barrier. An access happened before another if the second's warp holds a clock of the first's agent at least
+as large as the one at which the access was made. Barriers pass on the clocks of all warps that arrived; a wait for an
+operation advances the clock of the waiting warp.
 
-Copy engine and tensor cores see shared memory in their own way: what was written by ordinary instructions they see from
-a proxy fence on. Of that each warp has a second record.
+TMA and the tensor cores access shared memory through the async proxy: writes by ordinary instructions are visible there
+after a proxy fence. Each warp has a second row of clocks for that.
 
-The lanes of a warp count as one: what they do to each other is for `LaneRaces`.
+The lanes of a warp count as one; `LaneRaces` checks those among each other.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmule.core.errors import UnsupportedError
 
-from ..engine.barriers import COUNT
-from ..observe import Observer
+from ..dataflow.polling import is_strong
+from ..engine.batch import Batch
+from ..engine.isa.barrier import COUNT
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.lanes import Lanes
+from ..engine.observer import Observer
 from ..ptx.module import Instruction, Kernel
-from ..ptx.polling import is_strong
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..types import Array
+from .collected import Check, Collected
 
 #: Mbarriers of a CTA that are followed.
 _MBARRIERS = 64
 #: Messages from other clusters that are followed, of each cluster.
 MOST_MESSAGES = 128
+#: Bit of a mark: the access is atomic.
+ATOMIC = np.int32(1 << 30)
 
 
 def is_asynchronous(kernel: Kernel) -> bool:
-    """Say whether a kernel asks the copy engine or a warpgroup for something."""
+    """Say whether a kernel issues bulk copies, st.async or wgmma."""
     marks = {"cp": "bulk", "st": "async"}
     return any(
         instruction.name == "wgmma" or marks.get(instruction.name) in instruction.modifiers
@@ -48,7 +48,7 @@ def is_asynchronous(kernel: Kernel) -> bool:
 
 
 def has_messages(kernel: Kernel) -> bool:
-    """Say whether a kernel's CTAs may tell each other something through global memory."""
+    """Say whether a kernel's CTAs may synchronise through global memory."""
     return any(
         instruction.name in ("atom", "red") or is_strong(instruction)
         for instruction in kernel.instructions
@@ -62,9 +62,9 @@ class Clocks(Observer):
     Attributes
     ----------
     known : array of int, (warps of the batch, agents)
-        What each warp knows.
+        Clocks that each warp holds.
     visible : array of int, (warps of the batch, agents)
-        What of that the copy engine and the tensor cores see if the warp asks for something.
+        Clocks of the writes that are visible to TMA and the tensor cores for operations that the warp issues.
     groups, product_groups : array of int
         For each warp of the batch, how many groups of copies and of products it has committed.
     own : array of int
@@ -76,7 +76,7 @@ class Clocks(Observer):
     column_bits : int
         Bits that hold a column's number.
     messages : int
-        The first of the columns that say which messages of other clusters a warp knows.
+        The first of the columns for messages of other clusters that a warp has acquired.
     """
 
     known: Array
@@ -123,13 +123,13 @@ class Clocks(Observer):
         self._count = np.zeros(self._clusters, np.int64)
         self._to_barrier = np.zeros((levels, total, width), np.int32)
         self._from_barrier = np.zeros_like(self._to_barrier)
-        # Clock of a barrier's phase 0, who initialised it and when, and whether the copy engine knows of it.
+        # Clock of a barrier's phase 0, who initialised it and when, and whether a fence made that visible.
         self._base = np.zeros(total, np.int64)
         self.init_warp = np.zeros(total, np.int64)
         self.init_clock = np.zeros(total, np.int64)
         self.fenced = np.zeros(total, np.bool_)
         # Clocks of the warps' last fence.mbarrier_init, which a relaxed arrival at the cluster's barrier passes on, and
-        # what each warp knows by that. It says nothing of what else they wrote.
+        # what each warp has of that. It covers none of their other writes.
         self._init_fence = np.zeros(len(self.own), np.int64)
         self._inits_to_cluster = np.zeros((self._clusters, self.generic), np.int64)
         self._inits_from_cluster = np.zeros_like(self._inits_to_cluster)
@@ -162,24 +162,24 @@ class Clocks(Observer):
         return found
 
     def barrier_column(self, numbers: Array) -> Array:
-        """Return the column of the copies that tell mbarriers of those numbers."""
+        """Return the column of the copies that complete at mbarriers of those numbers."""
         found: Array = self._barrier_columns + numbers % self._followed
         return found
 
     def knows_initialised(self, warps: Array, numbers: Array) -> Array:
-        """Say for warps of the batch whether each knows that its mbarrier is initialised."""
+        """Say for warps of the batch whether the initialisation of its mbarrier happened before."""
         column, clock = self.own[self.init_warp[numbers]], self.init_clock[numbers]
         found: Array = np.maximum(self.known[warps, column], self._inits_known[warps, column]) >= clock
         return found
 
     def is_told(self, columns: Array) -> Array:
-        """Say which columns are of copies and stores that tell mbarriers."""
+        """Say which columns are of copies and stores that complete at mbarriers."""
         found: Array = (columns >= self._barrier_columns) & (columns < self.messages)
         return found
 
     def barrier_clock(self, batch: Batch, places: Array) -> Array:
-        """Return the clock of the copies that tell mbarriers in the phase under way."""
-        found: Array = self._base[self._number[places]] + batch.mbarriers.phase[places] + 1
+        """Return the clock of the copies that complete in the current phase of mbarriers."""
+        found: Array = self._base[self._number[places]] + MBarriers.of(batch).phase[places] + 1
         return found
 
     def who(self, column: int) -> str:
@@ -202,12 +202,22 @@ class Clocks(Observer):
         found: Array = warp[first]
         return found
 
+    def mark(self, column: Array, clock: Array) -> Array:
+        """Return marks, by which shadows hold accesses: agents by their columns, and their clocks."""
+        found: Array = ((clock << self.column_bits) | column).astype(np.int32)
+        return found
+
+    def parts(self, marks: Array) -> tuple[Array, Array]:
+        """Return the columns and clocks of marks."""
+        clean = marks & ~ATOMIC
+        return clean & ((1 << self.column_bits) - 1), clean >> self.column_bits
+
     def epoch(self, warps: Array) -> Array:
         """Return the own clock of warps of the batch."""
         return self.known[warps, self.own[warps]]
 
     def tick(self, warps: Array) -> None:
-        """Let what warps do from now on be later than what others were told."""
+        """Advance the own clocks of warps: their next operations come after what they passed on."""
         self.known[warps, self.own[warps]] += 1
 
     def _learn(self, warps: Array, level: int, what: Array) -> None:
@@ -275,7 +285,7 @@ class Clocks(Observer):
             np.maximum.at(gathered, (numbers, self.copies_column(warps)), self.groups[warps] + 1)
 
     def _reach(self, warps: Array, column: Array, clock: Array) -> None:
-        """Let warps know of an agent's operations up to a clock."""
+        """Advance the clocks that warps hold of an agent."""
         for levels in self._levels:
             levels[warps, column] = np.maximum(levels[warps, column], clock)
 
@@ -283,7 +293,7 @@ class Clocks(Observer):
         del instruction
         warps = self.warps_in(batch, lanes)
         made = np.zeros(len(self.own), np.int64)
-        np.maximum.at(made, lanes.pick(batch.warp_of_lane), batch.bulk.committed[lanes.index])
+        np.maximum.at(made, lanes.pick(batch.warp_of_lane), BulkCopies.of(batch).committed[lanes.index])
         self._reach(warps, self.read_column(warps), made[warps] - left)
         if not read_only:
             self._reach(warps, self.done_column(warps), made[warps] - left)
@@ -315,13 +325,13 @@ class Clocks(Observer):
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         del instruction
         for place in places[self._number[places] < 0].tolist():
-            cluster = batch.mbarriers.cta(place) // batch.cluster_ctas
+            cluster = MBarriers.of(batch).cta(place) // batch.cluster_ctas
             if self._count[cluster] == self._followed:
                 raise UnsupportedError(f"the checks follow {_MBARRIERS} mbarriers of a CTA, and there are more")
             self._number[place] = cluster * self._followed + self._count[cluster]
             self._count[cluster] += 1
         numbers, warps = self._number[places], lanes.pick(batch.warp_of_lane)
-        # The phases of one that is made anew come behind those that it had.
+        # The phases after a second initialisation count on from the first's.
         last = self._from_barrier[0, numbers, self.barrier_column(numbers)]
         self._base[numbers] = np.maximum(last, self._base[numbers]) + (self.init_clock[numbers] > 0)
         self.init_warp[numbers], self.init_clock[numbers] = warps, self.epoch(warps)
@@ -343,7 +353,7 @@ class Clocks(Observer):
         numbers = self._number[places]
         found = self._to_barrier[:, numbers]
         found[:, np.arange(len(numbers)), self.barrier_column(numbers)] = (
-            self._base[numbers] + batch.mbarriers.phase[places]
+            self._base[numbers] + MBarriers.of(batch).phase[places]
         )
         self._from_barrier[:, numbers] = np.maximum(self._from_barrier[:, numbers], found)
         self._to_barrier[:, numbers] = 0
@@ -356,8 +366,24 @@ class Clocks(Observer):
                 self._learn(warps, level, gathered[numbers])
 
 
+class ClockCheck(Check):
+    """A check that needs vector clocks.
+
+    Parameters
+    ----------
+    collected : Collected
+        Receives the findings.
+    clocks : Clocks
+        The warps' clocks.
+    """
+
+    def __init__(self, collected: Collected, clocks: Clocks) -> None:
+        super().__init__(collected)
+        self._clocks = clocks
+
+
 def _once_each(pairs: Array) -> list[Array]:
-    """Return pairs of warps and others in parts in which no warp comes twice."""
+    """Return pairs of warps and others in parts that hold each warp once."""
     parts = []
     while pairs.shape[1]:
         _, first = np.unique(pairs[0], return_index=True)

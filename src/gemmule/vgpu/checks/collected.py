@@ -1,23 +1,19 @@
-"""What checks found, each place once."""
+"""Findings of the checks, each place once."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
+from ..engine.batch import Batch
+from ..engine.observer import Observer
 from ..ptx.module import Instruction
 from ..report import CheckError, Finding
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..types import Array
 
 
 class Collected:
-    """Findings by kind and instruction: the first of each, with how often it came."""
+    """Findings by kind and instruction: the first of each, with the number of times."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], Finding] = {}
@@ -25,11 +21,11 @@ class Collected:
     def add(
         self, batch: Batch, kind: str, message: str, instruction: Instruction | None, index: Array, **where: Any
     ) -> None:
-        """Take in a finding about lanes of a batch; `where` is space and address."""
+        """Add a finding about lanes of a batch; `where` is space and address."""
         self.take(batch.finding(kind, message, instruction, index, **where))
 
     def take(self, finding: Finding) -> None:
-        """Take in a finding."""
+        """Add a finding."""
         key = (finding.kind, -1 if finding.instruction is None else finding.instruction.index)
         known = self._found.get(key)
         if known is None:
@@ -39,16 +35,29 @@ class Collected:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return what was found, in the order of first sight."""
+        """Return the findings in the order of their first appearance."""
         return tuple(self._found.values())
 
     def check(self) -> None:
-        """Raise what was found.
+        """Raise the findings.
 
         Raises
         ------
         CheckError
-            If something was.
+            If there are any.
         """
         if self._found:
             raise CheckError(self.findings)
+
+
+class Check(Observer):
+    """An observer that collects findings.
+
+    Parameters
+    ----------
+    collected : Collected
+        Receives the findings.
+    """
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected = collected

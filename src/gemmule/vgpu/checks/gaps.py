@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
+from ..arrays import DeviceArrays
+from ..engine.batch import Batch
+from ..engine.observer import Access, Observer
 from ..memory import Allocation
-from ..observe import Access, Observer
+from ..types import Array
 from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..arrays import DeviceArrays
-    from ..engine.batch import Batch
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Gaps(Observer):
@@ -25,9 +20,9 @@ class Gaps(Observer):
     Parameters
     ----------
     collected : Collected
-        Takes the findings.
+        Receives the findings.
     device : DeviceArrays
-        The operands, which know their elements.
+        The operands.
     """
 
     def __init__(self, collected: Collected, device: DeviceArrays) -> None:

@@ -1,41 +1,36 @@
 """Races in global memory: between warps of a CTA, and between CTAs, which only messages order.
 
-Only arrays that the kernel may write are looked at. Of readers the last one is kept for each piece, and whether there
-were several CTAs: a write after reads of the own CTA is held against the last of them only. Atomic operations, and
-loads and stores that acquire, release or are relaxed, do not race with each other.
+Only arrays that the kernel may write are checked. Each piece holds its last reader, and whether several CTAs read it: a
+write after reads of the own CTA is compared with the last of them only. Atomic operations, and loads and stores that
+acquire, release or are relaxed, do not race with each other.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
+from ..dataflow.granule import global_granule
+from ..dataflow.pointers import written_params
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
+from ..engine.observer import Access, BoxAccess
 from ..memory import GLOBAL_BASE, Allocation
-from ..observe import Access, BoxAccess, Observer
 from ..ptx.module import Kernel
-from .clocks import Clocks
+from ..types import Array
+from .clocks import ATOMIC, ClockCheck, Clocks
 from .collected import Collected
-from .granule import global_granule
 from .messages import Messages
-from .pointers import written_params
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 #: In place of a reader's CTA: several CTAs.
 _SEVERAL = -1
-_ATOMIC = np.int32(1 << 30)
 
 
 class _Shadow:
-    """Who wrote and who read each piece of an array last."""
+    """The last writer and the last reader of each piece of an array."""
 
     def __init__(self, pieces: int) -> None:
-        # CTAs are counted from 1; 0 is nobody.
+        # CTAs are counted from 1; 0 is none.
         self.writer_cta = np.zeros(pieces, np.int32)
         self.write_mark = np.zeros(pieces, np.int32)
         self.writer = np.zeros(pieces, np.int32)
@@ -43,22 +38,21 @@ class _Shadow:
         self.read_mark = np.zeros(pieces, np.int32)
 
 
-class GlobalRaces(Observer):
+class GlobalRaces(ClockCheck):
     """Looks for races in global memory.
 
     Parameters
     ----------
     collected : Collected
-        Takes the findings.
+        Receives the findings.
     clocks : Clocks
-        What warps know of each other.
+        The warps' clocks.
     messages : Messages
-        What they know of other clusters.
+        Messages between clusters.
     """
 
     def __init__(self, collected: Collected, clocks: Clocks, messages: Messages) -> None:
-        self._collected = collected
-        self._clocks = clocks
+        super().__init__(collected, clocks)
         self._messages = messages
         self._shadows: dict[int, _Shadow] = {}
 
@@ -78,7 +72,7 @@ class GlobalRaces(Observer):
             # Any of the tensors may be where bulk copies go.
             found = (batch.memory.allocation_at(tensor.base) for tensor in batch.setting.maps.values())
             self._watched |= {allocation.start for allocation in found if allocation is not None}
-        # CTAs of a cluster know of each other: to others they are one.
+        # CTAs of a cluster count as one to others.
         first = np.array(batch.ctas[:: batch.cluster_ctas], np.int32)
         self._cta = first[batch.cta_of_lane // batch.cluster_ctas] + 1
 
@@ -88,7 +82,7 @@ class GlobalRaces(Observer):
             return allocations
         found = []
         for name in self._written:
-            start = batch.program.binder.address_of_name(name)
+            start = batch.binder.address_of_name(name)
             pointer = int.from_bytes(batch.params[start : start + 8], "little")
             allocation = batch.memory.allocation_at(pointer - GLOBAL_BASE)
             if allocation is None:
@@ -110,7 +104,7 @@ class GlobalRaces(Observer):
         size = np.maximum((access.start + access.size) // granule * granule - first, 0)
         warps = access.lanes // 32
         if access.write:
-            column, clock = self._clocks.done_column(warps), batch.bulk.committed[access.lanes] + 1
+            column, clock = self._clocks.done_column(warps), BulkCopies.of(batch).committed[access.lanes] + 1
         else:
             assert access.barriers is not None
             column = self._clocks.barrier_column(self._clocks.number_of(access.barriers))
@@ -159,19 +153,18 @@ class GlobalRaces(Observer):
         piece = first[:, None] + np.arange(many)
         index = access.lanes.index[mask]
         warp, cta = access.batch.warp_of_lane[index], self._cta[index]
-        self._hold_against_writes(access, shadow, piece, warp, cta, mask)
+        self._compare_with_writes(access, shadow, piece, warp, cta, mask)
         column, clock = self._clocks.own[warp], self._clocks.epoch(warp)
         if access.asynchronous:
             # The copy reads between now and the wait for its group.
             column, clock = self._clocks.copies_column(warp), self._clocks.groups[warp] + 1
         if agent is not None:
             column, clock = agent
-        mark = (clock << self._clocks.column_bits) | column
+        mark = self._clocks.mark(column, clock)
+        if access.atomic:
+            mark |= ATOMIC
         if access.write:
-            self._hold_against_reads(access, shadow, piece, warp, cta, mask)
-            mark = mark.astype(np.int32)
-            if access.atomic:
-                mark |= _ATOMIC
+            self._compare_with_reads(access, shadow, piece, warp, cta, mask)
             shadow.write_mark[piece] = mark[:, None]
             shadow.writer_cta[piece] = cta[:, None]
             shadow.writer[piece] = access.instruction.index
@@ -180,8 +173,6 @@ class GlobalRaces(Observer):
                 if lost.any():
                     self._report(access, mask, lost, "another warp writes it at the same time")
         else:
-            if access.atomic:
-                mark = mark | _ATOMIC
             known = shadow.reader_cta[piece]
             several = (known != 0) & (known != cta[:, None])
             shadow.reader_cta[piece] = np.where(several, _SEVERAL, cta[:, None])
@@ -190,63 +181,60 @@ class GlobalRaces(Observer):
             others = (shadow.reader_cta[piece] != cta[:, None]) & (shadow.reader_cta[piece] != _SEVERAL)
             shadow.reader_cta[piece[others]] = _SEVERAL
 
-    def _unknown(self, marks: Array, warp: Array) -> Array:
-        """Return which accesses of the own CTA the warps do not know of."""
-        bits = self._clocks.column_bits
-        clean = marks & ~_ATOMIC
-        column = clean & ((1 << bits) - 1)
-        unknown: Array = self._clocks.known[warp[:, None], column] < (clean >> bits)
-        return unknown
+    def _unordered(self, access: Access, owner: Array, marks: Array, warp: Array, cta: Array) -> tuple[Array, Array]:
+        """Return which marks of earlier accesses are not ordered before this one, and which are of other clusters.
 
-    def _untold(self, other: Array, cta: Array, marks: Array, warp: Array) -> Array:
-        """Return which accesses of other clusters no message told the warps of."""
-        if not other.any():
-            return other
-        rows, columns = np.nonzero(other)
-        clean = marks[rows, columns] & ~_ATOMIC
-        bits = self._clocks.column_bits
-        known = self._messages.knows(warp[rows], cta[rows, columns], clean & ((1 << bits) - 1), clean >> bits)
-        untold = other.copy()
-        untold[rows, columns] = ~known
-        return untold
+        Parameters
+        ----------
+        access : Access
+            The access.
+        owner, marks : array of int, (n, pieces)
+            CTA and mark of the earlier access of each piece; CTA 0 is none.
+        warp, cta : array of int, (n,)
+            Warps and CTAs of the access.
+        """
+        column, clock = self._clocks.parts(marks)
+        other = (owner != 0) & (owner != cta[:, None])
+        race: Array = (owner == cta[:, None]) & (self._clocks.known[warp[:, None], column] < clock)
+        if other.any():
+            rows, places = np.nonzero(other)
+            at = rows, places
+            other[at] = ~self._messages.knows(warp[rows], owner[at], column[at], clock[at])
+            race |= other
+        if access.atomic:
+            race &= (marks & ATOMIC) == 0
+        return race, other
 
-    def _hold_against_writes(
+    def _compare_with_writes(
         self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mask: Array
     ) -> None:
         writer = shadow.writer_cta[piece]
         if not writer.any():
             return
-        marks = shadow.write_mark[piece]
-        other = self._untold((writer != 0) & (writer != cta[:, None]), writer, marks, warp)
-        race = other | ((writer == cta[:, None]) & self._unknown(marks, warp))
-        if access.atomic:
-            race &= (marks & _ATOMIC) == 0
+        race, other = self._unordered(access, writer, shadow.write_mark[piece], warp, cta)
         if race.any():
             row, column = (int(value) for value in np.argwhere(race)[0])
             earlier = self._kernel.instructions[int(shadow.writer[piece[row, column]])]
-            where = f" at {earlier.source}" if earlier.source is not None else ""
-            batch = access.batch
-            who = (
-                "another warp"
-                if not other[row, column]
-                else (f"CTA {batch.geometry.coordinates(int(writer[row, column]) - 1)}")
+            who = "another warp"
+            if other[row, column]:
+                who = f"CTA {access.batch.geometry.coordinates(int(writer[row, column]) - 1)}"
+            self._report(
+                access,
+                mask,
+                np.asarray(race.any(axis=1)),
+                f"{who} wrote it {earlier.place}, and nothing orders the two",
             )
-            self._report(access, mask, race.any(axis=1), f"{who} wrote it{where}, and nothing orders the two")
 
-    def _hold_against_reads(
+    def _compare_with_reads(
         self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mask: Array
     ) -> None:
         reader = shadow.reader_cta[piece]
         if not reader.any():
             return
-        marks = shadow.read_mark[piece]
-        other = self._untold((reader != 0) & (reader != cta[:, None]), reader, marks, warp)
-        race = other | ((reader == cta[:, None]) & self._unknown(marks, warp))
-        if access.atomic:
-            race &= (marks & _ATOMIC) == 0
+        race, _ = self._unordered(access, reader, shadow.read_mark[piece], warp, cta)
         if race.any():
             why = "another warp, CTA or an asynchronous copy reads it, and nothing orders the two"
-            self._report(access, mask, race.any(axis=1), why)
+            self._report(access, mask, np.asarray(race.any(axis=1)), why)
 
     def _report(self, access: Access, mask: Array, bad: Array, why: str) -> None:
         chosen = np.flatnonzero(mask)[bad]

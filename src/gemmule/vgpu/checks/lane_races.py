@@ -1,47 +1,33 @@
-"""Races in shared memory between the lanes of a warp: what one writes and another reads before they have met.
+"""Races in shared memory between the lanes of a warp: one writes and another reads before they are synchronised.
 
 Lanes of a warp may run one after another, whether they take the same path or not; what they wrote is ordered by
 ``bar.warp.sync`` and by the barriers of the CTA and the cluster, not by shuffles. Each lane has a clock. A meeting of
 lanes orders all that their warp did; a wait for an mbarrier orders what those lanes did that had arrived at one, which
-may be more than there is behind that one: races can be missed. Lanes that pass data on by words of shared memory, with
+may be more than that one orders: races can be missed. Lanes that pass data on by words of shared memory, with
 release and acquire, are reported although they may be right.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..engine.warp import WARP
-from ..observe import Access, AgentAccess, Observer
-from ..ptx.meetings import neighbours
+from ..dataflow.granule import shared_granule
+from ..dataflow.warp_order import neighbours
+from ..engine.batch import Batch
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.lanes import WARP, Lanes
+from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction, Kernel
-from .collected import Collected
-from .granule import shared_granule
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..types import Array
+from .collected import Check
 
 _ROW = 16
-#: Rows that lanes name for these are handed to other lanes, or come from them.
+#: The rows whose addresses a lane gives are loaded to, or stored from, other lanes.
 _MATRICES = ("ldmatrix", "stmatrix")
 
 
-class LaneRaces(Observer):
-    """Looks for races in shared memory within warps.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
+class LaneRaces(Check):
+    """Looks for races in shared memory within warps."""
 
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -50,8 +36,8 @@ class LaneRaces(Observer):
 
     def batch_begins(self, batch: Batch) -> None:
         self._count = batch.lane_count
-        # A time of a lane tells the lane, too: its number, modulo that of the lanes. What others of the warp are told
-        # of when they wait, and what they know.
+        # A time encodes its lane: modulo the number of lanes. Times that lanes of the warp acquire by a wait, and have
+        # acquired.
         self._now = np.arange(self._count, 2 * self._count, dtype=np.int64)
         self._told, self._known = np.zeros(self._count, np.int64), np.zeros(self._count, np.int64)
         # No time up to this one is unknown to anybody.
@@ -63,7 +49,7 @@ class LaneRaces(Observer):
         self._made = np.zeros(len(batch.shared) // 8, np.int64)
 
     def _meet(self, batch: Batch, lanes: Lanes) -> None:
-        """Let what lanes of these warps did be known to the others."""
+        """Order what lanes of these warps did before what the others do next."""
         index = (np.unique(lanes.pick(batch.warp_of_lane))[:, None] * WARP + np.arange(WARP)).reshape(-1)
         self._known[index] = self._now[index]
         self._now[index] += self._count
@@ -119,7 +105,7 @@ class LaneRaces(Observer):
     def access(self, access: Access) -> None:
         near, number = self._neighbours, access.instruction.index
         if access.space != "shared" or not (
-            number in near.before_access or number in near.behind_write | near.behind_read
+            number in near.before_access or number in near.after_write | near.after_read
         ):
             return
         lanes = access.lanes
@@ -127,16 +113,16 @@ class LaneRaces(Observer):
         rows = (access.address + lanes.pick(access.batch.shared_base)) // self._granule // many
         pieces = rows if many == 1 else (rows[:, None] * many + np.arange(many)).reshape(-1)
         index = lanes.index if many == 1 else np.repeat(lanes.index, many)
-        written = self._unmet(self._written, pieces, index, access) if number in near.behind_write else None
+        written = self._unmet(self._written, pieces, index, access) if number in near.after_write else None
         if written is not None and not access.atomic:
             earlier = self._kernel.instructions[int(self._writer[pieces[int(written.argmax())]])]
-            self._report(access, written, f"another lane of its warp wrote it{_at(earlier)}")
+            self._report(access, written, f"another lane of its warp wrote it {earlier.place}")
         if not access.write:
-            # Most reads have a barrier behind them, before anything is written.
+            # After most reads comes a barrier before any write.
             if number in near.before_write:
                 self._note(self._read, pieces, index, access)
             return
-        read = self._unmet(self._read, pieces, index, access) if number in near.behind_read else None
+        read = self._unmet(self._read, pieces, index, access) if number in near.after_read else None
         if read is not None and not access.atomic:
             self._report(access, read, "another lane of its warp read it")
         if number in near.before_access:
@@ -144,7 +130,7 @@ class LaneRaces(Observer):
             self._writer[pieces] = number
 
     def _unmet(self, times: Array, pieces: Array, index: Array, access: Access) -> Array | None:
-        """Return which pieces another lane of the same warp touched of which the rest of its warp does not know."""
+        """Return which pieces another lane of the same warp accessed that no meeting has ordered."""
         if not (times[0].take(pieces) > self._floor).any():
             return None
         found = self._late(times, pieces, index // WARP, *_takers(index, access.instruction))
@@ -173,7 +159,7 @@ class LaneRaces(Observer):
             kept = (before > self._known[lane]) & (lane != index)
             times[1][pieces[kept]] = before[kept]
         times[0][pieces] = now
-        # Of several lanes at once one has the last word, and another is kept beside it.
+        # Of several lanes at once one writes last, and another is stored as the second.
         lost = times[0].take(pieces) != now
         if lost.any():
             times[1][pieces[lost]] = now[lost]
@@ -194,7 +180,7 @@ class LaneRaces(Observer):
                 row = int(access.rows[copy, int(late[copy].argmax()) // per_row])
                 address = row * _ROW % access.batch.shared_stride
                 does = "reads" if access.agent == "store" else "writes"
-                what = f"a copy that it asks for {does} 16 bytes at {address:#x} of shared memory; another lane of its "
+                what = f"a copy that it issues {does} 16 bytes at {address:#x} of shared memory; another lane of its "
                 what += f"warp {did} it"
                 self._add(access.batch, access.instruction, access.lanes[copy : copy + 1], what, address)
         if access.barriers is not None:
@@ -205,8 +191,8 @@ class LaneRaces(Observer):
         late = self._late(self._made[None], places, index // WARP, index)
         if late.any():
             place = int(places[late][0])
-            what = f"uses the mbarrier at {batch.mbarriers.name(place)}; another lane of its warp initialised it"
-            self._add(batch, instruction, index[late], what, batch.mbarriers.address(place))
+            what = f"uses the mbarrier at {MBarriers.of(batch).name(place)}; another lane of its warp initialised it"
+            self._add(batch, instruction, index[late], what, MBarriers.of(batch).address(place))
 
     def _report(self, access: Access, late: Array, why: str) -> None:
         bad = late.reshape(access.lanes.count, -1).any(axis=1)
@@ -221,7 +207,7 @@ class LaneRaces(Observer):
 
 
 def _takers(index: Array, instruction: Instruction) -> tuple[Array, ...]:
-    """Return the lanes that take part in an access: each its own, or two of those that a row of a matrix belongs to."""
+    """Return the lanes of an access: each its own, or two of those that a row of a matrix belongs to."""
     if instruction.name not in _MATRICES:
         return (index,)
     # Row i of a matrix is spread over lanes 4 i to 4 i + 3, or across the groups of four, where it is a column.
@@ -229,7 +215,3 @@ def _takers(index: Array, instruction: Instruction) -> tuple[Array, ...]:
     if "trans" in instruction.modifiers:
         return warp + row // 2, warp + 4 + row // 2
     return warp + 4 * row, warp + 4 * row + 1
-
-
-def _at(instruction: Instruction) -> str:
-    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"

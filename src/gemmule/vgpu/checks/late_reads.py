@@ -1,29 +1,24 @@
-"""Loads of shared memory that may still be under way when a barrier is told.
+"""Loads of shared memory that may still be in flight at an arrival.
 
-An arrival at an mbarrier waits for no load that the warp has issued. Who was told may ask the copy engine for what
-comes next, whose writes then overtake the load. So a load counts as a read once more where its value is needed for
-good: by a product, a store, a shuffle or a branch. Arithmetic is not enough, since the compiler may move it behind the
-arrival. Barriers of the CTA and fences wait for loads. A value that is not needed any more is not asked for.
+An arrival at an mbarrier waits for no load that the warp has issued. The producer may then issue the next TMA load,
+whose writes overtake the load. So a load counts as a read once more where its value is needed: by wgmma, a store, a
+shuffle or a branch. Arithmetic is not enough, since the compiler may move it after the arrival. Barriers of the CTA and
+fences wait for loads. A dead value needs no load to complete.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
+from ..dataflow.control_flow import Block
+from ..dataflow.pending_loads import PendingLoads, pending_loads
+from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..observe import Access, Observer
-from ..ptx.flow import Block
-from ..ptx.held import Held, held_of
+from ..engine.observer import Access, Observer
 from ..ptx.module import Kernel
+from ..types import Array
 from .clocks import is_asynchronous
 from .shared_races import SharedRaces
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LateReads(Observer):
@@ -40,8 +35,10 @@ class LateReads(Observer):
 
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        told = is_asynchronous(kernel) and any(instruction.name == "mbarrier" for instruction in kernel.instructions)
-        self._held = held_of(kernel) if told else Held(frozenset(), {}, {})
+        synchronised = is_asynchronous(kernel) and any(
+            instruction.name == "mbarrier" for instruction in kernel.instructions
+        )
+        self._held = pending_loads(kernel) if synchronised else PendingLoads(frozenset(), {}, {})
 
     def batch_begins(self, batch: Batch) -> None:
         loads = self._held.loads
@@ -76,7 +73,7 @@ class LateReads(Observer):
                 where = self._address[load][index]
                 access = Access(one, batch, Lanes(index), "shared", where, self._size[load], read=True)
                 self._shared.needed(access, self._marks[load][index])
-        for load in self._open.intersection(self._held.over.get(block.index, ())):
+        for load in self._open.intersection(self._held.dead.get(block.index, ())):
             self._end(load, lanes)
 
     def _end(self, load: int, lanes: Lanes) -> Array:

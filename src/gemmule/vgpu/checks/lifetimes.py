@@ -1,38 +1,19 @@
-"""Shared memory of CTAs that have ended: others of the cluster, or the copy engine, may still use it."""
+"""Shared memory of CTAs that have ended: others of the cluster, or TMA, may still use it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..engine.warp import WARP
-from ..observe import Access, AgentAccess, Observer
+from ..engine.batch import Batch
+from ..engine.lanes import WARP, Lanes
+from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction
-from .clocks import Clocks
-from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..types import Array
+from .clocks import ClockCheck
 
 
-class Lifetimes(Observer):
-    """Looks for uses of a CTA's shared memory of which no warp of it knows when the last of them ends.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    clocks : Clocks
-        What warps know.
-    """
-
-    def __init__(self, collected: Collected, clocks: Clocks) -> None:
-        self._collected = collected
-        self._clocks = clocks
+class Lifetimes(ClockCheck):
+    """Looks for uses of a CTA's shared memory that may come after the end of its last warp."""
 
     def batch_begins(self, batch: Batch) -> None:
         # For each CTA, of each agent of the cluster: the last use, and what the warps knew that have ended.

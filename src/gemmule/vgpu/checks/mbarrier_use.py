@@ -1,38 +1,20 @@
-"""Mbarriers used before all know that they are there, and bytes that do not agree with what was announced."""
+"""Mbarriers used before their initialisation is visible, and bytes that differ from those expected."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..engine.warp import WARP
-from ..observe import AgentAccess, Observer
+from ..engine.batch import Batch
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.lanes import WARP, Lanes
+from ..engine.observer import AgentAccess
 from ..ptx.module import Instruction
-from .clocks import Clocks
-from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..types import Array
+from .clocks import ClockCheck
 
 
-class MBarrierUse(Observer):
-    """Looks at who uses mbarriers and what they have counted at the end.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    clocks : Clocks
-        What warps know.
-    """
-
-    def __init__(self, collected: Collected, clocks: Clocks) -> None:
-        self._collected = collected
-        self._clocks = clocks
+class MBarrierUse(ClockCheck):
+    """Looks at who uses mbarriers and what they have counted at the end."""
 
     def batch_begins(self, batch: Batch) -> None:
         del batch
@@ -58,52 +40,42 @@ class MBarrierUse(Observer):
             self._check_fence(access.batch, access.instruction, access.lanes, access.barriers)
 
     def _check(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
-        """Look for lanes that do not know of the initialisation."""
+        """Look for lanes that no barrier orders after the initialisation."""
         clocks = self._clocks
         numbers = clocks.number_of(places)
         self._last.update(dict.fromkeys(places.tolist(), (instruction, int(index[0]))))
         column = clocks.own[clocks.init_warp[numbers]]
         unknown = ~clocks.knows_initialised(index // WARP, numbers)
         if unknown.any():
-            place = int(places[unknown][0])
-            self._collected.add(
-                batch,
-                "race",
-                f"uses the mbarrier at {batch.mbarriers.name(place)}, which {clocks.who(int(column[unknown][0]))} "
-                "initialised and is not known to have done so yet",
-                instruction,
-                index[unknown],
-                space="shared",
-                address=batch.mbarriers.address(place),
-            )
+            who = clocks.who(int(column[unknown][0]))
+            why = f", which {who} initialised, and nothing orders the two"
+            self._race(batch, instruction, index[unknown], int(places[unknown][0]), why)
 
     def _check_fence(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
-        """Look for mbarriers of which the copy engine, or another CTA, does not know."""
+        """Look for mbarriers that no fence makes visible to TMA and other CTAs."""
         if not len(index):
             return
         unfenced = ~self._clocks.fenced[self._clocks.number_of(places)]
         if unfenced.any():
-            place = int(places[unfenced][0])
-            self._collected.add(
-                batch,
-                "race",
-                f"uses the mbarrier at {batch.mbarriers.name(place)}, whose initialisation no fence.mbarrier_init or "
-                "fence.proxy.async makes known to the copy engine and to other CTAs",
-                instruction,
-                index[unfenced],
-                space="shared",
-                address=batch.mbarriers.address(place),
+            why = (
+                ", whose initialisation no fence.mbarrier_init or fence.proxy.async makes visible to TMA and other CTAs"
             )
+            self._race(batch, instruction, index[unfenced], int(places[unfenced][0]), why)
+
+    def _race(self, batch: Batch, instruction: Instruction, index: Array, place: int, why: str) -> None:
+        barriers = MBarriers.of(batch)
+        what, address = f"uses the mbarrier at {barriers.name(place)}{why}", barriers.address(place)
+        self._collected.add(batch, "race", what, instruction, index, space="shared", address=address)
 
     def batch_ends(self, batch: Batch) -> None:
-        barriers = batch.mbarriers
+        barriers = MBarriers.of(batch)
         wrong = np.flatnonzero((barriers.expected > 0) & (barriers.bytes != 0))
         for place in wrong.tolist()[:1]:
             instruction, lane = self._last.get(place, (None, barriers.cta(place) * batch.cta_lanes))
             self._collected.add(
                 batch,
                 "barrier",
-                f"at the end {barriers.state(place)}: bytes that were announced and bytes that came do not agree",
+                f"at the end {barriers.state(place)}: expected and received bytes differ",
                 instruction,
                 np.array([lane]),
                 space="shared",

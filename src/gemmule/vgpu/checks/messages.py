@@ -1,30 +1,26 @@
-"""What CTAs tell each other through global memory: a release leaves a message, an acquire of that word takes it.
+"""Synchronisation of CTAs through global memory: a release leaves a message, an acquire of that word receives it.
 
-A message is what the warp that leaves it knows, of its own cluster and of others that told it something. A cluster has
+A message holds the clocks of the warp that leaves it, of its own cluster and of those it received. A cluster has
 a clock of its own for each message that one of its warps took, which its barriers pass on like all others. Besides the
-instructions that release and acquire, a fence before a relaxed store, or behind a relaxed load, makes the same of them.
+instructions that release and acquire, a fence before a relaxed store, or after a relaxed load, makes the same of them.
 An atomic operation adds to the message that is there; another store takes its place.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from gemmule.core.errors import UnsupportedError
 
-from ..observe import Access, Observer
+from ..dataflow.polling import is_strong
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
+from ..engine.observer import Access, Observer
 from ..ptx.module import Instruction, Kernel
-from ..ptx.polling import is_strong
+from ..types import Array
 from .clocks import MOST_MESSAGES, Clocks, has_messages
 
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
-#: For each cluster, by its number, what is known of its agents.
+#: For each cluster, by its number, the clocks of its agents.
 Message = dict[int, Array]
 _RELEASES, _ACQUIRES = frozenset({"release", "acq_rel"}), frozenset({"acquire", "acq_rel"})
 #: Scopes that reach other clusters, as a fence names them, and those that do not; an instruction that names none does.
@@ -32,12 +28,12 @@ _WIDE, _NARROW = frozenset({"gpu", "sys", "gl"}), frozenset({"cta", "cluster"})
 
 
 class Messages(Observer):
-    """Follows messages; what they say stays known from batch to batch.
+    """Follows messages; they persist from batch to batch.
 
     Parameters
     ----------
     clocks : Clocks
-        What warps know of each other.
+        The warps' clocks.
     """
 
     def __init__(self, clocks: Clocks) -> None:
@@ -52,12 +48,12 @@ class Messages(Observer):
         # CTAs are counted from 1, and the first of a cluster names it, as in `GlobalRaces`.
         self._clusters = [cta + 1 for cta in batch.ctas[:: batch.cluster_ctas]]
         self._taken: list[list[Message]] = [[] for _ in self._clusters]
-        # What a fence lets a relaxed store tell, and what relaxed loads found that a fence would take.
+        # Messages that a relaxed store leaves after a fence, and those of relaxed loads that a fence would receive.
         self._fenced: dict[int, Message] = {}
         self._found: dict[int, list[Message]] = {}
 
     def memory_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
-        """See lanes fence memory: what they found they take, and what they know a later store may tell."""
+        """See lanes fence memory: they receive messages loaded before, and later stores may leave their clocks."""
         del batch
         if not self._used or _WIDE.isdisjoint(instruction.modifiers):
             return
@@ -95,7 +91,7 @@ class Messages(Observer):
                     self._left[place] = told
 
     def knows(self, warps: Array, cta: Array, column: Array, clock: Array) -> Array:
-        """Return whether warps were told of accesses by other clusters.
+        """Return whether accesses by other clusters happened before those of warps.
 
         Parameters
         ----------
@@ -118,7 +114,7 @@ class Messages(Observer):
         return known
 
     def _message(self, warp: int) -> Message:
-        """Return all that a warp knows."""
+        """Return all clocks of a warp as a message."""
         clocks = self._clocks
         place = warp // clocks.generic
         row = clocks.known[warp]
@@ -129,13 +125,13 @@ class Messages(Observer):
         return message
 
     def _tell(self, warp: int) -> Message:
-        """Return all that a warp knows now; what it does from now on is later."""
+        """Return all clocks of a warp as a message, and advance its own."""
         message = self._message(warp)
         self._clocks.tick(np.array([warp]))
         return message
 
     def _take(self, warp: int, message: Message) -> None:
-        """Let a warp know a message."""
+        """Let a warp receive a message."""
         clocks = self._clocks
         place = warp // clocks.generic
         taken = self._taken[place]
@@ -151,5 +147,5 @@ class Messages(Observer):
 
 
 def _both(one: Message, other: Message) -> Message:
-    """Return what two messages say together."""
+    """Return two messages as one."""
     return one | {key: np.maximum(one[key], row) if key in one else row for key, row in other.items()}

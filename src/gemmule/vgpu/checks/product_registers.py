@@ -1,22 +1,15 @@
-"""Registers of wgmma: used while a product is under way, or given to one without a fence."""
+"""Registers of wgmma: used while it is in flight, or without a fence before it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..observe import Observer
-from ..ptx.effects import operands_read, registers_in, written
-from ..ptx.flow import Block, flow_of
+from ..dataflow.control_flow import Block, flow_of
+from ..dataflow.effects import operands_read, registers_in, written
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
 from ..ptx.module import Instruction, Kernel, Register, Vector
-from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from .collected import Check
 
 
 def _of_product(instruction: Instruction) -> tuple[frozenset[Register], frozenset[Register]]:
@@ -25,20 +18,12 @@ def _of_product(instruction: Instruction) -> tuple[frozenset[Register], frozense
     return frozenset(registers_in(d)), frozenset(registers_in(a) if isinstance(a, Vector) else ())
 
 
-class ProductRegisters(Observer):
-    """Looks at the registers of products.
+class ProductRegisters(Check):
+    """Looks for misuse of the registers of wgmma.
 
     D must not be touched, and A not be written, before the wait for their group; and a fence must come between any use
     of them and the next product.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
     """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
 
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -98,7 +83,7 @@ class ProductRegisters(Observer):
                     self._collected.add(
                         batch,
                         "race",
-                        f"uses {register} before the product under way that has it is awaited (wgmma.wait_group)",
+                        f"uses {register} before wgmma.wait_group completes the wgmma in flight that holds it",
                         instruction,
                         lanes.index[open_lanes],
                     )
@@ -116,7 +101,7 @@ class ProductRegisters(Observer):
                 self._collected.add(
                     batch,
                     "race",
-                    "no wgmma.fence stands between other uses of its registers and this product",
+                    "no wgmma.fence orders other uses of its registers before this wgmma",
                     instruction,
                     lanes.index[unfenced],
                 )
@@ -138,7 +123,7 @@ class ProductRegisters(Observer):
             self._collected.add(
                 batch,
                 "unfinished",
-                "the warp ends without waiting for products that it began",
+                "the warp ends without waiting for wgmma that it issued",
                 instruction,
                 lanes.index[np.asarray(open_lanes)],
             )

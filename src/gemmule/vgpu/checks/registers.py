@@ -1,4 +1,4 @@
-"""Values that nobody wrote: registers read before they are written, and what is loaded from untouched shared memory.
+"""Uninitialised values: registers read before they are written, and loads from unwritten shared memory.
 
 The compiler's code writes nearly every register before it reads it, on every path: that is found once, from the flow
 of control. Only the registers of which it cannot be said are followed while threads run.
@@ -8,37 +8,24 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..observe import Observer
-from ..ptx.effects import registers_in
-from ..ptx.flow import Block
+from ..dataflow.control_flow import Block
+from ..dataflow.effects import registers_in
+from ..dataflow.uses import COPIES, uses_of
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
 from ..ptx.module import Instruction, Kernel, Negated, Pair, Register
-from ..ptx.uses import COPIES, uses_of
-from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..types import Array
+from .collected import Check
 
 
-class UninitialisedRegisters(Observer):
-    """Looks for the use of values that nobody wrote: in registers, or loaded from shared memory.
+class UninitialisedRegisters(Check):
+    """Looks for the use of uninitialised values: in registers, or loaded from shared memory.
 
-    Loading such a value, or copying it, is no use of it yet: kernels read ahead beyond the last slice.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
+    Loading such a value, or copying it, is no use of it yet: kernels read ahead beyond the last k-tile.
     """
-
-    def __init__(self, collected: Collected) -> None:
-        self._collected = collected
 
     def begin(self, kernel: Kernel) -> None:
         self._uses, self._code = uses_of(kernel), kernel.instructions
@@ -48,7 +35,7 @@ class UninitialisedRegisters(Observer):
         self._follow(self._uses.unwritten)
 
     def _follow(self, registers: Set[Register]) -> None:
-        """Follow more registers: note which instructions touch them."""
+        """Follow more registers: list the instructions that touch them."""
         more: dict[int, set[int]] = collections.defaultdict(set)
         for register in registers - self._followed:
             for block, instruction in self._uses.touching.get(register, ()):
@@ -78,14 +65,14 @@ class UninitialisedRegisters(Observer):
 
     def undefined(self, batch: Batch, instruction: Instruction, index: Array, what: str) -> None:
         target = instruction.operands[0]
-        self.brought(
+        self.wrote_undefined(
             batch, instruction, registers_in(target.first if isinstance(target, Pair) else target), index, what
         )
 
-    def brought(
+    def wrote_undefined(
         self, batch: Batch, instruction: Instruction, targets: tuple[Register, ...], index: Array, what: str
     ) -> None:
-        """See an instruction bring values that nobody wrote into registers of those lanes."""
+        """See an instruction write uninitialised values into registers of those lanes."""
         # What it writes was written, but for these.
         self._advance(batch, instruction.index + 1)
         self._follow({*targets} | self._copies_of({*targets}))
@@ -94,13 +81,13 @@ class UninitialisedRegisters(Observer):
             self._origin[register] = what
 
     def _finish(self, batch: Batch) -> None:
-        """Take the rest of the block into account."""
+        """Process the rest of the block."""
         if self._under_way is not None:
             self._advance(batch, self._under_way[0].instructions[-1].index + 1)
             self._under_way = None
 
     def _advance(self, batch: Batch, end: int, mask: Array | None = None) -> None:
-        """Take the instructions of the block under way into account, up to that number; a mask is its last one's."""
+        """Process the instructions of the current block up to that number; a mask is its last one's."""
         assert self._under_way is not None
         block, lanes, begin = self._under_way
         if end <= begin:
@@ -126,12 +113,12 @@ class UninitialisedRegisters(Observer):
         return found
 
     def _step(self, batch: Batch, instruction: Instruction, index: Array, mask: Array | None) -> None:
-        """Take one instruction into account: what it uses, and what it writes, in the lanes that its guard lets."""
+        """Process one instruction: its reads and writes in the lanes for which its guard holds."""
         copies = instruction.name in COPIES
         operands, written = self._uses.operands[instruction.index], self._uses.writes[instruction.index]
         guard = instruction.guard
         if guard is not None:
-            # All lanes ask the guard.
+            # All lanes read the guard.
             register = guard.register if isinstance(guard, Negated) else guard
             self._use(batch, instruction, register, index)
         index = index if mask is None else index[mask]

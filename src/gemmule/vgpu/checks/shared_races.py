@@ -1,49 +1,40 @@
-"""Races in shared memory, and loads of what nobody wrote.
+"""Races in shared memory, and loads of uninitialised data.
 
-A shadow keeps for every piece of shared memory who wrote it last and when, and when each warp read it last; two
-accesses of which one writes must be ordered by what the second's warp knows.
+A shadow holds for each piece of shared memory its last writer and the time of that, and the last read of each warp.
+Two accesses of which one writes must be ordered by the clocks of the second's warp.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..observe import Access, AgentAccess, Observer
-from ..ptx.effects import registers_in
-from ..ptx.module import Instruction, Kernel, Operand, Vector
+from ..dataflow.effects import registers_in
+from ..dataflow.granule import shared_granule
+from ..engine.batch import Batch
+from ..engine.observer import Access, AgentAccess
+from ..ptx.module import Kernel, Operand, Vector
+from ..types import Array
 from .agents import AgentRaces, Shadow
-from .clocks import Clocks, is_asynchronous
+from .clocks import ATOMIC, ClockCheck, Clocks, is_asynchronous
 from .collected import Collected
-from .granule import shared_granule
 from .registers import UninitialisedRegisters
 
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-#: Marks a piece that was written last by an atomic operation.
-_ATOMIC = np.int32(1 << 30)
-
-
-class SharedRaces(Observer):
+class SharedRaces(ClockCheck):
     """Looks for races in shared memory.
 
     Parameters
     ----------
     collected : Collected
-        Takes the findings.
+        Receives the findings.
     clocks : Clocks
-        What warps know of each other.
+        The warps' clocks.
     registers : UninitialisedRegisters
-        Follows values that nobody wrote.
+        Follows uninitialised values.
     """
 
     def __init__(self, collected: Collected, clocks: Clocks, registers: UninitialisedRegisters) -> None:
-        self._collected = collected
-        self._clocks = clocks
+        super().__init__(collected, clocks)
         self._registers = registers
 
     def begin(self, kernel: Kernel) -> None:
@@ -61,7 +52,7 @@ class SharedRaces(Observer):
         self._written = np.zeros(pieces, np.int32)
         self._writer = np.zeros(pieces, np.int32)
         self._read = np.zeros((pieces, self._clocks.generic), np.int32)
-        # When values that were read were needed, which matters to what the copy engine writes.
+        # When values that were read were needed, which orders the writes of TMA.
         self._needed = np.zeros_like(self._read) if self._asynchronous else self._read
         self._noted = (self._read, self._needed) if self._asynchronous else (self._read,)
         shadow = Shadow(self._granule, self._written, self._writer, self._needed)
@@ -87,7 +78,7 @@ class SharedRaces(Observer):
                 self._note_read(shadow, rows, many, warp)
 
     def marks(self, access: Access) -> Array:
-        """Return what tells for each piece of an access who wrote it last, and when."""
+        """Return for each piece of an access the mark of its last write: the agent and its clock."""
         rows, many = self._rows(access)
         found: Array = self._written.reshape(-1, many).take(rows, 0)
         return found
@@ -96,7 +87,7 @@ class SharedRaces(Observer):
         """See the values of loads needed that were seen before, when each piece had the mark that is given."""
         rows, many = self._rows(access)
         now = self.marks(access)
-        told = self._clocks.is_told(now & ~_ATOMIC & ((1 << self._clocks.column_bits) - 1))
+        told = self._clocks.is_told(self._clocks.parts(now)[0])
         overtaken = (now != marks) & told
         if overtaken.any():
             bad = np.asarray(overtaken.any(axis=1))
@@ -114,15 +105,12 @@ class SharedRaces(Observer):
         shadow.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
 
     def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
-        """Return which pieces were written by somebody of whose write the warps do not know."""
+        """Return which pieces hold a write that did not happen before the access of the warps."""
         clocks = self._clocks
-        bits = clocks.column_bits
-        clean = before & ~_ATOMIC
-        column = clean & ((1 << bits) - 1)
-        known = clocks.known.reshape(-1).take((warp[:, None] << bits) + column)
-        unordered: Array = known < (clean >> bits)
+        column, clock = clocks.parts(before)
+        unordered: Array = clocks.known.reshape(-1).take((warp[:, None] << clocks.column_bits) + column) < clock
         if access.atomic:
-            unordered &= (before & _ATOMIC) == 0
+            unordered &= (before & ATOMIC) == 0
         return unordered
 
     def _check_reads(self, access: Access, rows: Array, many: int, warp: Array) -> None:
@@ -134,11 +122,11 @@ class SharedRaces(Observer):
             bad = np.asarray(late.any(axis=(1, 2)))
             first = int(np.flatnonzero(bad)[0])
             reader = int(late[first].any(axis=0).argmax())
-            self._report(access, bad, f"{clocks.who(reader)} read it, and is not known to have done so yet")
+            self._report(access, bad, f"{clocks.who(reader)} read it, and nothing orders the two")
         if self._agents is not None:
             late_agents = self._agents.read_by(rows * many, many, clocks.known, warp)
             if late_agents.any():
-                self._report(access, late_agents, "a bulk copy or product may still read it")
+                self._report(access, late_agents, "a bulk copy or wgmma may still read it")
 
     def _note_write(self, access: Access, rows: Array, many: int, warp: Array) -> None:
         clocks = self._clocks
@@ -146,9 +134,9 @@ class SharedRaces(Observer):
             column, clock = clocks.copies_column(warp), clocks.groups[warp] + 1
         else:
             column, clock = clocks.own[warp], clocks.epoch(warp)
-        mark = ((clock << clocks.column_bits) | column).astype(np.int32)
+        mark = clocks.mark(column, clock)
         if access.atomic:
-            mark |= _ATOMIC
+            mark |= ATOMIC
         self._written.reshape(-1, many)[rows] = mark[:, None]
         self._writer.reshape(-1, many)[rows] = access.instruction.index
         if not access.atomic:
@@ -159,15 +147,15 @@ class SharedRaces(Observer):
 
     def _race(self, access: Access, bad: Array, pieces: Array, *, late: bool = False) -> None:
         first = int(np.flatnonzero(bad)[0])
-        mark = int(self._written[pieces[first]]) & ~int(_ATOMIC)
-        column = mark & ((1 << self._clocks.column_bits) - 1)
+        column = int(self._clocks.parts(self._written[pieces[first]])[0])
         earlier = self._kernel.instructions[int(self._writer[pieces[first]])]
         who = self._clocks.who(column)
         if late:
-            does = "may still be reading, as nothing has needed the value before the barrier was told,"
-            self._report(access, bad, f"{who} was asked to write it{_at(earlier)} meanwhile", does)
+            needed = "no instruction needed the value before the arrival at the mbarrier"
+            why = f"{who} writes it {earlier.place}, and {needed}"
+            self._report(access, bad, why, "may still read")
         else:
-            self._report(access, bad, f"{who} wrote it{_at(earlier)}, and is not known to have done so yet")
+            self._report(access, bad, f"{who} wrote it {earlier.place}, and nothing orders the two")
 
     def _report(self, access: Access, bad: Array, why: str, does: str | None = None) -> None:
         first = int(np.flatnonzero(bad)[0])
@@ -185,14 +173,14 @@ class SharedRaces(Observer):
         )
 
     def _uninitialised(self, access: Access, unwritten: Array) -> None:
-        """Follow the values that nobody wrote: they may never be used.
+        """Follow the uninitialised values: they may never be used.
 
         Parameters
         ----------
         access : Access
             A load or an atomic operation.
         unwritten : array of bool, (lanes, pieces)
-            The pieces that nobody wrote.
+            The unwritten pieces.
         """
         instruction, batch = access.instruction, access.batch
         if access.atomic and "exch" not in instruction.modifiers:
@@ -202,7 +190,7 @@ class SharedRaces(Observer):
             self._collected.add(
                 batch,
                 "uninitialised",
-                f"changes {access.size} bytes at {address:#x} of shared memory, which nobody wrote",
+                f"changes {access.size} bytes at {address:#x} of shared memory, which no thread wrote",
                 instruction,
                 access.lanes.index[bad],
                 space="shared",
@@ -218,7 +206,7 @@ class SharedRaces(Observer):
             bad = np.asarray(unwritten.any(axis=1))
             warps = np.unique(batch.warp_of_lane[access.lanes.index[bad]])
             index = np.flatnonzero(np.isin(batch.warp_of_lane, warps) & batch.alive)
-            self._bring(access, items, index, int(access.address[bad][0]), access.size)
+            self._follow(access, items, index, int(access.address[bad][0]), access.size)
             return
         size = access.size // len(items)
         pieces = np.repeat(unwritten, max(len(items) // unwritten.shape[1], 1), axis=1)
@@ -227,13 +215,10 @@ class SharedRaces(Observer):
             lanes = by_item[:, number]
             if lanes.any():
                 address = int(access.address[lanes][0]) + number * size
-                self._bring(access, (items[number],), access.lanes.index[lanes], address, size)
+                self._follow(access, (items[number],), access.lanes.index[lanes], address, size)
 
-    def _bring(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
+    def _follow(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
         targets = tuple(register for item in items for register in registers_in(item))
-        what = f"loaded{_at(access.instruction)} from {size} bytes at {address:#x} of shared memory, which nobody wrote"
-        self._registers.brought(access.batch, access.instruction, targets, index, what)
-
-
-def _at(instruction: Instruction) -> str:
-    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"
+        where = f"{size} bytes at {address:#x} of shared memory"
+        what = f"loaded {access.instruction.place} from {where}, which no thread wrote"
+        self._registers.wrote_undefined(access.batch, access.instruction, targets, index, what)

@@ -1,37 +1,20 @@
-"""Asynchronous copies that nobody waited for."""
+"""Asynchronous copies without a wait."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from ..observe import Access, AgentAccess, Observer
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.lanes import Lanes
+from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction
-from .clocks import Clocks
-from .collected import Collected
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..types import Array
+from .clocks import ClockCheck
 
 
-class UnfinishedCopies(Observer):
-    """Looks for warps that end while copies of theirs may be under way.
-
-    Parameters
-    ----------
-    collected : Collected
-        Takes the findings.
-    clocks : Clocks
-        What warps know.
-    """
-
-    def __init__(self, collected: Collected, clocks: Clocks) -> None:
-        self._collected = collected
-        self._clocks = clocks
+class UnfinishedCopies(ClockCheck):
+    """Looks for warps that end while their copies may be in flight."""
 
     def batch_begins(self, batch: Batch) -> None:
         self._last_group = np.zeros(len(batch.ctas) * batch.geometry.warps, np.int64)
@@ -47,13 +30,13 @@ class UnfinishedCopies(Observer):
 
     def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         del instruction, places
-        # Whoever waits at the mbarrier waits for them.
+        # A wait at the mbarrier waits for them.
         self._last_group[self._clocks.warps_in(batch, lanes)] = 0
 
     def agent_access(self, access: AgentAccess) -> None:
         if access.agent == "store":
             warps = access.lanes // 32
-            self._last_store[warps] = access.batch.bulk.committed[access.lanes] + 1
+            self._last_store[warps] = BulkCopies.of(access.batch).committed[access.lanes] + 1
             self._stored.update(dict.fromkeys(warps.tolist(), access.instruction))
 
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
@@ -78,14 +61,14 @@ class UnfinishedCopies(Observer):
         """Look for bulk copies that may still read the shared memory of a CTA that is gone."""
         asked = warps[self._last_store[warps] > 0]
         open_warps = asked[self._clocks.known[asked, self._clocks.read_column(asked)] < self._last_store[asked]]
-        # The lane that asked may have ended before.
+        # The lane that issued it may have ended before.
         open_warps = open_warps[~batch.alive.reshape(-1, 32)[open_warps].any(axis=1)]
         if len(open_warps):
             warp = int(open_warps[0])
             self._collected.add(
                 batch,
                 "unfinished",
-                "the warp ends without waiting until a bulk copy that it asked for has read shared memory",
+                "the warp ends without waiting until a bulk copy that it issued has read shared memory",
                 self._stored[warp],
                 lanes.index[lanes.pick(batch.warp_of_lane) == warp],
             )

@@ -1,8 +1,6 @@
-"""The observer that counts."""
+"""The observer that counts instructions, bytes and passes."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,30 +8,26 @@ from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
 from gemmule.core.chips import CHIPS
 
-from ..engine.warp import Warps, rows_of
+from ..dataflow.control_flow import Block
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes, Warps, rows_of
+from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
 from ..models import banks, caches, sectors
-from ..observe import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
+from ..types import Array
 from .classes import class_of, flop_of_lane
 from .tally import Counts, InstructionCounts
 
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-    from ..ptx.flow import Block
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
 #: Bytes of a sector and of a line of the caches.
 _SECTOR, _LINE = 32, 128
-#: Bytes of a row of shared memory as the copy engine and products access it.
+#: Bytes of a row of shared memory as TMA and wgmma access it.
 _ROW = 16
 #: Bytes of L1 cache beyond those that a multiprocessor can have as shared memory, on chips of capability 8.0 and newer.
 _L1_BEYOND_SHARED = 28 << 10
 
 
 class Counter(Observer):
-    """Counts what a launch does.
+    """Counts the work of a launch.
 
     Parameters
     ----------
@@ -41,12 +35,12 @@ class Counter(Observer):
         Whether to put global accesses through the cache model, which takes most of the time.
     chip : Chip, optional
         The chip whose caches they are; by default one of the kernel's architecture. CTA number c runs on
-        multiprocessor c mod their number, and its L1 cache is what one CTA leaves of it.
+        multiprocessor c mod their number; its L1 cache is the part that shared memory of one CTA leaves.
 
     Attributes
     ----------
     counts : Counts
-        What was counted, once the launch has ended.
+        The counts, once the launch has ended.
     """
 
     counts: Counts
@@ -68,7 +62,7 @@ class Counter(Observer):
 
     def batch_begins(self, batch: Batch) -> None:
         if self._with_caches and self._memory is None:
-            chip = self._chip or _chip_for(batch.program.kernel.target)
+            chip = self._chip or _chip_for(batch.kernel.target)
             l1_bytes = chip.sm.shared_bytes + _L1_BEYOND_SHARED - batch.shared_stride
             self._memory = caches.Memory(chip.sms, l1_bytes, chip.l2_bytes or 0)
             self._multiprocessors = chip.sms

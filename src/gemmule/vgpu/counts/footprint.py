@@ -1,17 +1,12 @@
-"""What CTAs read, every word once: what must come from beyond the caches if they share it all."""
+"""The footprint of CTAs, every word once: the traffic beyond caches that all of them share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
-from ..observe import Access, BoxAccess, Observer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ..engine.batch import Batch
+from ..engine.batch import Batch
+from ..engine.observer import Access, BoxAccess, Observer
 
 #: Bytes of a word.
 WORD = 4
@@ -56,7 +51,7 @@ class Footprint(Observer):
             self.operands.setdefault(access.instruction.index, set()).add(allocation.name)
         if access.write and not access.atomic:
             return
-        # A copy to several CTAs is read once, by the one that asked for it.
+        # A copy to several CTAs is read once, by the one that issued it.
         cta = np.broadcast_to(batch.cta_of_lane[access.lanes][:, None], some.shape)[some]
         for width in np.unique(size).tolist():
             same = size == width

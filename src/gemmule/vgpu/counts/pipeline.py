@@ -1,6 +1,6 @@
-"""What every warp does in turn, and what it waits for: the events from which a pipeline's timeline is made.
+"""Events of every warp in order, with what they wait for: the data of a pipeline's timeline.
 
-Nothing here is time. Each event says which completions it waits for and to which it contributes; a completion is a
+Nothing here is time. Each event names the completions it waits for and those to which it contributes; a completion is a
 phase of an mbarrier, a barrier, a group of products or of bulk stores. A copy, a product and a bulk store contribute
 when they are complete, everything else at once.
 """
@@ -8,23 +8,23 @@ when they are complete, everything else at once.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..engine.warp import rows_of
+from ..dataflow.control_flow import Block
+from ..engine.batch import Batch
+from ..engine.isa.bulk_copy import BulkCopies
+from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.wgmma import Warpgroups
+from ..engine.lanes import Lanes, rows_of
+from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
 from ..models import banks, sectors
-from ..observe import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
+from ..types import Array
 from .classes import flop_of_lane
 
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-    from ..ptx.flow import Block
-
-Array = np.ndarray[Any, np.dtype[Any]]
-#: What completes: its kind, where, and which time.
+#: A completion: its kind, place, and number.
 Token = tuple[str, int, int]
 _WARP, _WARPGROUP, _ROW = 32, 128, 16
 
@@ -51,13 +51,13 @@ class PipelineEvent:
     waits, signals : tuple of Token
         Completions that it waits for, and to which it contributes.
     bytes : int
-        Of a copy, what is read from global memory; of a store, what is written there.
+        Bytes that a copy reads from global memory, or a store writes there.
     shared_bytes : int
-        What a copy writes into shared memory of all CTAs, or a product or a store reads.
+        Bytes that a copy writes into shared memory of all CTAs, or a product or a store reads.
     flop : int
         Of products.
     reads : tuple of Token
-        The mbarriers' phases with which the slices came that products multiply.
+        The mbarriers' phases that loaded the k-tiles of products.
     """
 
     kind: str
@@ -96,9 +96,9 @@ class Pipeline(Observer):
         self._warps = batch.geometry.warps
         # Since each warp's last event: instructions, passes, bytes written to global and to shared memory.
         self._since = np.zeros((4, warps), np.int64)
-        # The completion with which each row of shared memory came.
+        # The completion of the load of each row of shared memory.
         self._tokens: list[Token] = []
-        self._came_with = np.full(len(batch.shared_rows), -1, np.int64)
+        self._loaded_with = np.full(len(batch.shared_rows), -1, np.int64)
         self._fetched: dict[int, int] = {}
         self._groups: dict[int, list[int]] = {}
         self._store_groups: dict[int, list[int]] = {}
@@ -151,7 +151,7 @@ class Pipeline(Observer):
             rows, warp = access.rows[mine], lane // _WARP
             size = {"bytes": self._fetched.get(lane, 0), "shared_bytes": rows.size * _ROW}
             if access.agent != "load":
-                group = int(batch.bulk.committed[lane])
+                group = int(BulkCopies.of(batch).committed[lane])
                 self._store_groups.setdefault(lane, []).append(group)
                 self._add("store", (warp,), signals=(("read", lane, group), ("written", lane, group)), **size)
                 continue
@@ -159,7 +159,7 @@ class Pipeline(Observer):
             places = access.barriers[mine]
             tokens = [_phase_of(batch, place) for place in places.tolist()]
             for token, target in zip(tokens, rows, strict=True):
-                self._came_with[target] = len(self._tokens)
+                self._loaded_with[target] = len(self._tokens)
                 self._tokens.append(token)
             self._add("copy", (warp,), signals=tuple(dict.fromkeys(tokens)), **size)
 
@@ -167,10 +167,10 @@ class Pipeline(Observer):
         batch, flop = access.batch, round(flop_of_lane(access.instruction) * _WARPGROUP)
         for first, rows in zip(access.lanes.tolist(), access.rows, strict=True):
             warp = first // _WARP
-            group = int(batch.warpgroups.committed[warp])
+            group = int(Warpgroups.of(batch).committed[warp])
             self._groups.setdefault(warp, []).append(group)
-            came = np.unique(self._came_with[rows])
-            reads = tuple(dict.fromkeys(self._tokens[number] for number in came.tolist() if number >= 0))
+            loads = np.unique(self._loaded_with[rows])
+            reads = tuple(dict.fromkeys(self._tokens[number] for number in loads.tolist() if number >= 0))
             self._add(
                 "products", tuple(range(warp, warp + 4)), flop=flop, reads=reads, shared_bytes=rows.size * _ROW,
                 signals=(("products", warp, group),),
@@ -180,7 +180,7 @@ class Pipeline(Observer):
         del instruction
         for warp in _warps(lanes):
             leader = warp - warp % self._warps % 4
-            limit = int(batch.warpgroups.committed[warp]) - left - 1
+            limit = int(Warpgroups.of(batch).committed[warp]) - left - 1
             done = [group for group in self._groups.get(leader, ()) if group <= limit]
             self._add("wait", (warp,), waits=(("products", leader, done[-1]),) if done else ())
 
@@ -190,7 +190,7 @@ class Pipeline(Observer):
         for warp in _warps(lanes):
             waits = []
             for lane in lanes.index[lanes.index // _WARP == warp].tolist():
-                limit = int(batch.bulk.committed[lane]) - left - 1
+                limit = int(BulkCopies.of(batch).committed[lane]) - left - 1
                 done = [group for group in self._store_groups.get(lane, ()) if group <= limit]
                 waits += [(kind, lane, done[-1])] if done else []
             self._add("wait", (warp,), waits=tuple(waits))
@@ -207,7 +207,7 @@ class Pipeline(Observer):
         del instruction
         for warp in _warps(lanes):
             mine = np.unique(places[lanes.index // _WARP == warp])
-            phases = [("mbarrier", place, int(batch.mbarriers.phase[place]) - 1) for place in mine.tolist()]
+            phases = [("mbarrier", place, int(MBarriers.of(batch).phase[place]) - 1) for place in mine.tolist()]
             self._add("wait", (warp,), waits=tuple(token for token in phases if token[2] >= 0))
 
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
@@ -255,5 +255,5 @@ def _warps(lanes: Lanes) -> list[int]:
 
 
 def _phase_of(batch: Batch, place: int) -> Token:
-    """Return the phase of an mbarrier that is under way."""
-    return ("mbarrier", place, int(batch.mbarriers.phase[place]))
+    """Return the current phase of an mbarrier."""
+    return ("mbarrier", place, int(MBarriers.of(batch).phase[place]))

@@ -1,4 +1,4 @@
-"""What was counted: sums of a launch, and one row for each instruction; as JSON or as a table."""
+"""Counts: sums of a launch, and one row for each instruction; as JSON or as a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclasses.dataclass
 class InstructionCounts:
-    """What one instruction of a kernel did.
+    """Counts of one instruction of a kernel.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class InstructionCounts:
     requests : int
         Memory requests: executions by a warp with at least one active thread.
     bytes : int
-        Bytes that threads asked for.
+        Bytes that threads requested.
     sectors, ideal_sectors : int
         32-byte sectors of global memory that were touched, and the fewest that would hold the same elements.
     lines : int
@@ -34,7 +34,7 @@ class InstructionCounts:
     wavefronts, ideal_wavefronts : int
         Passes of shared memory, and their number without bank conflicts.
     engine_bytes : int
-        Bytes of shared memory that the copy engine writes or reads, in all CTAs that get them, and that products read.
+        Bytes of shared memory that TMA writes, in all CTAs that receive them, or reads, and that wgmma reads.
     """
 
     line: int
@@ -55,7 +55,7 @@ class InstructionCounts:
 
 @dataclasses.dataclass
 class Counts:
-    """What a launch did.
+    """Counts of a launch.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Counts:
     bytes_by_level : dict of str to int
         Bytes through the L1 caches, the L2 cache and memory, by the cache model; empty where it did not run.
     hit_rates : dict of str to float
-        Share of the sectors asked for by loads that were there, for L1 and L2.
+        Share of the sectors requested by loads that hit, for L1 and L2.
     reads : dict of str to int
         Bytes that loads took from the L2 cache and from memory, by the cache model.
     """

@@ -1,28 +1,23 @@
-"""How long a warp may do something else before it needs what it asked global memory for.
+"""Distances between requests to global memory and their first uses, which may hide the latency.
 
 The first warp of a launch is followed, instruction by instruction, in the order of the PTX. A load is waited for where
 its result is first used; copies of cp.async where their group is waited for. The distance is the number of
-instructions in between, which are free to hide the latency. Loads of one round are on their way together: a round ends
-at a barrier, where a loop begins again, and where it is left: a load behind the loop waits anew.
+instructions in between, which are free to hide the latency. Loads of one round are in flight together: a round ends
+at a barrier, where a loop begins again, and where it ends: a load after the loop waits anew.
 
 The assembler moves instructions, never across a barrier or out of a loop: within a round a load may be issued earlier
-than here, so a load behind a wait of the same round, in an unrolled loop or behind a branch, is on its way with it.
+than here, so a load after a wait of the same round, in an unrolled loop or after a branch, is in flight with it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..ptx.effects import read, written
+from ..dataflow.control_flow import Block
+from ..dataflow.effects import read, written
+from ..engine.batch import Batch
+from ..engine.lanes import Lanes
+from ..engine.observer import Observer
 from ..ptx.module import Immediate, Instruction, Kernel, Register
 from .classes import class_of
-
-if TYPE_CHECKING:
-    from ..engine.batch import Batch
-    from ..engine.lanes import Lanes
-    from ..ptx.flow import Block
-
-from ..observe import Observer
 
 _LOADS = ("load global", "load generic", "atomic global")
 
@@ -63,14 +58,14 @@ class Waits(Observer):
 
 
 class _Walk:
-    """A warp on its way through its instructions."""
+    """The walk of a warp through its instructions."""
 
     def __init__(self) -> None:
         self.rounds: list[int] = []
         self._position = 0
         self._shortest: int | None = None
         self._pending: dict[Register, int] = {}
-        # Positions of the first copy of each group that nobody has waited for, and of the group that is still open.
+        # Positions of the first copy of each group without a wait, and of the group that is still open.
         self._groups: list[int] = []
         self._open: int | None = None
 
@@ -92,7 +87,7 @@ class _Walk:
     def _copy(self, instruction: Instruction) -> None:
         modifiers = instruction.modifiers
         if "commit_group" in modifiers:
-            # An empty group counts too, for those who wait for all but the newest; nobody waits for it.
+            # An empty group counts too, for waits for all but the newest; no wait is for it.
             self._groups.append(self._position if self._open is None else self._open)
             self._open = None
         elif "wait_group" in modifiers:
@@ -115,7 +110,7 @@ class _Walk:
         self._shortest = distance if self._shortest is None else min(self._shortest, distance)
 
     def end_round(self) -> None:
-        """End a round: what is waited for from here on was waited for anew."""
+        """End a round: later waits are for later requests."""
         if self._shortest is not None:
             self.rounds.append(self._shortest)
             self._shortest = None

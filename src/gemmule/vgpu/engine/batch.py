@@ -1,36 +1,23 @@
-"""A batch: the CTAs that run at once, their lanes, registers and shared memory."""
+"""A batch: the CTAs that run at once, their lanes, registers and memory."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from gemmule.vgpu.asynchronous import Copies
-from gemmule.vgpu.bulk import BulkCopies
 from gemmule.vgpu.memory import GlobalMemory
-from gemmule.vgpu.observe import Access, Observer
-from gemmule.vgpu.ptx.module import Instruction
+from gemmule.vgpu.ptx.module import Instruction, Kernel
 from gemmule.vgpu.report import FaultError, Finding
 from gemmule.vgpu.tensor_map import TensorMap
+from gemmule.vgpu.types import Array
 
-from .barriers import Barriers
-from .clusters import ClusterBarriers
-from .lanes import Lanes
-from .mbarriers import MBarriers
+from .binder import Binder
+from .lanes import WARP, Lanes
 from .registers import RegisterFile
-from .scheduler import Scheduler
-from .special import fill_specials
-from .types import Array
-from .warp_barriers import WarpBarriers
-from .warpgroups import Warpgroups
 
-if TYPE_CHECKING:
-    from .program import Program
-
-WARP = 32
 #: What shared memory holds before it is written.
 _POISON = 0xFF
 
@@ -86,8 +73,10 @@ class Setting:
 
     Attributes
     ----------
-    program : Program
-        The kernel, bound.
+    kernel : Kernel
+        The kernel.
+    binder : Binder
+        Its slots, rows and addresses.
     geometry : Geometry
         Shape of the launch.
     params : bytes
@@ -102,15 +91,12 @@ class Setting:
         Seed of the random schedule.
     mma : str
         How the tensor core adds: ``exact`` or ``hopper``.
-    observers : tuple of Observer
-        Who sees the run.
-    ptx : str
-        The kernel's text, for other processes.
     maps : mapping of int to TensorMap
         Tensor maps by the place of their parameter.
     """
 
-    program: Program
+    kernel: Kernel
+    binder: Binder
     geometry: Geometry
     params: bytes
     memory: GlobalMemory
@@ -118,13 +104,11 @@ class Setting:
     schedule: str = "late"
     seed: int = 0
     mma: Literal["exact", "hopper"] = "exact"
-    observers: tuple[Observer, ...] = ()
-    ptx: str = ""
     maps: Mapping[int, TensorMap] = dataclasses.field(default_factory=dict)
 
 
 class Batch:
-    """CTAs that run at once.
+    """The state of CTAs that run at once.
 
     Lanes are numbered CTA by CTA and warp by warp; where a CTA's threads do not fill its last warp, that warp has lanes
     that never run.
@@ -142,11 +126,14 @@ class Batch:
         For each lane, its CTA within the batch and its warp within the batch.
     shared : array of uint8
         Shared memory, one CTA after the other, each `shared_stride` bytes from address 0 on.
+    units : dict
+        Units of the machine by their classes, which look themselves up: ``Barriers.of(batch)``.
     """
 
     def __init__(self, setting: Setting, ctas: Sequence[int]) -> None:
         self.setting = setting
-        self.program = setting.program
+        self.kernel = setting.kernel
+        self.binder = binder = setting.binder
         self.geometry = setting.geometry
         self.cluster_ctas = self.geometry.cluster_ctas
         self.memory = setting.memory
@@ -161,59 +148,20 @@ class Batch:
         self.warp_of_lane = lane // WARP
         self.thread_of_lane = lane % self.cta_lanes
         self.alive = self.thread_of_lane < geometry.threads
-        binder = self.program.binder
         self.shared_end = binder.static_shared_end + setting.shared_bytes
         self.shared_stride = -(-self.shared_end // 128) * 128
         self.shared = np.full(len(self.ctas) * self.shared_stride, _POISON, np.uint8)
         self.shared_words = {size: self.shared.view(f"u{size}") for size in (1, 2, 4, 8)}
-        # As rows of 16 bytes, which the copy engine and wgmma move.
+        # As rows of 16 bytes, which TMA and wgmma move.
         self.shared_rows = self.shared_words[8].reshape(-1, 2)
         self.shared_base = self.cta_of_lane * self.shared_stride
         self.local_stride = binder.local_bytes
         self.local = np.full(self.lane_count * self.local_stride, _POISON, np.uint8)
         self.local_base = lane * self.local_stride
         self.param_data = np.frombuffer(self.params.ljust(-(-len(self.params) // 16) * 16, b"\0"), np.uint8)
-        self.file = RegisterFile(binder.counts, binder.template, self)
+        self.file = RegisterFile(binder.counts, binder.template, self.lane_count)
         self.random = np.random.default_rng((setting.seed, *self.ctas))
-        self.observers = setting.observers
-        self.scheduler = Scheduler(self)
-        self.barriers = Barriers(self)
-        self.warp_barriers = WarpBarriers(self)
-        self.cluster_barriers = ClusterBarriers(self)
-        self.mbarriers = MBarriers(self)
-        self.copies = Copies(self)
-        self.bulk = BulkCopies(self)
-        self.warpgroups = Warpgroups(self)
-        fill_specials(self)
-
-    def run(self) -> None:
-        """Run all threads to their end."""
-        for observer in self.observers:
-            observer.batch_begins(self)
-        self.scheduler.run(Lanes(np.flatnonzero(self.alive)))
-        self.copies.finish()
-        self.bulk.finish()
-        self.warpgroups.finish()
-        for observer in self.observers:
-            observer.batch_ends(self)
-
-    def access(
-        self, instruction: Instruction, lanes: Lanes, space: str, address: Array, size: int, **what: Any
-    ) -> None:
-        """Tell the observers of a memory access; `what` is the rest of an `Access`."""
-        access = Access(instruction, self, lanes, space, address, size, **what)
-        for observer in self.observers:
-            observer.access(access)
-
-    def end(self, instruction: Instruction | None, lanes: Lanes) -> None:
-        """End threads."""
-        self.alive[lanes.index] = False
-        for observer in self.observers:
-            observer.exited(self, instruction, lanes)
-        self.barriers.threads_ended()
-        self.warp_barriers.lanes_ended()
-        self.cluster_barriers.threads_ended()
-        self.scheduler.wake()
+        self.units: dict[type[Any], Any] = {}
 
     def fault(
         self, kind: str, message: str, instruction: Instruction, lanes: Lanes, bad: Array, **where: Any
@@ -229,7 +177,7 @@ class Batch:
         return Finding(
             kind,
             message,
-            self.program.kernel.name,
+            self.kernel.name,
             instruction,
             self.geometry.coordinates(self.ctas[int(self.cta_of_lane[first])]),
             int(self.thread_of_lane[first]) // WARP,

@@ -1,4 +1,4 @@
-"""Binding: which slot of a frame, and which row of the register file, each name of a kernel is."""
+"""Binding: the slot of a frame and the row of the register file of each name of a kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemmule.vgpu.ptx.module import TYPE_BYTES, Kernel, Register, Symbol
 
 from .registers import Uses, View
 
-#: Where shared memory begins: the hardware keeps the first kilobyte for itself.
+#: Start of shared memory: the hardware reserves the first kilobyte.
 SHARED_START = 1024
 
 
@@ -54,7 +54,7 @@ class Binder:
         self._addresses: dict[str, tuple[str, int]] = {}
         ends = {"param": 0, "shared": SHARED_START, "local": 0}
         variables = [*self.kernel.params, *self.kernel.variables]
-        # Dynamic shared memory, of size 0, starts behind the static.
+        # Dynamic shared memory, of size 0, starts after the static.
         for variable in sorted(variables, key=lambda variable: variable.space == "shared" and variable.size == 0):
             if variable.space in ends:
                 start = _aligned(ends[variable.space], variable.alignment)
@@ -65,7 +65,7 @@ class Binder:
         self.local_bytes = _aligned(ends["local"], 16)
 
     def address_of(self, symbol: Symbol) -> int | None:
-        """Return the address of a variable within its space; None for spaces that are not there."""
+        """Return the address of a variable within its space; None for spaces that are not modelled."""
         found = self._addresses.get(symbol.name)
         return None if found is None else found[1] + symbol.offset
 
@@ -74,7 +74,7 @@ class Binder:
         return self._addresses[name][1]
 
     def space_of(self, symbol: Symbol) -> str:
-        """Return the space of a variable, nothing where it is not known."""
+        """Return the space of a variable, or an empty text for an unknown one."""
         return self._addresses.get(symbol.name, ("", 0))[0]
 
     def register(self, register: Register, dtype: np.dtype[Any]) -> int:
@@ -112,7 +112,7 @@ class Binder:
         return self.specials[name]
 
     def scratch(self, kind: str) -> Register:
-        """Return a register for results that nobody wants."""
+        """Return a register for results that are discarded."""
         width = TYPE_BYTES[kind]
         if width not in self._scratch:
             self._scratch[width] = Register(f"_{width}", kind, -1000 - width)

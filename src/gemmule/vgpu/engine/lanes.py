@@ -1,4 +1,4 @@
-"""Sets of lanes: which threads of a batch of CTAs run an instruction together."""
+"""Sets of lanes, the threads of a batch of CTAs that run an instruction together, and their warps."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .types import Array
+from gemmule.vgpu.types import Array
 
 Index = np.ndarray[Any, np.dtype[np.intp]]
+
+#: Lanes of a warp, and their numbers.
+WARP = 32
+LANE = np.arange(WARP)
 
 
 class Lanes:
@@ -24,7 +28,7 @@ class Lanes:
     count : int
         How many they are.
     run : slice or None
-        Their range, where they are neighbours.
+        Their range, where they are contiguous.
     """
 
     __slots__ = ("_cache", "count", "index", "run", "warps")
@@ -35,8 +39,8 @@ class Lanes:
         first, last = (int(index[0]), int(index[-1])) if self.count else (0, -1)
         self.run = slice(first, last + 1) if last - first + 1 == self.count else None
         self._cache: dict[int, Array] = {}
-        # The lanes as rows of warps, once an instruction asks for that.
-        self.warps: Any = None
+        # The lanes as rows of warps, once an instruction needs them.
+        self.warps: Warps | None = None
 
     def where(self, mask: Array) -> Lanes:
         """Return those for which `mask`, one entry for each of them, is true."""
@@ -45,7 +49,7 @@ class Lanes:
     def pick(self, values: Array) -> Array:
         """Return, of an array with one row for each lane of the batch, the rows of these lanes.
 
-        The answer is kept for as long as the lanes stay together; it must not be written to.
+        The result is cached with the lanes; it must not be written to.
         """
         found = self._cache.get(id(values))
         if found is None:
@@ -63,3 +67,55 @@ def merged(parts: list[Lanes]) -> Lanes:
     index = np.concatenate([part.index for part in parts])
     index.sort()
     return Lanes(index)
+
+
+class Warps:
+    """Lanes seen as rows of their warps.
+
+    Parameters
+    ----------
+    lanes : Lanes
+        The lanes.
+
+    Attributes
+    ----------
+    active : array of bool, (warps, 32)
+        Which of each warp's lanes they are.
+    """
+
+    def __init__(self, lanes: Lanes) -> None:
+        warp = lanes.index // WARP
+        new = np.concatenate([[True], warp[1:] != warp[:-1]])
+        self.numbers = warp[new]
+        self._row = np.cumsum(new) - 1
+        self._column = lanes.index % WARP
+        self._whole = lanes.count == len(self.numbers) * WARP
+        self.active = np.zeros((len(self.numbers), WARP), np.bool_)
+        self.active[self._row, self._column] = True
+
+    def spread(self, given: Any, fill: Any = 0) -> Array:
+        """Return values of the lanes as (warps, 32); lanes that are not there hold `fill`."""
+        values: Array = np.asarray(given)
+        if values.ndim and self._whole:
+            return np.reshape(values, (-1, WARP))
+        spread: Array = np.full(self.active.shape, fill, values.dtype)
+        spread[self._row, self._column] = values
+        return spread
+
+    def collect(self, matrix: Array) -> Array:
+        """Return the values of the lanes from (warps, 32)."""
+        found: Array = matrix.reshape(-1) if self._whole else matrix[self._row, self._column]
+        return found
+
+
+def rows_of(lanes: Lanes) -> Warps:
+    """Return lanes as rows of their warps, cached with the lanes."""
+    if lanes.warps is None:
+        lanes.warps = Warps(lanes)
+    return lanes.warps
+
+
+def mask_bits(mask: Array) -> Array:
+    """Return (…, 32) booleans from 32-bit masks."""
+    bits: Array = (mask[..., None].astype(np.int64) >> LANE) & 1 != 0
+    return bits

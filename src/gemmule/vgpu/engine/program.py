@@ -1,73 +1,22 @@
-"""A kernel bound to slots: for each block the steps of its instructions."""
+"""Programs: a kernel bound to slots, for each block the steps of its instructions."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from gemmule.vgpu.ptx.flow import JUMPS, Block, Flow, flow_of
+from gemmule.vgpu.dataflow.control_flow import JUMPS, Block, Flow, flow_of
 from gemmule.vgpu.ptx.module import Kernel, Register
 from gemmule.vgpu.ptx.parser import parse
-from gemmule.vgpu.ptx.polling import polling_blocks
+from gemmule.vgpu.types import Array
 
-from . import load_definitions
+from .batch import Setting
 from .binder import Binder
-from .define import DEFINITIONS, Build, Definition, Gate, Step, Teller
-from .lanes import Lanes
-from .registers import Frame, Uses
-from .types import Array
-
-if TYPE_CHECKING:
-    from .batch import Batch
-
-
-@dataclasses.dataclass(frozen=True)
-class BoundBlock:
-    """A block whose instructions have become steps.
-
-    Attributes
-    ----------
-    block : Block
-        The instructions.
-    steps : tuple of callable
-        What they do.
-    uses : Uses
-        Registers that they need.
-    gate : callable or None
-        Says which lanes can begin, where the instruction may have to wait for others.
-    waits_for : callable or None
-        Says what lanes wait for that the gate keeps back.
-    next : int or None
-        Where lanes go on; None where the last step sends them.
-    """
-
-    block: Block
-    steps: tuple[Step, ...]
-    uses: Uses
-    gate: Gate | None
-    waits_for: Teller | None
-    next: int | None
-
-    def admit(self, batch: Batch, lanes: Lanes) -> Lanes | None:
-        """Return the lanes that can begin, and park the others."""
-        if self.gate is None:
-            return lanes
-        frame = batch.file.frame(lanes, self.uses)
-        ready = self.gate(frame, None)
-        if ready is None or ready.all():
-            return lanes
-        batch.scheduler.park(self.block.index, lanes.where(~ready))
-        return lanes.where(ready) if ready.any() else None
-
-    def run(self, batch: Batch, lanes: Lanes) -> None:
-        """Run the instructions for those lanes, and send them on."""
-        frame = batch.file.frame(lanes, self.uses)
-        for step in self.steps:
-            step(frame)
-        frame.store(self.uses)
-        if self.next is not None:
-            batch.scheduler.go(self.next, lanes)
+from .definition import DEFINITIONS, Build, Definition, Gate, Step, WaitText
+from .execution import BoundBlock, execute
+from .isa import UNITS
+from .machine import Frame, Machine
+from .observer import Observer
 
 
 class Program:
@@ -83,31 +32,33 @@ class Program:
     Raises
     ------
     PtxError
-        If it has an instruction that is not known; the message has the instruction's text and line.
+        If it has an instruction that is not modelled; the message has the instruction's text and line.
     """
 
     def __init__(self, kernel: Kernel, ptx: str = "") -> None:
-        load_definitions()
         self.ptx = ptx
         self.kernel = kernel
         self.flow: Flow = flow_of(kernel)
-        self.polling = polling_blocks(self.flow)
         self.binder = Binder(kernel)
         drafts = [self._draft(block) for block in self.flow.blocks]
-        # Slots are known once all blocks are bound: then each says what it uses.
+        # Slots are complete once all blocks are bound: only then are the uses of each.
         self.blocks = [
             BoundBlock(block, steps, self.binder.uses(reads, writes), gate, waits_for, following)
             for block, steps, reads, writes, gate, waits_for, following in drafts
         ]
 
+    def run(self, setting: Setting, ctas: Sequence[int], observers: tuple[Observer, ...] = ()) -> None:
+        """Run CTAs of a launch at once, by their positions in the grid: whole clusters."""
+        execute(Machine(setting, ctas, UNITS, observers), self.blocks)
+
     def _draft(
         self, block: Block
-    ) -> tuple[Block, tuple[Step, ...], set[Register], set[Register], Gate | None, Teller | None, int | None]:
+    ) -> tuple[Block, tuple[Step, ...], set[Register], set[Register], Gate | None, WaitText | None, int | None]:
         steps: list[Step] = []
         reads: set[Register] = set()
         writes: set[Register] = set()
         gate: Gate | None = None
-        waits_for: Teller | None = None
+        waits_for: WaitText | None = None
         following: int | None = block.index + 1
         for instruction in block.instructions:
             build = Build(instruction, self.binder, self.flow, block.index + 1)
@@ -173,7 +124,7 @@ def definition_of(build: Build) -> Definition:
     group = "float" if any(part in FLOAT_TYPES for part in build.instruction.modifiers) else "integer"
     definition = DEFINITIONS.get(name) or DEFINITIONS.get(f"{name}.{group}")
     if definition is None:
-        raise build.error("the virtual GPU does not know this instruction")
+        raise build.error("the virtual GPU does not model this instruction")
     return definition
 
 

@@ -1,8 +1,8 @@
-"""Address spaces: where an address leads, whether it may be used, and whether it is aligned.
+"""Address spaces: the memory of an address, its bounds and its alignment.
 
 A locator turns the address operand of an instruction into byte positions within the array that holds the space: the
-arena, the shared memory of all CTAs of the batch, the local memory of all its lanes. Every access is held against the
-bounds of the array, and against its alignment: nothing outside is ever touched.
+arena, the shared memory of all CTAs of the batch, the local memory of all its lanes. Every access is checked against
+the bounds of the array and its alignment: nothing outside is ever accessed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,26 @@ from typing import Protocol
 import numpy as np
 
 from gemmule.vgpu.memory import GLOBAL_BASE
-from gemmule.vgpu.ptx.module import TYPE_BYTES, Address, Immediate, Register, Symbol
+from gemmule.vgpu.ptx.module import TYPE_BYTES, Address, Immediate, Operand, Register, Symbol
+from gemmule.vgpu.types import Array
 
 from .binder import SHARED_START
-from .define import Build
-from .registers import Frame
-from .types import Array
+from .definition import Build
+from .machine import Frame
 
 #: Where each space begins among generic addresses; global addresses are generic ones unchanged.
 WINDOWS = {"shared": 1 << 44, "local": 1 << 45, "param": 1 << 46}
 _WINDOW_SIZE = 1 << 32
+_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "param::entry")
+_CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
+_EVICTION = tuple(
+    f"{level}::{what}"
+    for level in ("L1", "L2")
+    for what in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate", "evict_last_use")
+)
+_PREFETCH = ("L2::64B", "L2::128B", "L2::256B")
+_ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
+_SCOPES = ("cta", "cluster", "gpu", "sys")
 #: An address of shared memory names a CTA of the cluster above this bit: its rank + 1, or 0 for the own CTA.
 RANK_SHIFT = 24
 
@@ -44,9 +54,9 @@ def words(frame: Frame, space: str, size: int) -> Array:
 
 
 def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
-    """Return what finds the bytes that an address operand names, for accesses of `size` bytes, aligned to that.
+    """Return the locator of the bytes that an address operand names, for accesses of `size` bytes, aligned to that.
 
-    It can be told of fewer bytes, of which the bounds are then checked.
+    Callers can give fewer bytes, whose bounds are then checked.
     """
     base, offset = operand.base, operand.offset
     if operand.extra:
@@ -66,7 +76,7 @@ def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
     if space == "generic":
         return _generic(build, slot, offset, size)
     if space not in _IN_SPACE:
-        raise build.error(f"memory of space .{space} is not known to the virtual GPU")
+        raise build.error(f"memory of space .{space} is not modelled by the virtual GPU")
     find, alignment = _IN_SPACE[space], size
 
     def locate(frame: Frame, size: int = size) -> tuple[str, Array, Array]:
@@ -225,3 +235,31 @@ def _check_alignment(build: Build, frame: Frame, space: str, address: Array, siz
 
 
 _IN_SPACE = {"global": _in_global, "shared": _in_shared, "local": _in_local, "param": _in_param}
+
+
+def space_of(build: Build) -> str:
+    """Read the modifiers of a memory instruction that say where and how, and return the space."""
+    build.take(*_ORDER, default="")
+    build.take(*_SCOPES, default="")
+    space = build.take(*_SPACES, default="generic").split("::")[0]
+    for choices in (_CACHE, _CACHE, _EVICTION, _EVICTION, _PREFETCH):
+        build.take(*choices, default="")
+    build.flag("unified")
+    build.flag("L2::cache_hint")
+    return space
+
+
+def address_of(build: Build, operand: Operand) -> Address:
+    """Return an operand that must be an address."""
+    if not isinstance(operand, Address):
+        raise build.error("an address in brackets is expected")
+    return operand
+
+
+def refuse_parameters(build: Build, frame: Frame, space: str) -> None:
+    """Refuse to change a kernel's parameters, which are constant."""
+    if space == "param":
+        everyone = np.ones(frame.lanes.count, np.bool_)
+        raise frame.batch.fault(
+            "out of bounds", "parameters cannot be written", build.instruction, frame.lanes, everyone
+        )

@@ -1,18 +1,17 @@
-"""Special registers: where a thread is."""
+"""Special registers: the position of a thread."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .types import Array
+from gemmule.vgpu.types import Array
 
-if TYPE_CHECKING:
-    from .batch import Batch
+from .batch import Batch
 
 _AXES = "xyz"
-#: Multiprocessors that %smid and %nsmid tell of.
+#: Multiprocessors for %smid and %nsmid.
 _MULTIPROCESSORS = 132
 #: Registers that change while the thread runs; `mov` reads them from the batch.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
@@ -20,7 +19,7 @@ CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", 
 
 def fill_specials(batch: Batch) -> None:
     """Fill the rows of the special registers that the kernel reads."""
-    binder = batch.program.binder
+    binder = batch.binder
     for name, register in binder.specials.items():
         if name not in CLOCKS:
             width, row = binder.row(register)

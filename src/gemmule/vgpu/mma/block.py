@@ -4,7 +4,7 @@ Khattak and Mikaitis, Accurate models of NVIDIA tensor cores (arXiv 2512.07004),
 2511.10909), found these rules by experiment:
 
 1. A product's exponent is the sum of its factors' exponents, its significand in [1, 4) not normalised; a subnormal
-   factor keeps the smallest exponent. Zeros take no part.
+   factor has the smallest exponent. Zeros are left out.
 2. The largest exponent among the products and C, not below a floor, aligns all: each is cut towards zero at
    `fraction_bits` below it. Hopper has 25 for 16-bit floats and tf32, and 13 for the 8-bit floats of wgmma.
 3. The cut terms are added exactly, and the sum is rounded once: towards zero into float32, to nearest into float16.
@@ -13,7 +13,7 @@ NaN and infinity follow IEEE arithmetic of the exact terms; the result is never 
 
 This gives the H100's bits in all of the 5000 products that the authors of the first publish for each of f16 (into f32
 and f16), bf16 and tf32. Those hold no zeros and no wide exponents. There the sources differ, and these details are
-still to be confirmed: zeros take no part and the floor is -133 for f32 and -21 for f16 (first source; in
+still to be confirmed: zeros are left out and the floor is -133 for f32 and -21 for f16 (first source; in
 the second a C of zero counts as 2**-126); a subnormal f16 C is aligned at 2**-14 (second source; the first normalises
 it).
 """
@@ -28,6 +28,10 @@ Values = NDArray[np.float64]
 #: Below the exponent of anything that is not zero, and twice it is in the range of int16.
 _OF_ZERO = -8192
 _BIAS = 1023
+#: Hopper's: bits below the largest exponent, the exponent of the smallest normal C, the floor of the largest.
+FRACTION_BITS = 25
+SMALLEST = {"f32": -126, "f16": -14}
+FLOOR = {"f32": -133, "f16": -21}
 
 
 def _exponents(x: Values, smallest: int) -> NDArray[np.int16]:

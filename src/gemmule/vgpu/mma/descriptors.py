@@ -1,4 +1,4 @@
-"""Matrices of wgmma in shared memory: where the rows of 16 bytes lie that a descriptor names.
+"""Matrices of wgmma in shared memory: the addresses of the rows of 16 bytes that a descriptor names.
 
 PTX ISA, "Asynchronous warpgroup level matrix shared memory layout" and "Matrix descriptor". A matrix has `extent` rows
 (of A) or columns (of B), and 32 bytes of K, or with the other direction contiguous 16 lines of K. Its pieces are of 8

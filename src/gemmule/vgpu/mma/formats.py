@@ -1,4 +1,4 @@
-"""What the bits of an mma.sync operand stand for: float64 values, which hold every format here exactly."""
+"""Formats of the operands of mma.sync and wgmma: their bits as float64 values, which hold each exactly."""
 
 from __future__ import annotations
 
@@ -52,6 +52,16 @@ FORMATS = {
     )
 }
 
+#: The other type that B may have, by A's; and the NumPy types of C and D.
+PARTNERS = {"e4m3": "e5m2", "e5m2": "e4m3", "s8": "u8", "u8": "s8"}
+ACCUMULATORS: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "s32": np.dtype(np.int32),
+    "f64": np.dtype(np.float64),
+}
+_NAN_BITS = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
+
 #: Only these bits of a 32-bit register are read as tf32: a value that cvt.rna.tf32 has not rounded is cut.
 TF32_MASK = np.uint32(0xFFFFE000)
 
@@ -64,7 +74,7 @@ with np.errstate(invalid="ignore"):
 
 
 def values(registers: NDArray[np.uint32], form: Format) -> NDArray[np.float64]:
-    """Return the elements of 32-bit registers along the last axis, those of one register beside each other."""
+    """Return the elements of 32-bit registers along the last axis, those of one register next to each other."""
     elements: NDArray[Any] = np.ascontiguousarray(registers).view(form.stored)
     if form.name in _EIGHT_BIT:
         return np.asarray(_EIGHT_BIT[form.name][elements])
@@ -74,3 +84,18 @@ def values(registers: NDArray[np.uint32], form: Format) -> NDArray[np.float64]:
         elements = (elements & TF32_MASK).view(np.float32)
     with np.errstate(invalid="ignore"):  # a signalling NaN sets the flag when it is converted
         return elements.astype(np.float64)
+
+
+def canonical(d: NDArray[Any], d_type: str) -> NDArray[Any]:
+    """Return D with every NaN replaced, in place, by the one that the hardware gives."""
+    if (nan := np.isnan(d)).any():
+        d.view(f"u{d.itemsize}")[nan] = _NAN_BITS[d_type]
+    return d
+
+
+def integer_sums(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], satfinite: bool) -> NDArray[Any]:
+    """Return a @ b + c of integers, a and b given as float32; sums wrap unless they are clamped."""
+    # Sums of 32 products of 8-bit integers stay below 2**24: float32 is exact, and BLAS multiplies it.
+    total = (a @ b).astype(np.int64) + c
+    found: NDArray[Any] = (np.clip(total, -(2**31), 2**31 - 1) if satfinite else total).astype(np.int32)
+    return found

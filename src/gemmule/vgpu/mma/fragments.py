@@ -1,4 +1,4 @@
-"""Where the elements of a matrix lie in the registers of a warp, for mma.sync.
+"""Fragments of mma.sync: the places of the elements of a matrix in the registers of a warp.
 
 The figures of the PTX ISA (8.7, "Matrix fragments for mma") follow one rule. With lane = 4 g + t, and p elements in a
 register (p = 4 for 8-bit, 2 for 16-bit, 1 for tf32 and f64), element s of a register holds

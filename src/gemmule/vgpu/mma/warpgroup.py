@@ -1,7 +1,7 @@
 """wgmma: D = A B + D of a warpgroup, on matrices rather than on registers.
 
 Rows 16 w to 16 w + 15 of A and D are those of warp w of the four, in the fragments of mma.sync of 16 rows; D's columns
-come 8 at a time.
+are in groups of 8.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UnsupportedError
-from .block import block_sums, to_float32_towards_zero
-from .formats import FORMATS, values
+from .block import FLOOR, FRACTION_BITS, SMALLEST, block_sums, to_float32_towards_zero
+from .formats import ACCUMULATORS, FORMATS, PARTNERS, canonical, integer_sums, values
 
 Words = NDArray[Any]
 Values = NDArray[np.float64]
@@ -24,30 +24,21 @@ _ACCUMULATORS = {
     "f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "e4m3": ("f16", "f32"), "e5m2": ("f16", "f32"),
     "s8": ("s32",), "u8": ("s32",),
 }  # fmt: skip
-_PARTNERS = {"e4m3": "e5m2", "e5m2": "e4m3", "s8": "u8", "u8": "s8"}
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "s32": np.dtype(np.int32),
-}
-_NAN_BITS = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
-# The block FMA: bits below the largest exponent (8-bit floats have fewer), C's smallest exponent, the floor.
-_FRACTION_BITS, _FRACTION_BITS_8 = 25, 13
-_SMALLEST = {"f32": -126, "f16": -14}
-_FLOOR = {"f32": -133, "f16": -21}
+# The block FMA of 8-bit floats: bits below the largest exponent, and the exponents of the smallest normal numbers.
+_FRACTION_BITS_8 = 13
 _SMALLEST_8 = {"e4m3": -6, "e5m2": -14}
 
 
 def check_types(n: int, k: int, a_type: str, b_type: str, d_type: str) -> None:
-    """Refuse what no wgmma is.
+    """Refuse types and shapes that wgmma does not have.
 
     Raises
     ------
     UnsupportedError
         If there is no such instruction, or it is not modelled.
     """
-    good = a_type in _ACCUMULATORS and d_type in _ACCUMULATORS[a_type] and b_type in (a_type, _PARTNERS.get(a_type))
+    good = a_type in _ACCUMULATORS and d_type in _ACCUMULATORS[a_type] and b_type in (a_type, PARTNERS.get(a_type))
     if not good or k * FORMATS[a_type].stored.itemsize != 32 or n % 8 or not 8 <= n <= 256:
         raise UnsupportedError(f"wgmma m64n{n}k{k}.{d_type}.{a_type}.{b_type} is not modelled")
     if a_type in ("s8", "u8") and n not in (8, 24) and n % 16:
@@ -55,7 +46,7 @@ def check_types(n: int, k: int, a_type: str, b_type: str, d_type: str) -> None:
 
 
 def factors(words: Words, kind: str) -> Words:
-    """Return the elements of words of 32 bits, beside each other: float64, or float32 for integers."""
+    """Return the elements of words of 32 bits, next to each other: float64, or float32 for integers."""
     form = FORMATS[kind]
     if form.kind == "int":
         return np.ascontiguousarray(words).view(form.stored).astype(np.float32)
@@ -77,13 +68,12 @@ def multiply(
         Types as in PTX.
     mode : str
         ``exact``: exact products and C added in float64, rounded to D's type once. ``hopper``: one block FMA of the K
-        products and C; for 8-bit floats it keeps 13 bits, and D has as many.
+        products and C; for 8-bit floats of 13 bits, as D has.
     satfinite : bool
         Clamp s32 results.
     """
     if d_type == "s32":
-        total = (a @ b).astype(np.int64) + c
-        return (np.clip(total, -(2**31), 2**31 - 1) if satfinite else total).astype(np.int32)
+        return integer_sums(a, b, c, satfinite)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         if mode == "exact":
             total = a @ b
@@ -91,9 +81,7 @@ def multiply(
             d = total.astype(c.dtype)
         else:
             d = _block_fma(a, b, c, a_type, b_type, d_type)
-    if (nan := np.isnan(d)).any():
-        d.view(f"u{d.itemsize}")[nan] = _NAN_BITS[d_type]
-    return d
+    return canonical(d, d_type)
 
 
 def _block_fma(a: Values, b: Values, c: Words, a_type: str, b_type: str, d_type: str) -> Words:
@@ -103,9 +91,9 @@ def _block_fma(a: Values, b: Values, c: Words, a_type: str, b_type: str, d_type:
         a,
         np.ascontiguousarray(b.swapaxes(1, 2)),
         c.astype(np.float64),
-        smallest=(of_a, of_b, _SMALLEST[d_type]),
-        fraction_bits=_FRACTION_BITS_8 if narrow else _FRACTION_BITS,
-        floor=_FLOOR[d_type],
+        smallest=(of_a, of_b, SMALLEST[d_type]),
+        fraction_bits=_FRACTION_BITS_8 if narrow else FRACTION_BITS,
+        floor=FLOOR[d_type],
     )
     if d_type == "f16":
         rounded: Words = sums.astype(np.float16)
@@ -120,7 +108,7 @@ def _block_fma(a: Values, b: Values, c: Words, a_type: str, b_type: str, d_type:
 
 def matrix_of(registers: Words, d_type: str) -> Words:
     """Return D from its registers: (registers, lanes) words to (warpgroups, 64, N)."""
-    dtype = _DTYPES[d_type]
+    dtype = ACCUMULATORS[d_type]
     parts = registers.reshape(len(registers), -1, 4, 8, 4)
     if d_type == "f16":
         # Two neighbours of a row in a register.

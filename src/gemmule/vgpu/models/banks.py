@@ -53,7 +53,7 @@ def wavefronts(addresses: Addresses, active: Mask, size: int, write: bool) -> Co
     addresses : numpy.ndarray of int64
         Byte address of each lane, (requests, 32), each a multiple of `size`.
     active : numpy.ndarray of bool
-        Lanes that take part, (requests, 32).
+        Active lanes, (requests, 32).
     size : int
         Bytes that a lane accesses: 1, 2, 4, 8 or 16.
     write : bool
@@ -62,13 +62,13 @@ def wavefronts(addresses: Addresses, active: Mask, size: int, write: bool) -> Co
     Returns
     -------
     numpy.ndarray of int64
-        (requests,); 0 if no lane takes part.
+        (requests,); 0 if no lane is active.
     """
     return _of_patterns(addresses, active, size, write, ideal=False)
 
 
 def ideal_wavefronts(addresses: Addresses, active: Mask, size: int, write: bool) -> Counts:
-    """Return how many wavefronts each request would take if no bank were asked for two words: one a group."""
+    """Return how many wavefronts each request would take if no bank had two words: one a group."""
     return _of_patterns(addresses, active, size, write, ideal=True)
 
 

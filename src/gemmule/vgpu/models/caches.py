@@ -1,15 +1,15 @@
-"""Global memory behind the sectors: an L1 cache for each multiprocessor, one L2 cache, and the bytes between them.
+"""Caches: an L1 cache for each multiprocessor, one L2 cache, and the bytes between them and memory.
 
-What is modelled, for each cache: lines of 128 bytes in sectors of 32, a sector fetched when it is first asked for; sets
+What is modelled, for each cache: lines of 128 bytes in sectors of 32, a sector fetched at its first request; sets
 of `ways` lines, of which the least recently used is replaced; the set chosen by a hash of the line's number, so that
 strides that are powers of two spread over the sets.
 
-- L1: loads fill it. A store writes through, keeps a sector that is there and brings none. Loads with .cg, cp.async.cg
-  and atomics pass it by. The caches of different multiprocessors are not kept coherent.
+- L1: loads fill it. A store writes through, updates a sector on a hit and fetches none. Loads with .cg, cp.async.cg and
+  atomics bypass it. The caches of different multiprocessors are not coherent.
 - L2: loads and stores fill it, stores without fetching (a sector is written whole, by one request or by several while
   it stays). A written sector goes to memory when its line is replaced, or at the end.
 
-What is not: latency, bandwidth, misses in flight (a sector asked for again before it arrives is a hit), fetches of more
+What is not: latency, bandwidth, misses in flight (a sector requested again before it arrives is a hit), fetches of more
 than a sector, the two partitions of Hopper's L2 and the copies between them, compression, eviction priorities, and the
 order in which the hardware runs blocks, for which the caller's order stands. Hash and associativity are unpublished; 16
 ways are an assumption. To be held against l1tex__t_sectors_lookup_hit, lts__t_sectors, lts__t_sectors_lookup_hit and
@@ -43,7 +43,7 @@ def _set_of(lines: Integers, sets: int) -> Integers:
 
 
 class Cache:
-    """One or more caches of a kind, which keep what they hold between calls.
+    """One or more caches of a kind, whose content persists between calls.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Cache:
         caches : numpy.ndarray of int64 or int
             Which of the caches each goes to.
         sectors : numpy.ndarray of int64
-            Sector that each wants: its byte address div 32.
+            Sector of each: its byte address div 32.
         writes : numpy.ndarray of bool
             Whether it is a store.
 
@@ -174,9 +174,9 @@ class Traffic:
     Attributes
     ----------
     l1_loads, l1_load_hits : int
-        Sectors that loads asked the L1 caches for, and those that were there.
+        Sectors that loads requested of the L1 caches, and the hits.
     l2_loads, l2_load_hits : int
-        Sectors that the L2 cache was asked for, by misses of L1 and by loads that pass it, and those that were there.
+        Sectors requested of the L2 cache, by misses of L1 and by loads that bypass it, and the hits.
     l2_stores : int
         Sectors written to the L2 cache.
     memory_loads, memory_stores : int
@@ -228,7 +228,7 @@ class Memory:
         Parameters
         ----------
         multiprocessors : numpy.ndarray of int64
-            Where each comes from.
+            Multiprocessor of each.
         sectors : numpy.ndarray of int64
             Its byte address div 32.
         writes : numpy.ndarray of bool

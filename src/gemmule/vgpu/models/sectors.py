@@ -49,21 +49,21 @@ def request_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], siz
     addresses : numpy.ndarray of int64
         Byte address of each lane, (requests, 32).
     active : numpy.ndarray of bool
-        Lanes that take part, (requests, 32).
+        Active lanes, (requests, 32).
     size : int or numpy.ndarray of int64
         Bytes that a lane accesses, 1 to 16; of each lane, (requests, 32), where they differ.
 
     Returns
     -------
     numpy.ndarray of int64
-        (requests,); 0 if no lane takes part.
+        (requests,); 0 if no lane is active.
     """
     counts: Counts = _firsts(_sectors_in_order(addresses, active, size)).sum(axis=1, dtype=np.int64)
     return counts
 
 
 def request_lines(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: Sizes) -> Counts:
-    """Return how many distinct lines of 128 bytes each request touches: (requests,), 0 if no lane takes part."""
+    """Return how many distinct lines of 128 bytes each request touches: (requests,), 0 if no lane is active."""
     ordered = _sectors_in_order(addresses, active, size)
     lines = np.where(ordered == _NONE, _NONE, ordered // (LINE // SECTOR))
     counts: Counts = _firsts(lines).sum(axis=1, dtype=np.int64)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 _NAN32 = np.uint32(0x7FFFFFFF).view(np.float32)
 Loop = Callable[[Array, Array, Array, Array], None]
@@ -24,7 +24,7 @@ Loop = Callable[[Array, Array, Array, Array], None]
 def loops() -> tuple[Loop, Loop] | None:
     """Return what computes ``out = a * b + c`` on contiguous float32 and float64 arrays; None without Numba.
 
-    ``GEMMULE_VGPU_NUMBA=0`` keeps Numba away.
+    ``GEMMULE_VGPU_NUMBA=0`` disables Numba.
     """
     if os.environ.get("GEMMULE_VGPU_NUMBA") == "0":
         return None

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 from .exact import two_product
 
@@ -15,7 +15,7 @@ _SMALL, _LARGE, _LARGE_FACTOR = -900, 1000, 940
 
 
 def zero_sign(result: Array, total: Array, mode: str, first: Array, second: Array) -> Array:
-    """Give a sum that is exactly zero the sign that rounding down asks for: minus, but for two positive zeros."""
+    """Give a sum that is exactly zero the sign of rounding down: minus, but for two positive zeros."""
     if mode != "rm":
         return result
     return np.where((total == 0) & (np.signbit(first) | np.signbit(second)), -0.0, result)

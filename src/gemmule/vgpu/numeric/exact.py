@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 # Veltkamp's constant: splits a float64 into two halves of 26 bits.
 _SPLITTER = 134217729.0

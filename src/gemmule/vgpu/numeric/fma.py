@@ -13,13 +13,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 from .compiled import Loop, loops
 from .exact import two_product, two_sum
 from .formats import round_to
 
-# The bits of a float64 that a float32 does not keep, and the middle between two float32 values.
+# The bits of a float64 that a float32 does not hold, and the middle between two float32 values.
 _TAIL, _MIDDLE = np.int64((1 << 29) - 1), np.int64(1 << 28)
 # Twice the bits of the largest subnormal float32.
 _SUBNORMAL = np.uint32(0x00FFFFFE)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from gemmule.vgpu.engine.types import Array
+from gemmule.vgpu.types import Array
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),
@@ -20,7 +20,7 @@ NAN_BITS = {"f16": 0x7FFF, "bf16": 0x7FFF, "e4m3": 0x7F, "e5m2": 0x7F}
 
 
 def to_float64(kind: str, bits: Array) -> Array:
-    """Return the values that `bits` stand for."""
+    """Return the values of `bits`."""
     return bits.view(_TYPES[kind]).astype(np.float64)
 
 

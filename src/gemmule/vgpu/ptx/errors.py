@@ -1,4 +1,4 @@
-"""What can be wrong with a PTX text."""
+"""The error of a PTX text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gemmule.core.errors import UnsupportedError
 
 
 class PtxError(UnsupportedError):
-    """A PTX text holds something that the virtual GPU does not know; the message has the line and its text."""
+    """A PTX text holds a statement that the virtual GPU does not model; the message has the line and its text."""
 
     def __init__(self, line: int, text: str, rule: str) -> None:
         super().__init__(f"PTX line {line}: {' '.join(text.split())!r}: {rule}")

@@ -1,4 +1,4 @@
-"""What a PTX text is once it is parsed: a kernel's instructions, registers, variables and source lines."""
+"""A parsed PTX text: a kernel's instructions, registers, variables and source lines."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ class Negated:
 
 @dataclasses.dataclass(frozen=True)
 class Sink:
-    """``_``: a result that nobody wants."""
+    """``_``: a discarded result."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A label, as the number of the instruction that it stands before."""
+    """A label, as the number of the instruction after it."""
 
     name: str
     index: int
@@ -152,7 +152,7 @@ class Instruction:
     text : str
         The statement.
     source : SourceLine or None
-        Where in the kernel's source it comes from.
+        Its line of the kernel's source.
     """
 
     index: int
@@ -168,6 +168,11 @@ class Instruction:
     def opcode(self) -> str:
         """The whole opcode with its dots."""
         return ".".join((self.name, *self.modifiers))
+
+    @property
+    def place(self) -> str:
+        """Its source line, as messages give it; else its line of PTX."""
+        return f"at {self.source}" if self.source is not None else f"in PTX line {self.line}"
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.text}"
@@ -200,7 +205,7 @@ class Variable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel; one is the same as another only if it is that very object, so that what was found out of it is kept.
+    """A kernel; kernels compare by identity, so that results of passes over one are cached by it.
 
     Attributes
     ----------

@@ -48,7 +48,7 @@ class OperandReader:
     Parameters
     ----------
     scope : Scope
-        Where the statement stands.
+        Scope of the statement.
     register : callable
         Gives the register of a unique name and type.
     line : int

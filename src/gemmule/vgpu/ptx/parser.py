@@ -41,7 +41,7 @@ class _Parser:
         ended = sum(item.kind in ("instruction", "empty") or _takes_semicolon(item) for item in self._items)
         lost = count_semicolons(text) - ended
         if lost:
-            # A statement stands where none is looked for: rather stop than lose code.
+            # A statement is where none is expected: stop rather than lose code.
             raise UnsupportedError(
                 f"the PTX text has {lost} semicolons more than statements that end with one; its grammar has changed"
             )
@@ -73,7 +73,7 @@ class _Parser:
         return scope
 
     def _collect(self) -> str:
-        """Take in declarations and labels; keep the instructions with their scopes for a second pass."""
+        """Collect declarations and labels, and the instructions with their scopes for a second pass."""
         scope = outermost = self._new_scope(None)
         names: list[str] = []
         place: tuple[int, int, int] | None = None
@@ -81,7 +81,7 @@ class _Parser:
             if item.kind == "header":
                 names.append(self._header(item, outermost))
             elif item.kind == "open":
-                # The body of the kernel shares the numbering of the outermost scope: its names stay as they are.
+                # The body of the kernel shares the numbering of the outermost scope: its names are unchanged.
                 scope = self._new_scope(scope)
                 if scope.parent is outermost:
                     scope.number = 0
@@ -112,7 +112,7 @@ class _Parser:
     def _header(self, item: Statement, scope: Scope) -> str:
         match = _ENTRY.match(item.text)
         if match is None:
-            raise PtxError(item.line, item.text, "only kernels are run, and functions that they call are not known")
+            raise PtxError(item.line, item.text, "only kernels are run, and functions that they call are not modelled")
         for param in split(match["params"] or ""):
             self._params.append(scope.declare_variable(param, item.line))
         self._directives.update(_TUNING.findall(match["directives"]))

@@ -1,6 +1,6 @@
-"""Names: which register, label or variable a name means where it stands.
+"""Scopes: the register, label or variable that a name means at its place.
 
-Inline assembly comes in braces and declares the same names again and again: each pair of braces is a scope of its own.
+Inline assembly is in braces and declares the same names repeatedly: each pair of braces is a scope of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VARIABLE = re.compile(
 
 
 class Scope:
-    """The names of one pair of braces; a name that it does not know is its parent's.
+    """The names of one pair of braces; an undeclared name is its parent's.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Scope:
         self.variables: dict[str, Variable] = {}
 
     def label(self, name: str) -> int | None:
-        """Return the number of the instruction that a label stands before."""
+        """Return the number of the instruction after a label."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.labels:
@@ -76,7 +76,7 @@ class Scope:
         return family[0]
 
     def declare_registers(self, text: str, line: int) -> None:
-        """Take in a ``.reg`` directive."""
+        """Declare the registers of a ``.reg`` directive."""
         words = text.split(None, 2)
         kind = words[1].removeprefix(".")
         if kind not in TYPE_BYTES or len(words) < 3:
@@ -91,7 +91,7 @@ class Scope:
                 self.families[match[1]] = (kind, int(match[2]))
 
     def declare_variable(self, text: str, line: int) -> Variable:
-        """Take in the declaration of a variable or a parameter."""
+        """Declare a variable or a parameter."""
         match = _VARIABLE.match(text)
         if match is None or match["type"] not in TYPE_BYTES:
             raise PtxError(line, text, "this declaration is not understood")

@@ -116,7 +116,7 @@ def _one(text: str, position: int, line: int) -> tuple[Statement | None, int]:
 
 
 def _find(text: str, position: int, line: int, wanted: str) -> int:
-    """Return where one of the characters stands next, outside of strings."""
+    """Return the next position of one of the characters, outside of strings."""
     pattern = re.compile(f'"(?:\\\\.|[^"\\\\])*"|[{re.escape(wanted)}]')
     for match in pattern.finditer(text, position):
         if not match[0].startswith('"'):
@@ -125,7 +125,7 @@ def _find(text: str, position: int, line: int, wanted: str) -> int:
 
 
 def count_semicolons(text: str) -> int:
-    """Return how many semicolons stand outside of comments, strings and sections: an independent count."""
+    """Return the number of semicolons outside of comments, strings and sections: an independent count."""
     bare = _STRING.sub('""', without_comments(text))
     bare = re.sub(r"\.section\b[^{]*\{[^}]*\}", "", bare)
     return bare.count(";")

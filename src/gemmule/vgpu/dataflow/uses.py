@@ -1,0 +1,94 @@
+"""Uses of a kernel's registers: the instructions that read and write them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+
+from ..ptx.module import Instruction, Kernel, Register
+from .control_flow import Block, flow_of
+from .effects import operands_read, read, written
+
+#: Instructions that copy a register into another.
+COPIES = ("mov",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Uses:
+    """A kernel's registers.
+
+    Attributes
+    ----------
+    reads, operands, writes : tuple of tuple of Register
+        For each instruction, by its number: what it reads, its guard included; what its operands read; what it writes.
+    touching : dict of Register to list of (int, Instruction)
+        For each register, the instructions that read or write it, each with its block, in the order of the code.
+    copies : dict of Register to set of Register
+        For each register, those into which an instruction copies it.
+    unwritten : frozenset of Register
+        Registers that some path reads before it writes them.
+    """
+
+    reads: tuple[tuple[Register, ...], ...]
+    operands: tuple[tuple[Register, ...], ...]
+    writes: tuple[tuple[Register, ...], ...]
+    touching: dict[Register, list[tuple[int, Instruction]]]
+    copies: dict[Register, set[Register]]
+    unwritten: frozenset[Register]
+
+
+@functools.lru_cache(maxsize=256)
+def uses_of(kernel: Kernel) -> Uses:
+    """Return where a kernel's registers are read and written."""
+    code = kernel.instructions
+    reads, writes = tuple(map(read, code)), tuple(map(written, code))
+    blocks = flow_of(kernel).blocks
+    touching: dict[Register, list[tuple[int, Instruction]]] = collections.defaultdict(list)
+    copies: dict[Register, set[Register]] = collections.defaultdict(set)
+    for block in blocks:
+        for instruction in block.instructions:
+            number = instruction.index
+            for register in dict.fromkeys((*reads[number], *writes[number])):
+                touching[register].append((block.index, instruction))
+            if instruction.name in COPIES:
+                for register in reads[number]:
+                    copies[register].update(writes[number])
+    unwritten = _read_unwritten(blocks, set(kernel.registers), reads, writes)
+    return Uses(reads, tuple(map(operands_read, code)), writes, dict(touching), dict(copies), frozenset(unwritten))
+
+
+def _read_unwritten(
+    blocks: tuple[Block, ...],
+    everything: set[Register],
+    reads: tuple[tuple[Register, ...], ...],
+    writes: tuple[tuple[Register, ...], ...],
+) -> set[Register]:
+    """Return the registers that some path reads before it writes them."""
+    # Registers surely written in each block, and before it: what all ways there have in common.
+    surely = [
+        {register for one in block.instructions if one.guard is None for register in writes[one.index]}
+        for block in blocks
+    ]
+    before: list[set[Register]] = [set() if block.index == 0 else set(everything) for block in blocks]
+    waiting = [0]
+    seen: set[int] = set()
+    while waiting:
+        number = waiting.pop()
+        seen.add(number)
+        after = before[number] | surely[number]
+        for following in blocks[number].successors:
+            common = before[following] & after
+            if common != before[following] or following not in seen:
+                before[following] = common
+                waiting.append(following)
+    found: set[Register] = set()
+    for block in blocks:
+        if block.index not in seen:
+            continue
+        known = before[block.index]
+        for instruction in block.instructions:
+            found.update(register for register in reads[instruction.index] if register not in known)
+            if instruction.guard is None:
+                known.update(writes[instruction.index])
+    return found

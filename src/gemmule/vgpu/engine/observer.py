@@ -1,0 +1,235 @@
+"""Observers of a run, which checks and counts are. A run without an observer costs nothing for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from gemmule.vgpu.dataflow.control_flow import Block
+from gemmule.vgpu.ptx.module import Instruction, Kernel
+from gemmule.vgpu.types import Array
+
+from .batch import Batch
+from .lanes import Lanes
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """One memory instruction of some lanes.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        The instruction.
+    batch : Batch
+        The CTAs that the lanes belong to.
+    lanes : Lanes
+        The lanes, in the order of `address`.
+    space : str
+        ``global``, ``shared`` or ``local``.
+    address : array of int64
+        For each lane its first byte: within the arena for global memory, else within its CTA's or thread's own space.
+    size : int
+        Bytes that each lane accesses, or the most that one of them does.
+    sizes : array of int64 or None
+        The bytes of each lane, where they are not the same.
+    read, write : bool
+        Its direction; an atomic operation has both.
+    atomic : bool
+        Whether it is atomic, or a load or store of global memory that does not race with such: not a weak one.
+    asynchronous : bool
+        Whether it is a copy that is issued now and takes place later.
+    """
+
+    instruction: Instruction
+    batch: Batch
+    lanes: Lanes
+    space: str
+    address: Array
+    size: int
+    read: bool = False
+    write: bool = False
+    atomic: bool = False
+    asynchronous: bool = False
+    sizes: Array | None = None
+
+    def uniform(self) -> Iterator[Access]:
+        """Yield the access in parts whose lanes access the same number of bytes each."""
+        if self.sizes is None:
+            yield self
+            return
+        for size in np.unique(self.sizes).tolist():
+            mask = self.sizes == size
+            lanes, address = self.lanes.where(mask), self.address[mask]
+            yield dataclasses.replace(self, lanes=lanes, address=address, size=size, sizes=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentAccess:
+    """Accesses of TMA, or of the wgmma of a warpgroup, to shared memory from now on.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        The instruction that issued it.
+    batch : Batch
+        The CTAs.
+    agent : str
+        ``load``, a copy into shared memory; ``async store``, one from registers; ``store``, one out of shared memory;
+        ``wgmma``, the factors of a product.
+    lanes : array of int
+        For each of them the lane that issued it, of a warpgroup its first.
+    rows : array of int64, (n, rows)
+        Rows of 16 bytes of the batch's shared memory.
+    barriers : array of int or None
+        For each load the mbarrier at which it completes.
+    size : int
+        Bytes of each copy.
+    """
+
+    instruction: Instruction
+    batch: Batch
+    agent: str
+    lanes: Array
+    rows: Array
+    barriers: Array | None = None
+    size: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxAccess:
+    """Accesses of TMA to global memory from now on.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        The instruction that issued it.
+    batch : Batch
+        The CTAs.
+    lanes : array of int
+        For each copy the lane that issued it.
+    start : array of int64, (copies, rows)
+        First byte of each row within the arena.
+    size : array of int64, (copies, rows)
+        Bytes of it, 0 for rows outside of the tensor.
+    write, atomic : bool
+        What the copies do; a reduction is atomic.
+    barriers : array of int or None
+        For each load the first mbarrier at which it completes.
+    """
+
+    instruction: Instruction
+    batch: Batch
+    lanes: Array
+    start: Array
+    size: Array
+    write: bool
+    atomic: bool = False
+    barriers: Array | None = None
+
+
+class Observer:
+    """Sees a run; every method does nothing unless a subclass says otherwise."""
+
+    def begin(self, kernel: Kernel) -> None:
+        """See a launch begin."""
+
+    def batch_begins(self, batch: Batch) -> None:
+        """See CTAs start that run together."""
+
+    def executed(self, batch: Batch, block: Block, lanes: Lanes) -> None:
+        """See lanes run the instructions of a block."""
+
+    def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+        """See lanes of a block reach an instruction whose guard holds only for those that `mask` names.
+
+        Called before these run it; not called where the guard holds for all, or jumps.
+        """
+
+    def undefined(self, batch: Batch, instruction: Instruction, index: Array, what: str) -> None:
+        """See an instruction's first destination get a value that is not defined, in the lanes of that number."""
+
+    def access(self, access: Access) -> None:
+        """See a memory access."""
+
+    def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
+        """See lanes arrive at a barrier; `barrier` has one number for each of them."""
+
+    def barrier_released(self, batch: Batch, lanes: Lanes, barrier: Array) -> None:
+        """See lanes released that waited at a barrier; those that only arrived continued before."""
+
+    def warp_met(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes of a warp synchronise, as in ``bar.warp.sync`` or a shuffle."""
+
+    def copies_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See the copies that lanes issued become a group."""
+
+    def copies_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+        """See lanes wait until at most `left` of their groups are in flight."""
+
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        """See lanes arrive at mbarriers with the completion of the copies that they issued."""
+
+    def agent_access(self, access: AgentAccess) -> None:
+        """See an access to shared memory issued to TMA or the tensor cores."""
+
+    def box_access(self, access: BoxAccess) -> None:
+        """See an access to global memory issued to TMA."""
+
+    def bulk_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See the bulk copies out of shared memory that lanes issued become a group."""
+
+    def bulk_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int, read_only: bool) -> None:
+        """See lanes wait until at most `left` of their groups of bulk copies are in flight, or have not yet read."""
+
+    def proxy_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes, shared: bool) -> None:
+        """See lanes make their writes, or only mbarriers, visible to TMA and wgmma."""
+
+    def memory_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes order their earlier accesses to memory before their later ones."""
+
+    def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        """See lanes initialise mbarriers."""
+
+    def mbarrier_arrived(
+        self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
+    ) -> None:
+        """See lanes arrive at mbarriers, each at its own; before the phase may complete."""
+
+    def mbarrier_completed(self, batch: Batch, places: Array) -> None:
+        """See phases of mbarriers complete."""
+
+    def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        """See lanes released from a wait by a complete phase."""
+
+    def cluster_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, releases: bool) -> None:
+        """See lanes arrive at the barrier of their cluster."""
+
+    def cluster_completed(self, batch: Batch, clusters: Array) -> None:
+        """See the barriers of clusters, counted within the batch, complete."""
+
+    def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
+        """See lanes released from the barrier of their cluster."""
+
+    def products_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes order their registers before products of their warpgroup (``wgmma.fence``)."""
+
+    def products_issued(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See warpgroups begin a product."""
+
+    def products_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See the products that warps began become a group."""
+
+    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+        """See lanes wait until at most `left` groups of products are in flight."""
+
+    def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
+        """See lanes end."""
+
+    def batch_ends(self, batch: Batch) -> None:
+        """See all threads of a batch ended."""
+
+    def end(self) -> None:
+        """See the launch end."""
