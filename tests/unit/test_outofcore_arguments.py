@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import importlib.util
+import inspect
 import re
 from fractions import Fraction
 

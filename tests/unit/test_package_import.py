@@ -35,7 +35,7 @@ def test_public_names_are_there():
     assert gemmule.outofcore.Report.__module__ == "gemmule.outofcore.tiles.report"
     assert set(gemmule.outofcore.__all__) <= set(dir(gemmule.outofcore))
     with pytest.raises(AttributeError, match=r"module 'gemmule.outofcore' has no attribute 'multiply'"):
-        gemmule.outofcore.multiply
+        _ = gemmule.outofcore.multiply
 
 
 @pytest.mark.parametrize("name", ["matmull", "plan", "relu", "where"])

@@ -8,8 +8,8 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 import tempfile
+import warnings
 
 import numpy as np
 from click.testing import CliRunner
