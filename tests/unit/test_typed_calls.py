@@ -12,8 +12,8 @@ PROGRAM = """
     import numpy.typing as npt
 
     import gemmule as gm
+    from gemmule import GemmuleError, Plan, epilogue
     from gemmule.outofcore import Report
-from gemmule import GemmuleError, Plan, , epilogue
 
     Matrix = npt.NDArray[np.float32]
 
