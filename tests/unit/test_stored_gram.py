@@ -201,7 +201,7 @@ def test_workers_compute_half_of_it(x, cluster, tmp_path, out):  # noqa: F811
     if out == "C.zarr":
         pytest.importorskip("zarr")
     workers = cluster(0)
-    report = told(out, "cpu", "--scheduler", workers.scheduler_address)
+    report = told(out, "host", "--scheduler", workers.scheduler_address)
     np.testing.assert_array_equal(stored(out) if out == "C.zarr" else np.load(out), x @ x.T)
     tiles, processes = noted(tmp_path)
     count = -(-N // report["tile_m"])
