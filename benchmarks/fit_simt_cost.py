@@ -31,11 +31,14 @@ _LINEAR, _NEAR, _PRIOR = 0.1, 1.5, 0.5
 
 
 def stacked(works: list[SimtWork]) -> SimtWork:
-    """Return works as one, of arrays."""
+    """Return works as one."""
+    sizes = [one.k_tiles.size for one in works]
 
     def arrays(kind: Any, several: list[Any]) -> dict[str, Any]:
         return {
-            field.name: np.array([getattr(one, field.name) for one in several], float)
+            field.name: np.concatenate(
+                [np.broadcast_to(getattr(one, field.name), size) for one, size in zip(several, sizes, strict=True)]
+            )
             for field in dataclasses.fields(kind)
             if field.name != "facts"
         }
@@ -60,7 +63,7 @@ def main() -> None:
     for number, one in enumerate(records):
         problem: GemmProblem = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
         able = [x for x in kept if str(x) in one["times_us"]]
-        works += cost.limits(problem, [configs[x] for x in able], gpu)
+        works.append(cost.limits(problem, [configs[x] for x in able], gpu))
         rows += [(number, kept.index(x), one["times_us"][str(x)]) for x in able]
     work = stacked(works)
     products, which, times = (np.array(column) for column in zip(*rows, strict=True))

@@ -328,6 +328,7 @@ def test_scalars_on_the_gpu_are_not_waited_for(torch, gt):
             assert_close(torch, call(alpha), 2 * (a.double() @ b.double()), "float32", 64)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated:DeprecationWarning")
 def test_within_modes_and_transforms(torch, gt):
     """What was decided for tensors is not taken for fake ones, or where the result would be one."""
     from torch._subclasses.fake_tensor import FakeTensorMode

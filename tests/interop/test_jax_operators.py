@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from support.fakes.launches import launched
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
@@ -16,8 +17,10 @@ import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
 from gemmule.dispatch.select import clear_choices, generation  # noqa: E402
-from gemmule.jax import frame, handlers, launches, structs  # noqa: E402
+from gemmule.jax import frame, handlers, structs  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
+
+__all__ = ["launched"]
 
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
@@ -316,27 +319,22 @@ def test_the_structs_are_those_of_the_header():
     assert (structs.Metadata.version.offset, structs.Metadata.traits.offset) == (8, 32)
 
 
-def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
-    decided = []
-    monkeypatch.setattr(launches, "get_device", decided.append)
-    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: None)
-    monkeypatch.setattr(launches, "repeated", lambda *what: len)
-    monkeypatch.setattr(launches, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
+def test_what_was_decided_is_forgotten_with_the_choices(launched):
     raw = ((11, np.array((4, 4), np.int64).tobytes()),) * 3
     text = Options().text().encode()
     clear_choices()
     for _ in range(2):
         handlers._decided(text, raw, (), 0, generation(), False)
-    assert len(decided) == 1
+    assert len(launched.packed) == 1
     clear_choices()
     handlers._decided(text, raw, (), 0, generation(), False)
-    assert len(decided) == 2
+    assert len(launched.packed) == 2
     # As another thread may, while this one decides.
-    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: clear_choices())
+    launched.while_packing = clear_choices
     clear_choices()
     handlers._decided(text, raw, (), 0, generation(), False)
     handlers._decided(text, raw, (), 0, generation(), False)
-    assert len(decided) == 4
+    assert len(launched.packed) == 4
     clear_choices()
 
 
@@ -357,21 +355,16 @@ def test_calls_outside_of_jit_are_traced_once(monkeypatch):
     assert len(traced) == 2
 
 
-def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(monkeypatch):
-    problems = []
-    monkeypatch.setattr(launches, "get_device", lambda ordinal: None)
-    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: problems.append(problem))
-    monkeypatch.setattr(launches, "repeated", lambda *what: lambda addresses, stream: None)
-    monkeypatch.setattr(launches, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
-    monkeypatch.setattr(handlers, "device_count", lambda: 1)
-    raw = tuple((10, np.array(shape, np.int64).tobytes()) for shape in ((6, 4), (6, 4), (6, 6)))
+def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(launched):
+    raw = ((10, np.array((4096, 4096), np.int64).tobytes()),) * 3
     clear_choices()
-    for other in (4096, 8192, 4096, 8192):
+    for other in (1 << 30, 1 << 31, 1 << 30, 1 << 31):
         frame = types.SimpleNamespace(
             text=lambda: Options(transpose_b=True).text().encode(),
-            arrays=lambda other=other: (raw, (4096, other, 12288)),
+            arrays=lambda other=other: (raw, (1 << 30, other, 1 << 32)),
             stream=lambda: 0,
         )
         handlers._on_gpu(frame)
-    assert [problem.own_transpose for problem in problems] == [True, False]
+    assert launched.packed == ["hopper_syrk", "hopper_gemm"]
+    assert [kernel for kernel, *_ in launched.made] == launched.packed * 2
     clear_choices()

@@ -7,13 +7,14 @@ import os
 import pytest
 
 from gemmule.files.atomic_file import atomic_write
+from support.system_calls import replaced
 
 
 def test_other_threads_keep_their_umask(tmp_path, monkeypatch):
     """A umask is of the process: files that other threads create meanwhile must not be everyone's."""
     before = os.umask(0o027)
     try:
-        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail(f"umask({mask:o})"))
+        replaced(monkeypatch, "umask", lambda mask: pytest.fail(f"umask({mask:o})"))
         with atomic_write(tmp_path / "new" / "a.json") as file:
             file.write(b"first")
     finally:

@@ -193,7 +193,7 @@ def test_what_a_call_would_run_is_measured_once():
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_launches_in_order(in_order, monkeypatch):
+def test_launches_in_order(in_order):
     """Launches overlap unless they are measured in order; the table of the figures says which."""
     device, found = Device({"transpose_in_registers": 1e-3, **SECONDS}), []
     kernel = device.kernel
@@ -202,7 +202,7 @@ def test_launches_in_order(in_order, monkeypatch):
         found.append(choice.spec.launch(problem, choice.config).overlaps)
         return kernel(problem, choice, operands)
 
-    monkeypatch.setattr(device, "kernel", seen)
+    device.kernel = seen
     records = measured(device, "transpose_in_registers", itemsizes=(1,), in_order=in_order)
     assert found == [not in_order]
     _, ((name, *_),) = transpose_tables.figures(records)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 
@@ -10,12 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands import gpu
 from gemmule.dispatch.registry import REGISTRY, TRANSPOSE_LADDER
 from gemmule.lab.records import read_records
 from gemmule.lab.transpose_counts import summary, with_counts
-from gemmule.runtime import device as runtime_device
+from support.fakes.laboratory import laboratory, no_gpu
 from support.fakes.transpose_bench import SECONDS, Device
+
+__all__ = ["laboratory", "no_gpu"]
 
 
 @dataclasses.dataclass
@@ -43,16 +43,8 @@ def test_throughput_from_counts():
 
 
 @pytest.fixture
-def device(monkeypatch):
-    fake = Device(SECONDS)
-
-    @contextlib.contextmanager
-    def opened(*, yardstick, required=True, without=""):
-        assert not yardstick
-        yield fake, None
-
-    monkeypatch.setattr(gpu, "open_gpu", opened)
-    return fake
+def device(laboratory):
+    return laboratory.open(Device(SECONDS))
 
 
 def run(*arguments):
@@ -100,8 +92,7 @@ def test_a_wrong_kernel_fails_the_command(device):
     assert "WRONG" in result.stdout
 
 
-def test_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
+def test_without_a_gpu(no_gpu):
     result = run()
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1

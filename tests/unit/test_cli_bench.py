@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 
@@ -11,13 +10,13 @@ from click.testing import CliRunner
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
-from gemmule.compiler import pool
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
-from gemmule.dispatch import registry
-from gemmule.lab import plots, protocol
+from gemmule.lab import plots
 from gemmule.lab.records import read_records
-from gemmule.runtime import device as runtime_device
-from support.fakes.bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.bench import FakeDevice, kernel_spec, only
+from support.fakes.laboratory import laboratory, no_gpu, one_gpu
+
+__all__ = ["laboratory", "no_gpu", "one_gpu"]
 
 SPECS = (kernel_spec("g01_naive", only("float32")), kernel_spec("d02_in_registers", only("float64")))
 SECONDS = {"g01_naive": 2e-3, "d02_in_registers": 2e-3, "y0": 1e-3, "y1": 0.9e-3}
@@ -38,27 +37,13 @@ def refused(*arguments, code=1):
 
 
 @pytest.fixture(autouse=True)
-def _kernels(monkeypatch):
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
-    monkeypatch.setattr(registry, "REGISTRY", (*SPECS, REFERENCE))
-    monkeypatch.setattr(registry, "LADDER", tuple(spec.name for spec in SPECS))
+def _kernels(laboratory):
+    laboratory.register(*SPECS)
 
 
 @pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
-
-
-@pytest.fixture
-def device(monkeypatch):
-    fake = FakeDevice(dict(SECONDS))
-
-    @contextlib.contextmanager
-    def opened(*, yardstick, required=True, without=""):
-        yield fake, FakeYardstick(fake) if yardstick else None
-
-    monkeypatch.setattr(gpu, "open_gpu", opened)
-    return fake
+def device(laboratory):
+    return laboratory.open(FakeDevice(dict(SECONDS)))
 
 
 QUICK = ("--seconds", "0.01", "--sizes", "32,24,16", "--sizes", "64,64,16")
@@ -204,16 +189,16 @@ def test_a_missing_compiler_says_so_and_what_to_do(device, tmp_path):
     assert left.suffix == ".partial"
 
 
-def test_a_kernel_that_breaks_the_gpu_is_named_and_the_record_is_kept(device, tmp_path, monkeypatch):
+def test_a_kernel_that_breaks_the_gpu_is_named_and_the_record_is_kept(device, tmp_path, laboratory):
     def breaks(problem, choice, operands):
         def memory_free():
             raise DriverError("cuMemGetInfo", "CUDA_ERROR_ILLEGAL_ADDRESS", "no")
 
-        monkeypatch.setattr(device, "memory_free", memory_free)
+        device.memory_free = memory_free
         raise DriverError("cuStreamSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal address")
 
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 1 << 20)  # does not fit
-    monkeypatch.setattr(device, "kernel", breaks)
+    laboratory.warm_up(1 << 20)  # does not fit
+    device.kernel = breaks
     result = run("gemm", *QUICK, "--record", tmp_path)
     assert result.exit_code == 1
     (left,) = tmp_path.iterdir()
@@ -251,8 +236,7 @@ def test_a_wrong_kernel_fails_the_command_even_where_drawing_fails(device, tmp_p
 @pytest.mark.parametrize(
     "name", ["NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATION_STRATEGY"]
 )
-def test_variables_that_change_the_yardstick_are_refused(name, monkeypatch):
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 1)
+def test_variables_that_change_the_yardstick_are_refused(name, monkeypatch, one_gpu):
     monkeypatch.setenv(name, "1")
     with pytest.raises(UnsupportedError, match=f"{name} may change how cuBLAS computes"), gpu.open_gpu(yardstick=True):
         pass
@@ -331,10 +315,10 @@ def test_help_explains_sizes_and_has_an_example():
     assert "gemm" in run("--help").stdout
 
 
-def test_chosen_is_what_a_call_would_run(device, tmp_path, monkeypatch):
+def test_chosen_is_what_a_call_would_run(device, tmp_path, laboratory):
     device.multiprocessors = 132
     specs = [dataclasses.replace(spec, cost=lambda problem, config, _: config.tile_m) for spec in SPECS]
-    monkeypatch.setattr(registry, "REGISTRY", (*specs, REFERENCE))
+    laboratory.register(*specs)
     result = run("gemm", *QUICK, "--kernels", "chosen", "--record", tmp_path)
     assert result.exit_code == 0, result.output
     (file,) = tmp_path.glob("*.jsonl")
@@ -348,16 +332,14 @@ def test_chosen_is_what_a_call_would_run(device, tmp_path, monkeypatch):
     assert len({(one["m"], tuple(one["config"].values())) for one in timed}) == len(timed) == 6
 
 
-def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_path, monkeypatch):
+def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_path, laboratory):
     device.multiprocessors = 132
-    compiled = []
-    monkeypatch.setattr(pool, "compile_all", lambda jobs: (compiled.extend(jobs), [])[1])
     specs = [dataclasses.replace(spec, cost=lambda problem, config, _: config.tile_m) for spec in SPECS]
-    monkeypatch.setattr(registry, "REGISTRY", (*specs, REFERENCE))
+    laboratory.register(*specs)
     sizes = ("--sizes", "random:6:0x10:32:64", "--dtype", "float32,float64")
     result = run("gemm", "--kernels", "chosen", "--untuned", *sizes, "--seconds", "0.01", "--record", tmp_path)
     assert result.exit_code == 0, result.output
-    assert compiled
+    assert laboratory.compiled
     (file,) = tmp_path.glob("*.jsonl")
     block, *records = read_records(file)
     assert block["untuned"] is True

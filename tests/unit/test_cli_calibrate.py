@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 
@@ -10,8 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands import gpu
-from gemmule.compiler import pool
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import GpuRates
@@ -22,12 +19,14 @@ from gemmule.dispatch.rates_table import clear_rates, known_rates
 from gemmule.dispatch.select import choose, clear_choices
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
-from gemmule.lab import protocol
 from gemmule.lab.calibration import products as calibration
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 from gemmule.runtime import device as runtime_device
 from support.fakes.bench import FakeDevice, FakeWork
+from support.fakes.laboratory import laboratory
+
+__all__ = ["laboratory"]
 
 HOPPER = Arch(9, 0, True)
 NAME = "NVIDIA H100 PCIe"
@@ -63,11 +62,9 @@ def small_products(arch, rates, memory):
 
 
 @pytest.fixture(autouse=True)
-def file(monkeypatch, tmp_path):
+def file(monkeypatch, tmp_path, laboratory):
     path = tmp_path / "rates.json"
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
     monkeypatch.setattr(calibration, "products", small_products)
-    monkeypatch.setattr(pool, "compile_all", lambda jobs, workers: ((job, None) for job in jobs))
     monkeypatch.setenv("GEMMULE_RATES", str(path))
     clear_rates()
     clear_choices()
@@ -77,16 +74,8 @@ def file(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def device(monkeypatch):
-    fake = CalibratedDevice()
-
-    @contextlib.contextmanager
-    def opened(*, yardstick, required=True, without=""):
-        assert not yardstick
-        yield fake, None
-
-    monkeypatch.setattr(gpu, "open_gpu", opened)
-    return fake
+def device(laboratory):
+    return laboratory.open(CalibratedDevice())
 
 
 def run(*arguments, code=0):
@@ -165,7 +154,7 @@ def test_a_dry_run_for_a_chip_that_is_not_here(file):
 
 def test_a_gpu_without_free_memory(device, file, monkeypatch):
     monkeypatch.setattr(calibration, "products", lambda *given: small_products(*given)[:11])
-    monkeypatch.setattr(device, "memory_free", lambda: 4 << 20, raising=False)
+    device.memory_free = lambda: 4 << 20
     assert f"{4 << 20} bytes of device memory are free, too few for 12" in run(code=1).stderr
     assert device.log == []
     assert not file.exists()

@@ -12,13 +12,13 @@ from gemmule.cli import gemmule
 from gemmule.commands import gpu
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import DriverError, UnsupportedError
-from gemmule.dispatch import registry
-from gemmule.lab import protocol
 from gemmule.lab.compare import on_the_host, theory
 from gemmule.lab.products import gemm_problem
 from gemmule.runtime import bench as runtime_bench
-from gemmule.runtime import device as runtime_device
-from support.fakes.bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.bench import FakeDevice, kernel_spec, only
+from support.fakes.laboratory import laboratory, no_gpu, one_gpu
+
+__all__ = ["laboratory", "no_gpu", "one_gpu"]
 
 
 def run(*arguments):
@@ -26,28 +26,14 @@ def run(*arguments):
 
 
 @pytest.fixture(autouse=True)
-def _small_warm_up(monkeypatch):
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
+def _small_warm_up(laboratory):
+    pass
 
 
 @pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
-
-
-@pytest.fixture
-def device(monkeypatch):
-    fake = FakeDevice({"g01_naive": 2e-3, "gemm_reference": 1e-3, "y0": 1e-3, "y1": 0.9e-3})
-
-    @contextlib.contextmanager
-    def opened(*, yardstick, required=True, without=""):
-        yield fake, FakeYardstick(fake) if yardstick else None
-
-    monkeypatch.setattr(gpu, "open_gpu", opened)
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 1)
-    naive = kernel_spec("g01_naive", only("float32"))
-    monkeypatch.setattr(registry, "REGISTRY", (naive, REFERENCE))
-    return fake
+def device(laboratory, one_gpu):
+    laboratory.register(kernel_spec("g01_naive", only("float32")))
+    return laboratory.open(FakeDevice({"g01_naive": 2e-3, "gemm_reference": 1e-3, "y0": 1e-3, "y1": 0.9e-3}))
 
 
 def test_the_theory_of_the_a100_mends_the_sources_arithmetic():
@@ -133,12 +119,11 @@ def test_kernels_that_cannot_say_why_and_wrong_ones_fail(device):
     assert "g01_naive[tile_m=64 stages=2] 64 x 48 x 32 float32 nn is wrong" in result.stderr
 
 
-def test_without_the_yardsticks_library_it_goes_on(monkeypatch):
+def test_without_the_yardsticks_library_it_goes_on(monkeypatch, one_gpu):
     class Gpu:
         def cublaslt(self):
             raise UnsupportedError("nvmath-python is not installed")
 
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 1)
     monkeypatch.setattr(runtime_bench, "bench_gpu", lambda: contextlib.nullcontext(Gpu()))
     with gpu.open_gpu(yardstick=True, required=False) as (_, library):
         assert library is None
@@ -146,11 +131,11 @@ def test_without_the_yardsticks_library_it_goes_on(monkeypatch):
         pass
 
 
-def test_a_link_that_cannot_be_measured_loses_nothing(device, monkeypatch):
+def test_a_link_that_cannot_be_measured_loses_nothing(device):
     def link_rates():
         raise DriverError("cuMemAllocHost", "CUDA_ERROR_OUT_OF_MEMORY", "no")
 
-    monkeypatch.setattr(device, "link_rates", link_rates)
+    device.link_rates = link_rates
     result = run(96, 80, 64)
     assert result.exit_code == 0, result.output
     assert "0.450" in result.stdout

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from gemmule.api.streaming.plan import LIBRARY_BYTES
 from gemmule.cli import gemmule
 from gemmule.outofcore.journal.resumption import Work
+from support.system_calls import replaced
 
 #: What Python, its libraries and BLAS may take beyond the limit.
 CONSTANT = 200 << 20
@@ -343,7 +344,7 @@ def test_an_input_that_changed_meanwhile_is_not_gone_on_with(folder, monkeypatch
 
 def test_permissions_are_told_by_what_opens_a_file(folder, monkeypatch):
     """As root everything may be read: what is asked beforehand says the opposite here."""
-    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    replaced(monkeypatch, "access", lambda *_, **__: False)
     done = run("A.npy", "B.npy", "-o", "C.npy", "--trace", "t.json")
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy", "C.npy", "t.json"]

@@ -10,17 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands import gpu
-from gemmule.compiler import pool
 from gemmule.core.errors import CompileError
-from gemmule.dispatch import registry, tuned_file, tuned_table
+from gemmule.dispatch import tuned_table
 from gemmule.dispatch.select import choose, clear_choices
 from gemmule.dispatch.tuned_file import merge_tuned, read_tuned
-from gemmule.lab import protocol
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
-from gemmule.runtime import device as runtime_device
-from support.fakes.bench import CONFIGS, REFERENCE, FakeDevice, FakeWork, FakeYardstick, kernel_spec, only
+from support.fakes.bench import CONFIGS, REFERENCE, FakeDevice, FakeWork, kernel_spec, only
+from support.fakes.laboratory import laboratory, no_gpu
+
+__all__ = ["laboratory", "no_gpu"]
 
 SLOW, FAST, WRONG = CONFIGS
 COSTS = {SLOW: 10.0, FAST: 11.0, WRONG: 12.0}
@@ -57,10 +56,8 @@ def seconds():
 
 
 @pytest.fixture(autouse=True)
-def _kernels(monkeypatch, tmp_path):
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
-    monkeypatch.setattr(registry, "REGISTRY", (SPEC, REFERENCE))
-    monkeypatch.setattr(pool, "compile_all", lambda jobs, workers: ((job, None) for job in jobs))
+def _kernels(monkeypatch, tmp_path, laboratory):
+    laboratory.register(SPEC)
     monkeypatch.setenv("GEMMULE_TUNED", str(tmp_path / "tuned.json"))
     tuned_table.clear_tables()
     clear_choices()
@@ -75,15 +72,8 @@ def table(tmp_path):
 
 
 @pytest.fixture
-def device(monkeypatch):
-    fake = TunedDevice(seconds())
-
-    @contextlib.contextmanager
-    def opened(*, yardstick, required=True, without=""):
-        yield fake, FakeYardstick(fake) if yardstick else None
-
-    monkeypatch.setattr(gpu, "open_gpu", opened)
-    return fake
+def device(laboratory):
+    return laboratory.open(TunedDevice(seconds()))
 
 
 def run(*arguments, code=0):
@@ -149,8 +139,7 @@ def test_what_is_predicted_to_be_slow_is_not_tried(device, table):
     assert found["kernels"] == 2
 
 
-def test_a_dry_run_needs_no_gpu_where_a_chip_is_named(monkeypatch, table):
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
+def test_a_dry_run_needs_no_gpu_where_a_chip_is_named(no_gpu, table):
     result = run(*SIZES, "--dry-run", "--chip", "H200")
     assert "2 products to measure, 3 kernels to compile" in result.stdout
     assert "no NVIDIA GPU" in run(*SIZES, "--dry-run", code=1).stderr
@@ -202,14 +191,17 @@ def test_a_table_that_must_not_be_replaced_is_told_before_anything_is_measured(d
 
 
 @pytest.mark.parametrize("shown", ["", "--json"])
-def test_a_table_that_cannot_be_written_any_more_loses_no_record(device, table, tmp_path, monkeypatch, shown):
-    def merge(path, entries, **options):
-        (entry,) = entries
-        if entry.key.m == 64:
-            path.write_text(LATER)
-        return merge_tuned(path, entries, **options)
+def test_a_table_that_cannot_be_written_any_more_loses_no_record(device, table, tmp_path, shown):
+    operands = device.operands
 
-    monkeypatch.setattr(tuned_file, "merge_tuned", merge)
+    @contextlib.contextmanager
+    def replaced_afterwards(problem, inputs, sets):
+        with operands(problem, inputs, sets) as found:
+            yield found
+        if (problem.m, problem.k) == (64, 16):
+            table.write_text(LATER)
+
+    device.operands = replaced_afterwards
     options = ("--record", tmp_path / "records", "--pack", tmp_path / "kernels.pack", *([shown] if shown else []))
     result = run(*SIZES, *options, code=1)
     assert "is of version 2" in result.stderr
@@ -226,7 +218,7 @@ def test_a_table_that_cannot_be_written_any_more_loses_no_record(device, table, 
         assert "1 products tuned" in result.stdout
     # The product that the table did not take is measured again.
     table.unlink()
-    monkeypatch.setattr(tuned_file, "merge_tuned", merge_tuned)
+    device.operands = operands
     assert "1 of 2 products were done before" in run(*SIZES).stdout
     assert [one.key.m for one in read_tuned(table)] == [64]
 
@@ -241,12 +233,8 @@ def test_a_wrong_kernel_is_not_kept_and_fails_the_command(device, table):
     assert {tuple(dict(one.config).values()) for one in read_tuned(table)} == {(64, 2)}
 
 
-def test_what_does_not_compile_is_left_out_and_told(device, table, monkeypatch):
-    def compiled(jobs, workers):
-        for job in jobs:
-            yield job, CompileError("too many registers") if job.config == FAST else None
-
-    monkeypatch.setattr(pool, "compile_all", compiled)
+def test_what_does_not_compile_is_left_out_and_told(device, table, laboratory):
+    laboratory.errors = lambda job: CompileError("too many registers") if job.config == FAST else None
     result = run(*SIZES)
     assert "too many registers" in result.stderr
     assert {tuple(dict(one.config).values()) for one in read_tuned(table)} == {(64, 2)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import enum
 import sys
@@ -15,8 +14,9 @@ from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, random_inputs
-from gemmule.runtime import cublaslt
 from gemmule.runtime.cublaslt import ALGORITHMS, WORKSPACE_BYTES, CublasLt
+from support.fakes.cuda import FakeCuda, Result, installed
+from support.fakes.modules import replaced
 
 TYPES = enum.IntEnum(
     "CudaDataType",
@@ -161,14 +161,27 @@ class HostOperands:
         return inputs | {"d": self.outputs[index].ctypes.data}
 
 
+class Workspace(FakeCuda):
+    def cuMemAllocAsync(self, nbytes, stream):
+        return Result.CUDA_SUCCESS, 4096
+
+    def cuMemFreeAsync(self, address, stream):
+        return (Result.CUDA_SUCCESS,)
+
+
+def installed_nvmath(bindings):
+    """Let nvmath-python be a stand-in while a block runs; None for one that is not installed."""
+    modules = {"nvmath": None, "nvmath.bindings": None}
+    if bindings is not None:
+        modules["nvmath"] = types.SimpleNamespace(CudaDataType=TYPES)
+        modules["nvmath.bindings"] = types.SimpleNamespace(cublas=BLAS, cublasLt=bindings)
+    return replaced(modules)
+
+
 @pytest.fixture
-def bindings(monkeypatch):
-    found = Bindings()
-    monkeypatch.setattr(cublaslt, "_bindings", lambda: (BLAS, found, TYPES))
-    monkeypatch.setattr(cublaslt, "current", lambda ordinal: contextlib.nullcontext())
-    buffer = types.SimpleNamespace(address=4096, free=lambda: None)
-    monkeypatch.setattr(cublaslt, "DeviceBuffer", lambda nbytes, ordinal, stream: buffer)
-    return found
+def bindings():
+    with installed_nvmath(Bindings()), installed(Workspace()):
+        yield sys.modules["nvmath.bindings"].cublasLt
 
 
 def multiply(bindings, problem, inputs, sets=2, algorithm=0):
@@ -285,10 +298,8 @@ def test_an_algorithm_that_does_not_run_says_so(bindings):
         multiply(bindings, problem, random_inputs(problem, 0))
 
 
-def test_without_the_library_the_remedy_is_named(monkeypatch):
-    for name in ("nvmath", "nvmath.bindings"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UnsupportedError) as refused:
+def test_without_the_library_the_remedy_is_named():
+    with installed_nvmath(None), pytest.raises(UnsupportedError) as refused:
         CublasLt(0, 0)
     assert "pip install 'gemmule[bench]'" in str(refused.value)
     assert "--no-baseline" in str(refused.value)

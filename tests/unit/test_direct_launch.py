@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 import pytest
 
 from gemmule.core.errors import DriverError
-from gemmule.runtime import direct
-from support.fakes.driver import FakeDriver, Result, expected, made
+from support.fakes.cuda import Result
+from support.fakes.driver import FakeDriver, expected, made
 
 __all__ = ["made"]
 
@@ -50,38 +49,25 @@ def test_threads_do_not_write_into_one_another(made):
     assert sorted(fake.seen, key=key) == sorted((expected(*call) for call in calls for _ in range(20)), key=key)
 
 
-@pytest.fixture
-def entered(monkeypatch):
-    """The contexts that were made current."""
-    entered = []
-
-    @contextlib.contextmanager
-    def current(ordinal):
-        entered.append(ordinal)
-        yield
-
-    monkeypatch.setattr(direct, "current", current)
-    return entered
-
-
 AT = (1 << 12, 1 << 13, 1 << 14)
 
 
 @pytest.mark.parametrize("status", [Result.CUDA_ERROR_INVALID_CONTEXT, Result.CUDA_ERROR_INVALID_HANDLE])
-def test_the_kernels_context_is_made_current_where_another_one_is(made, entered, status):
+def test_the_kernels_context_is_made_current_where_another_one_is(made, status):
     fake = FakeDriver(statuses=[status])
+    fake.context = 0
     launch = made(fake)
     launch(AT, 4)
-    assert entered == [0]
+    assert fake.entered == [0]
     assert fake.seen == [expected(AT, 4)] * 2
     launch(AT, 5)
-    assert entered == [0]
+    assert fake.entered == [0]
     fake.statuses = [status] * 2
     with pytest.raises(DriverError, match=f"cuLaunchKernelEx failed with {status.name}: fake"):
         launch(AT, 6)
 
 
-def test_a_launch_that_the_driver_refuses(made, entered):
+def test_a_launch_that_the_driver_refuses(made):
     fake = FakeDriver(statuses=[Result.CUDA_ERROR_LAUNCH_FAILED] * 2)
     launch = made(fake)
     for _ in range(2):
@@ -90,4 +76,4 @@ def test_a_launch_that_the_driver_refuses(made, entered):
     launch(AT, 3)
     assert fake.seen[-1] == expected(AT, 3)
     assert len(fake.seen) == 3
-    assert not entered
+    assert not fake.entered

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from gemmule.outofcore.device.planner import disk_probe, page_cache
-from gemmule.outofcore.device.planner.disk_probe import read_rate
+from gemmule.outofcore.device.planner.disk_probe import Probe, read_rate
 from gemmule.outofcore.device.planner.page_cache import held
+from support.system_calls import failing
 
 BLOCK, RUN = 1 << 16, 4
 
@@ -21,11 +21,8 @@ class Cache:
         self.blocks: dict[int, set[int]] = {}
         self.reads: list[list[tuple[int, int]]] = []
         self._real = os.preadv
-        monkeypatch.setattr(disk_probe, "_BLOCK", BLOCK)
-        monkeypatch.setattr(disk_probe, "_BLOCKS", RUN)
-        monkeypatch.setattr(disk_probe, "_LEAST", 1)
         monkeypatch.setattr(os, "preadv", self.preadv)
-        monkeypatch.setattr(disk_probe.time, "perf_counter", lambda: len(self.reads) / RUN)
+        self.probe = Probe(BLOCK, RUN, 1, lambda: len(self.reads) / RUN)
 
     def preadv(self, descriptor, buffers, place, flags=0):
         there = self.blocks.setdefault(os.fstat(descriptor).st_ino, set())
@@ -59,10 +56,10 @@ def file(path, blocks, more=0):
 
 def test_a_second_probe_reads_what_the_first_has_not(cache, tmp_path):
     path = file(tmp_path / "a", 16, more=100)
-    first = read_rate([path, None], 1)
+    first = read_rate([path, None], 1, cache.probe)
     once = cache.taken()
     assert [place for _, place in once] == [6, 7, 8, 9]
-    second = read_rate([path, None], 1)
+    second = read_rate([path, None], 1, cache.probe)
     assert not set(once) & set(cache.taken())
     # What the probe has read is there when the product reads it: a quarter of the file, then half of it.
     assert first.rate == first.slow == first.fast == pytest.approx(RUN * BLOCK / 0.75, rel=0.03)
@@ -73,16 +70,16 @@ def test_what_the_cache_holds_takes_no_time(cache, tmp_path):
     one, other = file(tmp_path / "a", 24), file(tmp_path / "b", 8)
     cache.blocks[os.stat(one).st_ino] = set(range(24))
     # A quarter of all is not there, half of which the probe reads.
-    assert read_rate([one, other], 1).rate == pytest.approx(8 * RUN * BLOCK)
+    assert read_rate([one, other], 1, cache.probe).rate == pytest.approx(8 * RUN * BLOCK)
     assert {node for node, _ in cache.taken()} == {os.stat(other).st_ino}
     # With all of it there, it is read from there.
     cache.blocks[os.stat(other).st_ino] = set(range(8))
-    assert read_rate([one, other], 1).rate == RUN * BLOCK
+    assert read_rate([one, other], 1, cache.probe).rate == RUN * BLOCK
 
 
 def test_files_that_are_shorter_than_a_run(cache, tmp_path):
     one, other = file(tmp_path / "a", 3, more=5), file(tmp_path / "b", 0, more=9)
-    found = read_rate([one, other, file(tmp_path / "c", 0)], 1)
+    found = read_rate([one, other, file(tmp_path / "c", 0)], 1, cache.probe)
     # Two requests, each a quarter of a second; half of the longest one will be there.
     left = 3 * BLOCK + 5 + 9 - (3 * BLOCK + 5) // 2
     assert found.rate == pytest.approx((3 * BLOCK + 5) // 2 * 2 * (3 * BLOCK + 14) / left)
@@ -106,23 +103,17 @@ def test_the_page_cache_of_this_system(tmp_path):
 def test_a_system_that_does_not_tell_holds_nothing(tmp_path, monkeypatch):
     path = file(tmp_path / "a", 3)
 
-    def refused(*arguments):
-        raise OSError(errno.EOPNOTSUPP, "not here")
-
-    monkeypatch.setattr(page_cache.os, "preadv", refused)
+    failing(monkeypatch, "preadv", errno.EOPNOTSUPP)
     assert held(path, BLOCK) == [False] * 3
-    monkeypatch.delattr(page_cache.os, "preadv")
-    monkeypatch.delattr(page_cache.os, "posix_fadvise", raising=False)
+    monkeypatch.delattr(os, "preadv")
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
     assert held(path, BLOCK) == [False] * 3
 
 
-def test_the_beginning_and_the_end_of_what_is_read_do_not_count(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(disk_probe, "_BLOCKS", 16)
-    # The first two and the last two take ten seconds more each.
-    monkeypatch.setattr(
-        disk_probe.time,
-        "perf_counter",
-        lambda: (done := len(cache.reads)) + 10 * min(done, 2) + 10 * max(done - 14, 0),
-    )
-    found = read_rate([file(tmp_path / "a", 64)], 1)
+def test_the_beginning_and_the_end_of_what_is_read_do_not_count(cache, tmp_path):
+    def clock():
+        # The first two and the last two take ten seconds more each.
+        return (done := len(cache.reads)) + 10 * min(done, 2) + 10 * max(done - 14, 0)
+
+    found = read_rate([file(tmp_path / "a", 64)], 1, Probe(BLOCK, 16, 1, clock))
     assert found.rate == found.slow == found.fast == pytest.approx(BLOCK / 0.75, rel=0.02)

@@ -23,6 +23,9 @@ from gemmule.lab.draws import Draw, parse_draw, without_draws
 from gemmule.lab.products import LAYOUTS, gemm_problem
 from pages.draws import draws_block
 from support.fakes.bench import FakeDevice, FakeTorch, FakeYardstick, kernel_spec
+from support.fakes.laboratory import laboratory
+
+__all__ = ["laboratory"]
 
 H100 = chip_named("h100")
 
@@ -125,8 +128,8 @@ def measured(torch=None, batch=(), **seconds):
 
 
 @pytest.fixture(autouse=True)
-def _small_warm_up(monkeypatch):
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
+def _small_warm_up(laboratory):
+    pass
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])

@@ -7,6 +7,7 @@ import pytest
 import gemmule as gm
 from gemmule.api import kept
 from gemmule.core.errors import ArgumentError
+from support.fakes.cuda import FakeCuda, Result, installed
 from support.fakes.plans import plans
 from support.fakes.tensors import OUT, A, B, FakeParameter, FakeTensor, fake, retained, state
 
@@ -178,10 +179,22 @@ def test_what_is_unusual_is_always_planned(state, retained, cleared, name):
         assert len(state.planned) == before + number
 
 
+class Clearing(FakeCuda):
+    """Writes down what is cleared among what is queued."""
+
+    def __init__(self, queued):
+        super().__init__()
+        self.queued = queued
+
+    def cuMemsetD8Async(self, address, byte, nbytes, stream):
+        self.queued.append(("cleared", address, byte, nbytes, stream))
+        return (Result.CUDA_SUCCESS,)
+
+
 @pytest.fixture
-def cleared(monkeypatch, state):
-    """Write down what is cleared among what is queued."""
-    monkeypatch.setattr("gemmule.runtime.memory.clear", lambda *what: state.queued.append(("cleared", *what)))
+def cleared(state):
+    with installed(Clearing(state.queued)) as fake:
+        yield fake
 
 
 @pytest.mark.parametrize("epilogue", ["relu", None])
@@ -190,7 +203,7 @@ def test_the_absolute_maximum_is_cleared_in_front(state, cleared, epilogue):
         gemm(A, B, bias=BIAS, epilogue=epilogue, absmax=FakeTensor(place, (1,)), out=OUT)
     assert len(state.planned) == 1
     for clear, place in zip(state.queued[::2], (0xF000, 0xE000), strict=True):
-        assert clear == ("cleared", place, 4, 0, 7)
+        assert clear == ("cleared", place, 0, 4, 7)
     assert last(state)[0] == {"a": 0x1000, "b": 0x2000, "e0": 0x5000, "absmax": 0xE000, "d": 0x3000}
     results = [gemm(A, B, bias=BIAS, epilogue=epilogue, absmax=FakeTensor(0xF000, (1,))) for _ in range(3)]
     assert len(state.planned) == 2

@@ -11,11 +11,10 @@ from gemmule.api import kept, recent
 from gemmule.core.arch import Arch
 from gemmule.dispatch import select, tuned_table
 from gemmule.lab.products import gemm_problem
+from support.tuned_entries import LIBRARY
 
 HOPPER = Arch.parse("sm_90a")
 PROBLEM = gemm_problem(24, 40, 56, "float16", "float32", "tn")
-#: Two products of arrays that are apart, as an array library describes them.
-LIBRARY = types.SimpleNamespace(reach=lambda x: (x, x + 8), maker=lambda result: lambda: result, guards_kinds=True)
 
 
 @pytest.fixture(autouse=True)

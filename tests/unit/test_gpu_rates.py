@@ -20,6 +20,7 @@ from gemmule.dispatch.rates_file import MeasuredRates, RatesFileWarning, merge_r
 from gemmule.dispatch.rates_table import clear_rates, known_rates, rates_file, rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, clear_choices
+from gemmule.files.user_folders import user_settings_file
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.lab.products import gemm_problem
@@ -235,8 +236,8 @@ def test_a_file_of_a_later_version_stays(file):
 def test_where_the_file_is(monkeypatch, tmp_path):
     monkeypatch.delenv("GEMMULE_RATES")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr("sys.platform", "linux")
-    assert rates_file() == tmp_path / "gemmule" / "rates.json"
+    assert rates_file() == user_settings_file("GEMMULE_RATES", "rates.json")
+    assert user_settings_file("GEMMULE_RATES", "rates.json", "linux") == tmp_path / "gemmule" / "rates.json"
 
 
 @pytest.mark.parametrize("seed", range(12))

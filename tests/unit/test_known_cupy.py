@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept, prepared, recent
+from gemmule.api import recent
 from gemmule.api.known_cupy import CupyArrays
 from gemmule.core.errors import ArgumentError
 from gemmule.runtime.arrays.cupy_streams import external_stream
+from support.fakes import call_caches
 
 NEW = itertools.count(0x900000, 0x1000)
 
@@ -72,13 +73,8 @@ def state(monkeypatch):
     def repeated(problem, choice, operands, addresses, ordinal):
         return lambda addresses, stream: state.queued.append((addresses, stream))
 
-    monkeypatch.setattr(prepared, "plan_product", plan_product)
-    monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
-    monkeypatch.setattr("gemmule.runtime.retain.retain", lambda *what: None)
-    monkeypatch.setattr(kept, "_kept", {})
-    monkeypatch.setattr(recent, "_recent", {})
-    monkeypatch.setattr(recent, "find", lambda ids: recent._recent.get(ids))
-    monkeypatch.setattr("gemmule.api.find_recent", lambda ids: recent._recent.get(ids))
+    libraries = {Subclass: None}
+    call_caches.retained(monkeypatch)
 
     def library(devices=1):
         state.devices = devices
@@ -90,11 +86,12 @@ def state(monkeypatch):
             return describe(*arguments)
 
         made.describe = described
-        monkeypatch.setattr(kept, "_libraries", {FakeArray: made, Subclass: None})
+        libraries[FakeArray] = made
 
     state.library = library
     library()
-    return state
+    with call_caches.scripted(monkeypatch, plan_product, repeated, libraries):
+        yield state
 
 
 def test_the_very_arrays_are_found_by_themselves(state):

@@ -10,11 +10,13 @@ import pytest
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.spec import Choice
-from gemmule.lab import protocol
 from gemmule.lab.bench import Bench
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.products import gemm_problem
 from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.laboratory import laboratory
+
+__all__ = ["laboratory"]
 
 H100 = chip_named("h100")
 FAST, SLOW = kernel_spec("fast", only("float32", "int8")), kernel_spec("slow")
@@ -28,8 +30,8 @@ PROMISED = {
 
 
 @pytest.fixture(autouse=True)
-def _small_warm_up(monkeypatch):
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
+def _small_warm_up(laboratory):
+    pass
 
 
 def run(
@@ -349,7 +351,7 @@ def test_the_device_is_loaded_for_seconds_before_the_first_figure_only():
     assert marks[1] < 1
 
 
-def test_the_load_before_the_first_figure_is_a_large_product(monkeypatch):
+def test_the_load_before_the_first_figure_is_a_large_product(laboratory):
     seen = []
 
     class Watched(FakeDevice):
@@ -357,7 +359,7 @@ def test_the_load_before_the_first_figure_is_a_large_product(monkeypatch):
             seen.append((problem.m, problem.n, problem.k, problem.layout, sum(c for _, c, _ in self.log)))
             return super().operands(problem, inputs, sets)
 
-    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 128)
+    laboratory.warm_up(128)
     device = Watched(SECONDS)
     run(shape=(16, 16, 16), device=device)
     assert [one[:4] for one in seen] == [(128, 128, 128, "nn"), (16, 16, 16, "nn")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import re
 
 import pytest
@@ -21,6 +20,7 @@ from gemmule.lab.styles import short
 from pages.__main__ import main
 from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
 from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.modules import not_installed
 
 EXPERIMENT = {
     "record": "experiment", "date": "20260101T000000", "command": "gemmule bench gemm", "commit": "0123456789",
@@ -200,16 +200,8 @@ def test_exact_sums_have_no_curves_of_errors(records):
     assert len(error_plots(only_ours)) == 1
 
 
-def test_plots_without_matplotlib_name_the_remedy(records, tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def no_matplotlib(name, *arguments):
-        if name.partition(".")[0] == "matplotlib":
-            raise ImportError("No module named 'matplotlib'")
-        return real(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", no_matplotlib)
-    with pytest.raises(UnsupportedError, match=re.escape("pip install 'gemmule[report]'")):
+def test_plots_without_matplotlib_name_the_remedy(records, tmp_path):
+    with not_installed("matplotlib"), pytest.raises(UnsupportedError, match=re.escape("pip install 'gemmule[report]'")):
         draw(plots(records)[0], tmp_path, "stem")
 
 

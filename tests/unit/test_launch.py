@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +11,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT32, FLOAT64, INT32
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import BytesParam, Launch, ScalarParam, TensorMapParam, TensorParam
 from gemmule.runtime import launch as launching
+from support.fakes.cuda import FakeCuda, installed
 
 
 def test_a_tensor_is_pointer_extents_strides():
@@ -58,12 +58,14 @@ def test_the_cache_fetches_no_more_than_whole_lines_around_a_row(pitches, fetche
 @pytest.mark.parametrize(
     ("arch", "overlaps", "attributes"), [("sm_80", True, 0), ("sm_90a", True, 1), ("sm_90a", False, 0)]
 )
-def test_launches_overlap_where_the_gpu_can(monkeypatch, arch, overlaps, attributes):
+def test_launches_overlap_where_the_gpu_can(arch, overlaps, attributes):
     bindings = pytest.importorskip("cuda.bindings.driver", reason="NVIDIA's bindings are not installed")
-    monkeypatch.setattr(launching, "driver", lambda: bindings)
-    monkeypatch.setattr(launching, "get_device", lambda ordinal: SimpleNamespace(arch=Arch.parse(arch)))
+    names = ("CUlaunchConfig", "CUlaunchAttribute", "CUlaunchAttributeID")
+    arch = Arch.parse(arch)
+    fake = type("Launching", (FakeCuda,), {name: getattr(bindings, name) for name in names})(arch.capability)
     kernel = object.__new__(launching.LoadedKernel)
     kernel.ordinal = 0
-    config = kernel.config(Launch((3, 2, 1), (64, 1, 1), (), overlaps=overlaps), 5)
+    with installed(fake):
+        config = kernel.config(Launch((3, 2, 1), (64, 1, 1), (), overlaps=overlaps), 5)
     assert (config.gridDimX, config.gridDimY, config.blockDimX, int(config.hStream)) == (3, 2, 64, 5)
     assert config.numAttrs == attributes

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import enum
-import types
-
 import pytest
 
 from gemmule.core.errors import DriverError
-from gemmule.runtime import driver, memory
-
-
-class Result(enum.IntEnum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_OUT_OF_MEMORY = 2
-    CUDA_ERROR_INVALID_VALUE = 1
+from gemmule.runtime import memory
+from support.fakes.cuda import CONTEXT, FakeCuda, Result, installed
 
 
 @pytest.fixture
@@ -22,43 +14,31 @@ def calls():
     return []
 
 
+class Memory(FakeCuda):
+    """Writes down what it is asked, with the GPU whose context was made current for it."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.calls, self.asked, self.given = calls, Result.CUDA_SUCCESS, Result.CUDA_SUCCESS
+        self.taken = []
+
+    def cuCtxGetCurrent(self):
+        asked, self.asked = self.asked, Result.CUDA_SUCCESS
+        return asked, self.context
+
+    def cuMemAllocAsync(self, nbytes, stream):
+        self.calls.append(("take", nbytes, stream, *self.entered[-1:]))
+        return self.taken.pop() if self.taken else Result.CUDA_SUCCESS, 0x5000
+
+    def cuMemFreeAsync(self, address, stream):
+        self.calls.append(("give", address, stream, *self.entered[-1:]))
+        return (self.given,)
+
+
 @pytest.fixture
-def fake(monkeypatch, calls):
-    """A driver, and the longer way, which write down what they are asked."""
-    state = types.SimpleNamespace(
-        context=7, asked=Result.CUDA_SUCCESS, taken=Result.CUDA_SUCCESS, given=Result.CUDA_SUCCESS
-    )
-
-    def take(nbytes, stream):
-        calls.append(("take", nbytes, stream))
-        return state.taken, 0x5000
-
-    def give(address, stream):
-        calls.append(("give", address, stream))
-        return (state.given,)
-
-    bindings = types.SimpleNamespace(
-        CUresult=Result, cuCtxGetCurrent=lambda: (state.asked, state.context), cuMemAllocAsync=take,
-        cuMemFreeAsync=give, cuGetErrorString=lambda status: (Result.CUDA_SUCCESS, b"fake"),
-    )  # fmt: skip
-
-    class Buffer:
-        address = 0x9000
-
-        def __init__(self, nbytes, ordinal, stream):
-            calls.append(("buffer", nbytes, ordinal, stream))
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exc):
-            calls.append(("freed",))
-
-    monkeypatch.setattr(memory, "driver", lambda: bindings)
-    monkeypatch.setattr(driver, "driver", lambda: bindings)
-    monkeypatch.setattr(memory, "primary_context", lambda ordinal: 7 + ordinal)
-    monkeypatch.setattr(memory, "DeviceBuffer", Buffer)
-    return state
+def fake(calls):
+    with installed(Memory(calls)) as fake:
+        yield fake
 
 
 def use(calls):
@@ -73,19 +53,25 @@ def test_it_is_taken_used_and_given_back(fake, calls):
         calls.clear()
 
 
-@pytest.mark.parametrize(
-    ("attribute", "value"), [("context", 8), ("context", 0), ("asked", Result.CUDA_ERROR_INVALID_VALUE)]
-)
+@pytest.mark.parametrize(("attribute", "value"), [("context", CONTEXT + 1), ("context", 0)])
 def test_another_context_is_current(fake, calls, attribute, value):
     setattr(fake, attribute, value)
     memory.LentMemory(256, 0).lend(use(calls), 3)
-    assert calls == [("buffer", 256, 0, 3), ("use", 0x9000), ("freed",)]
+    assert calls == [("take", 256, 3, 0), ("use", 0x5000), ("give", 0x5000, 3, 0)]
+    assert set(fake.entered) == {0}
+
+
+def test_the_context_is_unknown(fake, calls):
+    fake.asked = Result.CUDA_ERROR_INVALID_VALUE
+    memory.LentMemory(256, 0).lend(use(calls), 3)
+    assert calls == [("take", 256, 3), ("use", 0x5000), ("give", 0x5000, 3)]
+    assert fake.asked == Result.CUDA_SUCCESS
 
 
 def test_too_little_memory_is_said_by_the_longer_way(fake, calls):
-    fake.taken = Result.CUDA_ERROR_OUT_OF_MEMORY
+    fake.taken = [Result.CUDA_ERROR_OUT_OF_MEMORY]
     memory.LentMemory(256, 0).lend(use(calls), 3)
-    assert calls == [("take", 256, 3), ("buffer", 256, 0, 3), ("use", 0x9000), ("freed",)]
+    assert calls == [("take", 256, 3), ("take", 256, 3), ("use", 0x5000), ("give", 0x5000, 3)]
 
 
 def test_it_is_given_back_whatever_happens(fake, calls):

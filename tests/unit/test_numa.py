@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
 import pytest
 
 from gemmule.runtime.numa import bound_to, processors_near
+from support.system_calls import failing, replaced
 
 
 @pytest.fixture
@@ -63,12 +65,8 @@ def test_threads_run_where_the_block_says():
 
 
 def test_where_binding_is_forbidden_threads_stay(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-
-    def forbidden(*arguments):
-        raise PermissionError("not here")
-
-    monkeypatch.setattr(os, "sched_setaffinity", forbidden, raising=False)
+    replaced(monkeypatch, "sched_getaffinity", lambda _: {0, 1})
+    failing(monkeypatch, "sched_setaffinity", errno.EPERM)
     with pytest.raises(KeyError, match="own"), bound_to(frozenset({1})):
         raise KeyError("own")
 

@@ -26,6 +26,7 @@ from support.outofcore.killed_products import (
     record,
     refused,
 )
+from support.system_calls import replaced
 
 SECRET = b"somebody else's\n" * 20
 REMEDY = "this one is left as it is; remove it, or choose another output"
@@ -164,7 +165,7 @@ def test_what_belongs_to_another_user_is_refused(killed, monkeypatch, of):
 
 def test_a_file_system_on_which_all_files_belong_to_one_user_serves(killed_npy, monkeypatch):
     uid = os.geteuid()
-    monkeypatch.setattr(temporary_file.os, "geteuid", lambda: uid + 1)
+    replaced(monkeypatch, "geteuid", lambda: uid + 1)
     assert finish("C.npy", killed_npy)["tiles_reused"] > 0
 
 

@@ -13,6 +13,7 @@ from gemmule.core.dtype import Precision
 from gemmule.outofcore.stores import mapped_source
 from gemmule.outofcore.stores.mapped_source import MappedSource, open_mapped
 from gemmule.outofcore.stores.opening import open_source
+from support.system_calls import recorded
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system does not tell its mappings")
 
@@ -46,8 +47,7 @@ def test_pieces_come_from_the_file(tmp_path, rng, order, dtype, monkeypatch):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     source = opened(mapped)
     assert (source.order, source.dtype) == (order, np.dtype(dtype).newbyteorder("="))
-    reads, preadv = [], os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *arguments: reads.append(arguments) or preadv(*arguments))
+    reads = recorded(monkeypatch, "preadv")
     pieces(source, x)
     assert reads
     source.close()
@@ -97,8 +97,7 @@ def test_where_the_file_is_not_the_array(path, monkeypatch):
 def test_products_of_maps(path, monkeypatch, more):
     x = np.load(path)
     mapped = np.load(path, mmap_mode="r")
-    reads, preadv = [], os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *arguments: reads.append(arguments) or preadv(*arguments))
+    reads = recorded(monkeypatch, "preadv")
     out = np.full((37, 37), np.nan, "f8" if "compute_dtype" in more else "f4")
     gm.outofcore.matmul(mapped, mapped.T, out, executor="cpu", **more)
     np.testing.assert_array_equal(out, x @ x.T)
@@ -107,8 +106,7 @@ def test_products_of_maps(path, monkeypatch, more):
 
 def test_arrays_that_do_not_fit_are_read_from_their_files(path, monkeypatch):
     x, mapped = np.load(path), np.load(path, mmap_mode="r")
-    reads, preadv = [], os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *arguments: reads.append(arguments) or preadv(*arguments))
+    reads = recorded(monkeypatch, "preadv")
     open_files = len(os.listdir("/proc/self/fd"))
     out = np.full((37, 37), np.nan, "f4")
     stream_arrays(mapped, mapped.T, out, 1, 0, None, Precision.IEEE, device="cpu", memory=20_000)

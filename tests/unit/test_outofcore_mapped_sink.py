@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import numpy as np
@@ -13,6 +14,7 @@ from gemmule.core.dtype import Precision
 from gemmule.outofcore.stores import mapped_sink, mapped_source
 from gemmule.outofcore.stores.arrays import ArraySink
 from gemmule.outofcore.stores.mapped_sink import MappedSink, array_sink
+from support.system_calls import failing, recorded, shortened
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system does not tell its mappings")
 SHAPE = 37, 53
@@ -26,15 +28,10 @@ def path(tmp_path):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Return the offsets and lengths of what is written to files."""
-    found, pwrite = [], os.pwrite
-
-    def noted(descriptor, data, offset):
-        found.append((offset, len(data)))
-        # A system may write less than it is asked for.
-        return pwrite(descriptor, data[: max(len(data) // 2, 1)], offset)
-
-    monkeypatch.setattr(os, "pwrite", noted)
+    """Return the arguments of what is written to files."""
+    # A system may write less than it is asked for.
+    shortened(monkeypatch, "pwrite", 100)
+    found = recorded(monkeypatch, "pwrite")
     monkeypatch.setattr(mapped_sink, "LONG", 1)
     return found
 
@@ -65,22 +62,25 @@ def test_pieces_go_to_the_file_and_are_seen_in_the_map(tmp_path, rng, order, dty
 
 
 def test_whole_rows_are_one_run_and_short_lines_go_to_the_map(path, monkeypatch):
-    written, pwrite = [], os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: written.append((at, len(data))) or pwrite(fd, data, at))
+    calls = recorded(monkeypatch, "pwrite")
+
+    def written():
+        return [(at, len(data)) for _, data, at in calls]
+
     mapped = np.load(path, mmap_mode="r+")
     array_sink(mapped, "out").write(5, 0, np.zeros((20, 53), "f4"))
-    assert written == [(mapped.offset + 5 * 53 * 4, 20 * 53 * 4)]
+    assert written() == [(mapped.offset + 5 * 53 * 4, 20 * 53 * 4)]
     sink = array_sink(mapped, "out")
     sink.write(5, 1, np.full((20, 40), 3, "f4"))
-    assert len(written) == 1
+    assert len(written()) == 1
     assert (np.load(path)[5:25, 1:41] == 3).all()
     # Of the transpose columns are lines.
     array_sink(mapped.T, "out").write(0, 2, np.full((53, 4), 4, "f4"))
-    assert written[1:] == [(mapped.offset + 2 * 53 * 4, 4 * 53 * 4)]
+    assert written()[1:] == [(mapped.offset + 2 * 53 * 4, 4 * 53 * 4)]
     assert (np.load(path)[2:6] == 4).all()
     monkeypatch.setattr(mapped_sink, "LONG", 100)
     array_sink(mapped, "out").write(30, 1, np.full((2, 30), 5, "f4"))
-    assert [length for _, length in written[2:]] == [120, 120]
+    assert [length for _, length in written()[2:]] == [120, 120]
 
 
 @pytest.mark.parametrize("part", [np.s_[5:], np.s_[2:30, 7:44], np.s_[::2], np.s_[:, :1]])
@@ -142,11 +142,8 @@ def test_files_are_closed(path):
 
 
 def test_errors_name_the_result(path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     mapped = np.load(path, mmap_mode="r+")
-    monkeypatch.setattr(os, "pwrite", full)
+    failing(monkeypatch, "pwrite", errno.ENOSPC)
     with pytest.raises(OSError, match=r"writing its file failed: No space left on device; choose another disk.*out"):
         array_sink(mapped, "out").write(0, 0, np.zeros(SHAPE, "f4"))
 

@@ -18,6 +18,7 @@ from gemmule.outofcore.stores.formats import npy_sink
 from gemmule.outofcore.stores.formats.npy_sink import NpySink
 from gemmule.outofcore.stores.formats.npy_source import NpySource
 from gemmule.outofcore.stores.matrix import TransposedSource
+from support.system_calls import failing, recorded, shortened
 
 PLAIN = [
     "float64",
@@ -168,16 +169,14 @@ def test_a_pipe_is_refused(tmp_path: Path):
 def test_short_reads_are_continued(tmp_path: Path, monkeypatch):
     x = np.random.default_rng(0).random((30, 40))
     np.save(tmp_path / "x.npy", x)
-    whole = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, views, offset: whole(fd, [views[0][:77]], offset))
+    shortened(monkeypatch, "preadv", 77)
     with NpySource(tmp_path / "x.npy") as source:
         np.testing.assert_array_equal(read_all(source), x)
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch):
     x = np.random.default_rng(0).random((30, 40))
-    whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, view, offset: whole(fd, bytes(view[:77]), offset))
+    shortened(monkeypatch, "pwrite", 77)
     with NpySink(tmp_path / "x.npy", x.shape, x.dtype) as sink:
         sink.write(0, 0, x)
         sink.commit()
@@ -194,9 +193,7 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path):
 
 def test_whole_rows_are_read_in_one_call(tmp_path: Path, monkeypatch):
     np.save(tmp_path / "x.npy", np.zeros((100, 100)))
-    calls = []
-    whole = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or whole(*args))
+    calls = recorded(monkeypatch, "preadv")
     with NpySource(tmp_path / "x.npy") as source:
         read_all(source, slice(10, 60))
     assert len(calls) == 1
@@ -225,20 +222,14 @@ def test_a_failure_leaves_nothing(tmp_path: Path):
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch):
-    def full(fd, offset, size):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    failing(monkeypatch, "posix_fallocate", errno.ENOSPC)
     with pytest.raises(OSError, match="no room for the 228 bytes"):
         NpySink(tmp_path / "x.npy", (5, 5), np.dtype("f4"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_system_that_cannot_reserve(tmp_path: Path, monkeypatch):
-    def unknown(fd, offset, size):
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr(os, "posix_fallocate", unknown)
+    failing(monkeypatch, "posix_fallocate", errno.EOPNOTSUPP)
     with NpySink(tmp_path / "x.npy", (5, 5), np.dtype("f4")) as sink:
         sink.write(0, 0, np.ones((5, 5), np.float32))
         sink.commit()
@@ -308,10 +299,7 @@ def test_a_link_does_not_replace_what_is_made_at_the_last_moment(tmp_path, monke
 
 
 def test_without_links_a_rename_does(tmp_path, monkeypatch):
-    def no_links(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", no_links)
+    failing(monkeypatch, "link", errno.EPERM)
     with NpySink(tmp_path / "x.npy", (2, 2), np.dtype("f8")) as sink:
         sink.write(0, 0, np.ones((2, 2)))
         sink.commit()

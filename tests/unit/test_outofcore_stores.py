@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import os
 import threading
@@ -13,12 +12,12 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, FileFormatError, OverlapError, ShapeError, UnsupportedError
-from gemmule.outofcore.stores import optional_packages as extras
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.stores.conversion import ConvertedSource
 from gemmule.outofcore.stores.matrix import TransposedSource
 from gemmule.outofcore.stores.opening import open_source, result_target
 from gemmule.outofcore.stores.uri import MatrixUri
+from support.fakes.modules import not_installed
 
 DTYPES = ["float64", ">f4", "float16", "int8", "uint16", "complex64"]
 
@@ -185,30 +184,22 @@ def test_names_of_matrices(tmp_path, monkeypatch, text, path, inner):
 
 
 @pytest.mark.parametrize(("package", "uri"), [("zarr", "s.zarr"), ("h5py", "d.h5")])
-def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, package, uri):
+def test_a_missing_package_is_named_with_its_extra(tmp_path, package, uri):
     (tmp_path / "s.zarr").mkdir()
     (tmp_path / "d.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
 
-    def missing(name):
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(extras.importlib, "import_module", missing)
-    with pytest.raises(UnsupportedError, match=rf"needs the package {package}.*pip install 'gemmule\[io\]'"):
+    with (
+        not_installed(package),
+        pytest.raises(UnsupportedError, match=rf"needs the package {package}.*pip install 'gemmule\[io\]'"),
+    ):
         open_source(tmp_path / uri, "a")
 
 
-def test_neither_package_is_imported_without_need(tmp_path, monkeypatch):
-    plain = builtins.__import__
-
-    def guarded(name, *arguments, **options):
-        assert name.partition(".")[0] not in ("zarr", "h5py")
-        return plain(name, *arguments, **options)
-
+def test_neither_package_is_imported_without_need(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((2, 2)))
-    monkeypatch.setattr(builtins, "__import__", guarded)
-    monkeypatch.setattr(extras.importlib, "import_module", lambda name: pytest.fail(name))
-    open_source(tmp_path / "a.npy", "a").close()
-    result_target(tmp_path / "c.npy", (2, 2), np.dtype("f4"))
+    with not_installed("zarr", "h5py"):
+        open_source(tmp_path / "a.npy", "a").close()
+        result_target(tmp_path / "c.npy", (2, 2), np.dtype("f4"))
 
 
 @pytest.mark.parametrize("shards", [None, (32, 48)])

@@ -18,10 +18,10 @@ from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import FileFormatError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.dispatch import tuned_table
+from gemmule.dispatch import select, tuned_table
 from gemmule.dispatch.tuned_file import write_tuned
 from support.artifacts import made
-from support.tuned_entries import CHIP, GPU, PROBLEM, SPEC, chosen, entry, forget
+from support.tuned_entries import CHIP, GPU, LIBRARY, PROBLEM, SPEC, chosen, entry, forget
 
 FIRST, SECOND, THIRD, FOURTH = (SPEC.configs[number] for number in (3, 5, 7, 9))
 
@@ -49,13 +49,13 @@ def packed(path, *entries):
     return path
 
 
-def test_after_the_users_and_before_the_shipped_ones(tmp_path, monkeypatch):
+def test_after_the_users_and_before_the_shipped_ones(tmp_path):
     write_tuned(tuned_table.shipped_file(CHIP), [entry(FIRST)])
     assert chosen().config == FIRST
-    monkeypatch.setattr(kept, "_kept", {"what was decided": None})
+    kept.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
     gm.load_pack(packed(tmp_path / "a.pack", entry(SECOND)))
     assert (chosen().config, chosen().source.split(":")[0]) == (SECOND, f"the pack {tmp_path / 'a.pack'}")
-    assert not kept._kept
+    assert kept.find("what was decided") is None
     gm.load_pack(packed(tmp_path / "b.pack", entry(THIRD)))
     assert chosen().config == THIRD
     # The same where the table is read after the packs.

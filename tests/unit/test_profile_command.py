@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import sys
 import types
 
 import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands import gpu
-from gemmule.dispatch import registry
 from gemmule.lab.products import gemm_problem, output_type
 from gemmule.lab.records import read_records
-from gemmule.runtime import device as runtime_device
 from gemmule.runtime import profiling_ranges
 from support.fakes import cupti as fake_cupti
 from support.fakes.bench import REFERENCE, kernel_spec, only
-from support.fakes.cupti import FakeCupti, ProfiledFakeDevice, as_bytes
+from support.fakes.cupti import FakeCupti, ProfiledFakeDevice, as_bytes, installed_nvtx
+from support.fakes.laboratory import laboratory, no_gpu, one_gpu
+from support.fakes.modules import not_installed
+
+__all__ = ["laboratory", "no_gpu", "one_gpu"]
 
 SPECS = tuple(
     dataclasses.replace(kernel_spec(name, only(dtype)), launch=lambda problem, _: REFERENCE.launch(problem, CONFIG))
@@ -46,35 +46,21 @@ def refused(*arguments):
 
 
 @pytest.fixture(autouse=True)
-def _kernels(monkeypatch):
-    monkeypatch.setattr(registry, "REGISTRY", (*SPECS, REFERENCE))
-    monkeypatch.setattr(registry, "LADDER", tuple(spec.name for spec in SPECS))
-    monkeypatch.setattr(profiling_ranges, "_nvtx", lambda: None)
+def _kernels(laboratory):
+    laboratory.register(*SPECS)
+    with installed_nvtx(None):
+        yield
 
 
 @pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
+def cupti():
+    with fake_cupti.installed(FakeCupti()) as cupti:
+        yield cupti
 
 
 @pytest.fixture
-def cupti(monkeypatch):
-    return fake_cupti.install(monkeypatch, FakeCupti())
-
-
-@pytest.fixture
-def device(monkeypatch, cupti):
-    fake = ProfiledFakeDevice(cupti, seconds=dict(SECONDS))
-
-    @contextlib.contextmanager
-    def opened(*, yardstick, required=True, without=""):
-        assert not yardstick
-        yield fake, None
-
-    monkeypatch.setattr(gpu, "open_gpu", opened)
-    monkeypatch.setattr(runtime_device, "device_count", lambda: 1)
-    monkeypatch.setattr(runtime_device, "get_device", lambda ordinal=0: types.SimpleNamespace(multiprocessors=132))
-    return fake
+def device(laboratory, one_gpu, cupti):
+    return laboratory.open(ProfiledFakeDevice(cupti, seconds=dict(SECONDS)))
 
 
 def by_name(records, kind):
@@ -195,8 +181,8 @@ def test_a_wrong_kernel_is_not_profiled(device, cupti):
     assert "subscribe" not in [name for name, *_ in cupti.log]
 
 
-def test_a_product_that_does_not_fit(device, monkeypatch):
-    monkeypatch.setattr(device, "free", 1000)
+def test_a_product_that_does_not_fit(device):
+    device.free = 1000
     assert "the operands take 7.578e-05 GB, and 1e-06 GB" in refused(*SIZE)
 
 
@@ -209,16 +195,15 @@ def test_refusals_of_cupti_are_one_line(device, cupti):
     assert "does not load (libcupti.so.13" in refused(*SIZE)
 
 
-def test_without_the_package_it_is_told_before_anything_runs(device, monkeypatch):
-    monkeypatch.delitem(sys.modules, "cupti.cupti")
-    monkeypatch.setitem(sys.modules, "cupti", None)
-    assert "cupti-python, which is not installed; pip install 'gemmule[profile]'" in refused(*SIZE)
+def test_without_the_package_it_is_told_before_anything_runs(device):
+    with not_installed("cupti"):
+        assert "cupti-python, which is not installed; pip install 'gemmule[profile]'" in refused(*SIZE)
     assert device.sets == []
     assert device.cupti.log == []
 
 
-def test_a_profile_without_kernels_is_no_profile(device, monkeypatch):
-    monkeypatch.setattr(device.cupti, "kernel", lambda *arguments: None)
+def test_a_profile_without_kernels_is_no_profile(device):
+    device.cupti.kernel = lambda *arguments: None
     assert "CUPTI recorded no kernel" in refused(*SIZE)
 
 
@@ -235,10 +220,9 @@ def test_ranges_for_another_profiler(device, cupti, monkeypatch):
         told.append((domain, name))
         yield
 
-    monkeypatch.setattr(profiling_ranges, "_nvtx", lambda: types.SimpleNamespace(annotate=annotate))
-    monkeypatch.setattr(profiling_ranges, "current", lambda ordinal: contextlib.nullcontext())
     monkeypatch.setattr(profiling_ranges, "call", told.append)
-    result = run(*SIZE, "--kernels", "g01_naive,gemm_reference", "--ranges-only")
+    with installed_nvtx(types.SimpleNamespace(annotate=annotate)):
+        result = run(*SIZE, "--kernels", "g01_naive,gemm_reference", "--ranges-only")
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
     assert "nothing was measured" in result.stderr

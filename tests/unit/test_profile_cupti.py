@@ -11,22 +11,25 @@ import pytest
 
 from gemmule.core.errors import DriverError, UnsupportedError
 from gemmule.executor.activity import Copy, KernelRun
-from gemmule.runtime import profiling, profiling_ranges
+from gemmule.runtime import profiling
 from gemmule.runtime.profiling import check_cupti
 from support.fakes import cupti as fake_cupti
-from support.fakes.cupti import CuptiError, FakeCupti
+from support.fakes.cupti import CuptiError, FakeCupti, installed_nvtx
+from support.fakes.modules import not_installed
 
 RESULT = FakeCupti.Result
 
 
 @pytest.fixture
-def cupti(monkeypatch):
-    return fake_cupti.install(monkeypatch, FakeCupti())
+def cupti():
+    with fake_cupti.installed(FakeCupti()) as cupti:
+        yield cupti
 
 
 @pytest.fixture(autouse=True)
-def no_nvtx(monkeypatch):
-    monkeypatch.setattr(profiling_ranges, "_nvtx", lambda: None)
+def no_nvtx():
+    with installed_nvtx(None):
+        yield
 
 
 def a_program(cupti, session):
@@ -112,8 +115,8 @@ def test_what_a_failed_block_left_in_the_buffers_is_not_in_the_next(cupti):
     assert len(session.profile().kernels) == 3
 
 
-def test_records_without_times_and_dropped_ones_are_counted(monkeypatch):
-    cupti = fake_cupti.install(monkeypatch, FakeCupti(lost=4))
+def test_records_without_times_and_dropped_ones_are_counted(cupti):
+    cupti.lost = 4
     with profiling.profiling() as session:
         a_program(cupti, session)
         for record in cupti.pending[:2]:
@@ -149,8 +152,8 @@ def test_records_of_an_unknown_shape_are_an_error_and_not_an_empty_profile(cupti
         ),
     ],
 )
-def test_refusals_name_the_reason_and_the_remedy(monkeypatch, function, status, remedy):
-    cupti = fake_cupti.install(monkeypatch, FakeCupti({function: status}))
+def test_refusals_name_the_reason_and_the_remedy(cupti, function, status, remedy):
+    cupti.refusals = {function: status}
     pattern = f"^CUPTI refuses {function} with CUPTI_{status.name}: .*{remedy}"
     with pytest.raises(UnsupportedError, match=pattern), profiling.profiling():
         pytest.fail("the block ran")
@@ -160,12 +163,9 @@ def test_refusals_name_the_reason_and_the_remedy(monkeypatch, function, status, 
     assert names.count("unsubscribe") == (function != "subscribe")
 
 
-def test_a_package_that_is_not_there(monkeypatch):
-    monkeypatch.delitem(sys.modules, "cupti.cupti", raising=False)
-    monkeypatch.setitem(sys.modules, "cupti", None)
-    with pytest.raises(
-        UnsupportedError, match=r"cupti-python, which is not installed; pip install 'gemmule\[profile\]'"
-    ):
+def test_a_package_that_is_not_there():
+    told = r"cupti-python, which is not installed; pip install 'gemmule\[profile\]'"
+    with not_installed("cupti"), pytest.raises(UnsupportedError, match=told):
         check_cupti()
 
 
@@ -179,14 +179,14 @@ def test_a_package_that_does_not_load(monkeypatch, tmp_path):
         check_cupti()
 
 
-def test_a_library_that_does_not_load(monkeypatch):
+def test_a_library_that_does_not_load():
     missing = RuntimeError("libcupti.so.13: cannot open shared object file")
-    fake_cupti.install(monkeypatch, FakeCupti({"get_timestamp": missing}))
-    with pytest.raises(UnsupportedError, match=r"libcupti.so.13.*nvidia-cuda-cupti.*LD_LIBRARY_PATH"):
+    unloaded = fake_cupti.installed(FakeCupti({"get_timestamp": missing}))
+    with unloaded, pytest.raises(UnsupportedError, match=r"libcupti.so.13.*nvidia-cuda-cupti.*LD_LIBRARY_PATH"):
         check_cupti()
 
 
-def test_nvtx_gets_the_names_where_it_is_there(cupti, monkeypatch):
+def test_nvtx_gets_the_names_where_it_is_there(cupti):
     told = []
 
     class Annotate:
@@ -199,8 +199,8 @@ def test_nvtx_gets_the_names_where_it_is_there(cupti, monkeypatch):
         def __exit__(self, *exc):
             told.append(("pop", *self.name))
 
-    monkeypatch.setattr(profiling_ranges, "_nvtx", lambda: types.SimpleNamespace(annotate=Annotate))
-    with profiling.profiling() as session:
+    nvtx = installed_nvtx(types.SimpleNamespace(annotate=Annotate))
+    with nvtx, profiling.profiling() as session:
         with session.range("copy in"):
             pass
         with pytest.raises(ZeroDivisionError), session.range("g01"):

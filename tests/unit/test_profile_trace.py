@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import json
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given
 
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
-from gemmule.files import atomic_file
 from gemmule.lab.profile.trace import HOST, trace, write_trace
 from support.report.profiles import profiles
+from support.system_calls import failing
 
 
 def events_of(profile, phase):
@@ -107,10 +108,7 @@ def test_the_file_is_whole_or_is_not_there(tmp_path, monkeypatch):
     with pytest.raises(TypeError):
         write_trace(path, Profile(), {"no JSON": object()}, force=True)
 
-    def full(number):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(atomic_file.os, "fsync", full)
+    failing(monkeypatch, "fsync", errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
         write_trace(path, Profile(), {"of": 2}, force=True)
     assert json.loads(path.read_text())["otherData"] == {"of": 1}  # as it was

@@ -8,29 +8,27 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept, recent
 from gemmule.api.recent import LOW
 from gemmule.core.errors import ArgumentError
 from support.fakes.plans import plans
-from support.fakes.tensors import OUT, A, B, FakeTensor, fake, guarded, state
+from support.fakes.tensors import OUT, A, B, FakeTensor, fake, guarded, retained, state
 
-__all__ = ["fake", "guarded", "plans", "state"]
+__all__ = ["fake", "guarded", "plans", "retained", "state"]
 
 BIAS, C = FakeTensor(0x5000, (4,)), FakeTensor(0x6000)
 
 
 @pytest.fixture(autouse=True)
-def looked_up(monkeypatch, guarded):
-    """Look calls up in the test's own table; count those that are looked at the longer way."""
+def looked_up(fake, guarded):
+    """Count calls that are looked at the longer way."""
     longer = []
-    describe = kept._libraries[FakeTensor].describe
+    describe = fake.describe
 
     def described(*arguments):
         longer.append(arguments)
         return describe(*arguments)
 
-    monkeypatch.setattr(kept._libraries[FakeTensor], "describe", described)
-    monkeypatch.setattr("gemmule.api.find_recent", lambda key: recent._recent.get(key))
+    fake.describe = described
     return longer
 
 
@@ -67,8 +65,7 @@ def test_the_very_arrays_are_found_by_themselves(state, looked_up, name, out):
 
 @pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
 @pytest.mark.parametrize("call", [gm.matmul, gm.gemm], ids=["matmul", "gemm"])
-def test_the_current_stream_may_be_named(state, looked_up, call, out, monkeypatch):
-    monkeypatch.setattr("gemmule.runtime.retain.retain", lambda *what: None)
+def test_the_current_stream_may_be_named(state, looked_up, call, out, retained):
     named = types.SimpleNamespace(cuda_stream=state.stream)
     for number, stream in enumerate([7, named, None, 7, named]):
         call(A, B, out=out, stream=stream)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 from gemmule.api.recent_launches import of_two_in_one_launch
 from gemmule.core.errors import DriverError
-from gemmule.runtime import direct
-from support.fakes.driver import FakeDriver, Result, expected, made
+from support.fakes.cuda import Result
+from support.fakes.driver import FakeDriver, expected, made
 
 __all__ = ["made"]
 
@@ -105,19 +103,12 @@ def test_what_the_driver_refuses(repeating):
     assert again(*map(Tensor, FIRST)) is not None
 
 
-def test_another_context_is_current(repeating, monkeypatch):
-    entered = []
-
-    @contextlib.contextmanager
-    def current(ordinal):
-        entered.append(ordinal)
-        yield
-
-    monkeypatch.setattr(direct, "current", current)
+def test_another_context_is_current(repeating):
     fake = FakeDriver(statuses=[Result.CUDA_ERROR_INVALID_CONTEXT])
+    fake.context = 0
     again, _, _ = repeating(fake)
     again(*map(Tensor, FIRST))
-    assert entered == [0]
+    assert fake.entered == [0]
     assert fake.seen == [expected(FIRST, 5)] * 2
 
 

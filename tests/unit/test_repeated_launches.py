@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import types
 
 import pytest
 
@@ -15,45 +14,12 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import contiguous_gemm
 from gemmule.runtime import execute, repeated
+from support.fakes.launches import launched
+
+__all__ = ["launched"]
 
 ARCH = Arch.parse("sm_90a")
 SPECS = {spec.name: spec for spec in REGISTRY}
-
-
-@pytest.fixture
-def launched(monkeypatch):
-    """The launches that are made: kernel, and addresses by the names of the recipe."""
-    made, memory = [], []
-
-    def direct_launch(kernel, launch, operands, addresses):
-        def queue(given, stream):
-            made.append((kernel, dict(zip(operands, given, strict=True)), stream))
-
-        queue.first = dict(zip(operands, addresses, strict=True))
-        return types.SimpleNamespace(queue=queue)
-
-    class Memory:
-        def __init__(self, nbytes, ordinal):
-            self.nbytes = nbytes
-
-        def lend(self, use, stream):
-            lent = types.SimpleNamespace(
-                nbytes=self.nbytes, stream=stream, address=0x7000000 + 0x100000 * len(memory), open=True
-            )
-            memory.append(lent)
-            use(lent.address)
-            lent.open = False
-
-    monkeypatch.setattr(repeated, "direct_launch", direct_launch)
-    monkeypatch.setattr(repeated, "LentMemory", Memory)
-    monkeypatch.setattr(execute, "get_device", lambda ordinal: types.SimpleNamespace(arch=ARCH))
-    monkeypatch.setattr(
-        execute,
-        "artifact_for",
-        lambda spec, *what: types.SimpleNamespace(check_launch=lambda launch: None, name=spec.name),
-    )
-    monkeypatch.setattr(execute, "loaded_kernel", lambda artifact, ordinal: artifact.name)
-    return types.SimpleNamespace(made=made, memory=memory)
 
 
 def queue_of(problem, name, operands=("a", "b", "d"), addresses=(0x1000, 0x2000, 0x3000)):
@@ -83,7 +49,7 @@ def test_nothing_to_widen_is_not_launched_and_the_result_is_written(launched, b_
     # Not only where the launches are kept.
     spec = SPECS["hopper_gemm_upcast"]
     (step,) = execute.launches_of(problem, Choice(spec, spec.default), 0, ("a", "b", "d")).steps()
-    assert (step.kernel, step.places["d"]) == ("h01_mma_sync", ("d", 0))
+    assert (step.kernel.name, step.places["d"]) == ("h01_mma_sync", ("d", 0))
 
 
 def test_operands_that_are_packed_first(launched):

@@ -10,6 +10,7 @@ import pytest
 from gemmule.api import kept, known_arrays
 from gemmule.api.known_arrays import reach_of, usual_scalars
 from gemmule.core.errors import ArgumentError
+from support.fakes.launches import launched
 from support.fakes.tensors import (
     OUT,
     A,
@@ -25,7 +26,7 @@ from support.fakes.tensors import (
     state,
 )
 
-__all__ = ["fake", "retained", "state"]
+__all__ = ["fake", "launched", "retained", "state"]
 
 
 def test_the_second_call_is_not_planned(state):
@@ -51,8 +52,7 @@ def test_the_library_hears_of_every_write_to_an_array_of_the_caller(state):
 
 
 @pytest.mark.parametrize("out", [None, OUT])
-def test_the_library_hears_of_every_write_to_an_absolute_maximum(state, monkeypatch, out):
-    monkeypatch.setattr("gemmule.runtime.memory.clear", lambda *given: None)
+def test_the_library_hears_of_every_write_to_an_absolute_maximum(state, launched, out):
     largest = FakeTensor(0x8000, (1,))
     for _ in range(3):
         gemm(A, B, out=out, epilogue="relu", absmax=largest)

@@ -122,7 +122,7 @@ def test_the_very_arrays_are_found_by_themselves(state, guarded, monkeypatch, re
     longer = []
     library = kept.library_for(FakeTensor)
     describe = library.describe
-    monkeypatch.setattr(library, "describe", lambda *arguments: longer.append(arguments) or describe(*arguments))
+    library.describe = lambda *arguments: longer.append(arguments) or describe(*arguments)
     for number in range(4):
         result = transpose(A, out=out)
         assert out is None or result is out

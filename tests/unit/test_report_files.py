@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import builtins
+import errno
 import json
 
 import pytest
 
 from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.files import atomic_file
 from gemmule.lab.report import page as report_page
 from gemmule.lab.whole_files import write_whole
+from support.fakes.modules import not_installed
 from support.report import records as made
 from support.report.page import TIMED, profile_records, run
+from support.system_calls import failing
 
 BAD = {
     "empty": ("", ": not a record file: it is empty"),
@@ -82,10 +83,7 @@ def test_a_page_has_its_name_when_it_is_complete(tmp_path, monkeypatch):
     target = tmp_path / "page.html"
     write_whole(target, "old", force=False)
 
-    def full(number):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(atomic_file.os, "fsync", full)
+    failing(monkeypatch, "fsync", errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
         write_whole(target, "new", force=True)
     assert target.read_text() == "old"
@@ -112,19 +110,12 @@ def test_folders_stand_for_their_files(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
-def test_without_the_extra_the_remedy_is_named(missing, tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **named):
-        if name.partition(".")[0] == missing:
-            raise ImportError(f"No module named {missing!r}")
-        return real(name, *arguments, **named)
-
+def test_without_the_extra_the_remedy_is_named(missing, tmp_path):
     source = made.write(tmp_path / "a.jsonl", [made.experiment(), TIMED])
     if missing == "matplotlib":
         pytest.importorskip("jinja2", reason="jinja2 is not installed")
-    monkeypatch.setattr(builtins, "__import__", without)
-    result = run(source, "-o", tmp_path / "page.html")
+    with not_installed(missing):
+        result = run(source, "-o", tmp_path / "page.html")
     assert result.exit_code == 1
     assert "pip install 'gemmule[report]'" in result.stderr
     assert result.stderr.count("\n") == 1

@@ -18,6 +18,7 @@ from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.schedule import operations
 from gemmule.outofcore.tiles.plan import Operand, Product
 from support.outofcore.killed_products import hidden, journal_of
+from support.system_calls import replaced
 
 F4 = np.dtype("f4")
 settable = pytest.mark.skipif(blas._function("set_num_threads") is None, reason="NumPy has no OpenBLAS")
@@ -105,14 +106,22 @@ def test_threads_do_not_decide_the_bits_of_small_products(rng, threads, shape, d
 
 
 def test_another_blas_is_refused(folder, monkeypatch):
+    """Threads of a BLAS that does not tell are those of the environment."""
+
+    def use(threads):
+        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+
+    replaced(monkeypatch, "sched_getaffinity", lambda _: set(range(4)))
+    for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(blas, "_function", lambda name: None)
-    monkeypatch.setattr(blas, "blas_threads", lambda: 2)
+    use(2)
     a, b, options = PRODUCTS["slices"]
     stopped(a, b, options)
-    monkeypatch.setattr(blas, "blas_threads", lambda: 3)
+    use(3)
     with pytest.raises(ArgumentError, match=r"2 BLAS threads, and .* uses 3 here; .* OMP_NUM_THREADS=2, or start"):
         gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options)
-    monkeypatch.setattr(blas, "blas_threads", lambda: 2)
+    use(2)
     assert gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options).tiles_computed > 0
     assert hidden() == []
 

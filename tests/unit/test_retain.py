@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import enum
 import gc
 import threading
 import time
@@ -13,36 +11,30 @@ import weakref
 
 import pytest
 
-from gemmule.core.errors import DriverError
 from gemmule.runtime import retain
+from support.fakes.cuda import FakeCuda, Result, installed
 
 
-class Result(enum.IntEnum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_INVALID_CONTEXT = 201
-    CUDA_ERROR_ILLEGAL_ADDRESS = 700
-    CUDA_ERROR_NOT_READY = 600
-
-
-class Fake:
+class Fake(FakeCuda):
     """Events are numbers; each is told the stream that it was recorded on last."""
 
-    CUresult = Result
     CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstreamCaptureStatus = types.SimpleNamespace(CU_STREAM_CAPTURE_STATUS_NONE=0)
     CUstreamCaptureMode = types.SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
 
     def __init__(self):
+        super().__init__()
         self.created, self.destroyed, self.recorded, self.asked = 0, [], {}, 0
-        self.done, self.capturing, self.context, self.broken = set(), False, True, False
-        self.modes, self.entered, self.contexts, self.come = [], [], [], set()
+        self.done, self.capturing, self.broken, self.picky = set(), False, False, False
+        self.modes, self.contexts, self.come = [], [], set()
 
     def cuThreadExchangeStreamCaptureMode(self, mode):
         self.modes.append((threading.current_thread().name, mode))
         return Result.CUDA_SUCCESS, 0
 
     def cuStreamIsCapturing(self, stream):
-        return (Result.CUDA_SUCCESS if self.context else Result.CUDA_ERROR_INVALID_CONTEXT), int(self.capturing)
+        known = self.context or self.picky
+        return (Result.CUDA_SUCCESS if known else Result.CUDA_ERROR_INVALID_CONTEXT), int(self.capturing)
 
     def cuEventCreate(self, flags):
         assert flags == 2
@@ -51,7 +43,7 @@ class Fake:
 
     def cuEventRecord(self, event, stream):
         self.recorded[event] = stream
-        return (Result.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS if self.context or not self.picky else Result.CUDA_ERROR_INVALID_CONTEXT,)
 
     def cuCtxSetCurrent(self, context):
         self.contexts.append((threading.current_thread().name, context))
@@ -75,32 +67,15 @@ class Array:
 
 
 @pytest.fixture
-def fake(monkeypatch):
-    fake = Fake()
-
-    def call(name, *arguments):
-        status, *results = getattr(fake, name)(*arguments)
-        if status != Result.CUDA_SUCCESS:
-            raise DriverError(name, status.name, "fake")
-        return results[0] if results else None
-
-    @contextlib.contextmanager
-    def current(ordinal):
-        fake.entered.append((threading.current_thread().name, ordinal))
-        before, fake.context = fake.context, True
-        yield
-        fake.context = before
-
-    monkeypatch.setattr(retain, "driver", lambda: fake)
-    monkeypatch.setattr(retain, "call", call)
-    monkeypatch.setattr(retain, "current", current)
-    monkeypatch.setattr(retain, "primary_context", lambda ordinal: 0xC0 + ordinal)
-    keeper = retain.Keeper()
-    monkeypatch.setattr(retain, "_keeper", lambda: keeper)
-    yield fake
-    # The thread goes before the fake does.
-    keeper.end()
-    atexit.unregister(keeper.end)
+def fake():
+    with installed(Fake()) as fake:
+        retain._keeper.cache_clear()
+        yield fake
+        # The thread goes before the fake does.
+        keeper = retain._keeper()
+        keeper.end()
+        atexit.unregister(keeper.end)
+        retain._keeper.cache_clear()
 
 
 def wait_until(true):
@@ -203,28 +178,16 @@ def test_what_is_captured_is_its_graphs_affair(fake):
 
 
 def test_another_context_is_current(fake):
-    fake.context = False
+    fake.context = 0
     array = kept_array(5, ordinal=1)
-    assert ("MainThread", 1) in fake.entered
+    assert fake.entered == [1]
     fake.done.add(5)
     wait_until(lambda: array() is None)
 
 
-def test_an_event_that_could_not_be_recorded_is_recorded_where_it_can_be(fake, monkeypatch):
-    def record(event, stream):
-        fake.recorded[event] = stream
-        return (Result.CUDA_SUCCESS if fake.entered_now else Result.CUDA_ERROR_INVALID_CONTEXT,)
-
-    @contextlib.contextmanager
-    def current(ordinal):
-        fake.entered_now = True
-        yield
-        fake.entered_now = False
-
-    fake.entered_now = False
+def test_an_event_that_could_not_be_recorded_is_recorded_where_it_can_be(fake):
+    fake.context, fake.picky = 0, True
     fake.done.add(0)
-    monkeypatch.setattr(fake, "cuEventRecord", record)
-    monkeypatch.setattr(retain, "current", current)
     for _ in range(5):
         array = kept_array(0)
         wait_until(lambda array=array: array() is None)

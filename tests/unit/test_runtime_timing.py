@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import itertools
 import types
@@ -12,28 +11,24 @@ import pytest
 
 from gemmule.core.errors import DriverError, UnsupportedError
 from gemmule.lab.products import gemm_problem, random_inputs
-from gemmule.runtime import rotation, sensors, stopwatch
+from gemmule.runtime import sensors
 from gemmule.runtime.rotation import ALIGNMENT, OperandSets, Rotation
 from gemmule.runtime.sensors import Sensors
 from gemmule.runtime.stopwatch import Graph, Stopwatch, closing, lead_in
-
-BINDINGS = types.SimpleNamespace(
-    CUevent_flags=types.SimpleNamespace(CU_EVENT_DEFAULT=0),
-    CUstreamCaptureMode=types.SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed"),
-    CUgraphNodeType=types.SimpleNamespace(CU_GRAPH_NODE_TYPE_KERNEL="kernel"),
-)
+from support.fakes.cuda import FakeCuda, Result, installed
 
 
-class Driver:
+class Driver(FakeCuda):
     """Records calls; answers what the code under test reads."""
 
-    def __init__(self, monkeypatch):
+    CUevent_flags = types.SimpleNamespace(CU_EVENT_DEFAULT=0)
+    CUstreamCaptureMode = types.SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
+    CUgraphNodeType = types.SimpleNamespace(CU_GRAPH_NODE_TYPE_KERNEL="kernel")
+
+    def __init__(self):
+        super().__init__()
         self.calls: list[tuple] = []
         self.answers = {"cuStreamEndCapture": "graph", "cuGraphInstantiate": "executable", "cuEventElapsedTime": 12.0}
-        for module in (stopwatch, rotation):
-            monkeypatch.setattr(module, "call", self.call)
-            monkeypatch.setattr(module, "current", lambda ordinal: contextlib.nullcontext())
-        monkeypatch.setattr(stopwatch, "driver", lambda: BINDINGS)
 
     def call(self, name, *arguments):
         self.calls.append((name, *arguments))
@@ -42,13 +37,24 @@ class Driver:
         answer = self.answers.get(name)
         return answer(*arguments) if callable(answer) else answer
 
+    def __getattr__(self, name):
+        def asked(*arguments):
+            answer = self.call(name, *arguments)
+            answers = answer if isinstance(answer, tuple) else () if answer is None else (answer,)
+            return Result.CUDA_SUCCESS, *answers
+
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        return asked
+
     def names(self):
         return [one[0] for one in self.calls]
 
 
 @pytest.fixture
-def driver(monkeypatch):
-    return Driver(monkeypatch)
+def driver():
+    with installed(Driver()) as driver:
+        yield driver
 
 
 def watch(driver, calls, graph):
@@ -130,23 +136,18 @@ def test_a_rotation_goes_round():
     assert seen == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_operand_sets_are_aligned_do_not_overlap_and_hold_the_same_values(driver, monkeypatch):
-    buffers = []
-
-    def buffer(nbytes, ordinal, stream):
-        buffers.append(nbytes)
-        return types.SimpleNamespace(address=1 << 20, free=lambda: buffers.append("freed"))
-
-    monkeypatch.setattr(rotation, "DeviceBuffer", buffer)
+def test_operand_sets_are_aligned_do_not_overlap_and_hold_the_same_values(driver):
+    driver.answers["cuMemAllocAsync"] = 1 << 20
     problem = gemm_problem(33, 20, 7, "float32", "float32", "tn")
     inputs = random_inputs(problem, 0)
     operands = OperandSets(problem, inputs, 3, 0, 7)
+    ((_, size, _),) = (one for one in driver.calls if one[0] == "cuMemAllocAsync")
     sizes = {"a": 33 * 7 * 4, "b": 7 * 20 * 4, "d": 33 * 20 * 4}
     ranges = sorted((start, start + sizes[name]) for i in range(3) for name, start in operands.addresses(i).items())
     assert all(start % ALIGNMENT == 0 for start, _ in ranges)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
-    assert ranges[-1][1] <= (1 << 20) + buffers[0]
-    assert operands.bytes == buffers[0]
+    assert ranges[-1][1] <= (1 << 20) + size
+    assert operands.bytes == size
     uploads = [one for one in driver.calls if one[0] == "cuMemcpyHtoDAsync"]
     assert uploads == [
         ("cuMemcpyHtoDAsync", operands.addresses(0)[name], array.ctypes.data, array.nbytes, 7)
@@ -167,7 +168,7 @@ def test_operand_sets_are_aligned_do_not_overlap_and_hold_the_same_values(driver
     driver.answers["cuMemcpyDtoHAsync"] = download
     np.testing.assert_array_equal(operands.output(2), np.zeros((33, 20), np.float32))
     operands.close()
-    assert buffers[-1] == "freed"
+    assert driver.calls[-1] == ("cuMemFreeAsync", 1 << 20, 7)
 
 
 class Management:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 
 import numpy as np
 import pytest
@@ -22,7 +21,10 @@ from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.candidates import parse_kernels
 from gemmule.lab.explain import explain
 from gemmule.lab.products import gemm_problem
-from gemmule.runtime import execute, repeated, workspaces
+from gemmule.runtime import execute, repeated
+from support.fakes.launches import launched
+
+__all__ = ["launched"]
 
 HOPPER = Arch.parse("sm_90a")
 PLAIN = HopperGemmConfig(cluster_m=1)
@@ -107,86 +109,33 @@ def test_the_predicted_gain():
     assert gain(128 * 19, 256 * 7, 512) < 0
 
 
-@pytest.fixture
-def done(monkeypatch):
-    """What is queued: memory set to a byte, and launches."""
-    queue = []
-    monkeypatch.setattr(execute, "get_device", lambda ordinal: types.SimpleNamespace(arch=HOPPER))
-    artifact = types.SimpleNamespace(check_launch=lambda launch: None)
-    monkeypatch.setattr(execute, "artifact_for", lambda *what: artifact)
-
-    class Kernel:
-        def prepare(self, launch, pointers, stream):
-            return lambda: queue.append(
-                ("launch", pointers["stream-K partials"], pointers["flags"], pointers["d"], stream)
-            )
-
-    monkeypatch.setattr(execute, "loaded_kernel", lambda artifact, ordinal: Kernel())
-
-    class Buffer:
-        def __init__(self, nbytes, ordinal, stream):
-            self.nbytes, self.address = nbytes, 1 << 20
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exc):
-            queue.append(("free", self.nbytes))
-
-        def free(self):
-            queue.append(("free", self.nbytes))
-
-    def direct_launch(kernel, launch, operands, addresses):
-        def send(given, stream):
-            named = dict(zip(operands, given, strict=True))
-            queue.append(("launch", named["stream-K partials"], named["flags"], named["d"], stream))
-
-        return types.SimpleNamespace(queue=send)
-
-    monkeypatch.setattr(repeated, "direct_launch", direct_launch)
-
-    class Memory:
-        def __init__(self, nbytes, ordinal):
-            self.nbytes = nbytes
-
-        def lend(self, use, stream):
-            use(1 << 20)
-            queue.append(("free", self.nbytes))
-
-    monkeypatch.setattr(repeated, "LentMemory", Memory)
-    monkeypatch.setattr(workspaces, "DeviceBuffer", Buffer)
-    monkeypatch.setattr(workspaces, "current", lambda ordinal: _Nothing())
-    monkeypatch.setattr(workspaces, "call", lambda name, *given: queue.append((name, *given)))
-    return queue
+def sums_and_flags(named):
+    return named["stream-K partials"], named["flags"], named["d"]
 
 
-class _Nothing:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *exc):
-        return None
-
-
-def test_zeros_before_every_launch(done):
+def test_zeros_before_every_launch(launched):
     choice, pointers = Choice(SPEC, SHARED), {"a": 256, "b": 512, "d": 768}
     sums, flags = SPEC.launch(PROBLEM, SHARED).workspaces
     execute.run_kernel(PROBLEM, choice, pointers, 0, 7)
-    assert done[:2] == [("cuMemsetD8Async", 1 << 20, 0, flags.nbytes, 7), ("launch", 1 << 20, 1 << 20, 768, 7)]
-    assert sorted(done[2:]) == [("free", flags.nbytes), ("free", sums.nbytes)]
-    done.clear()
+    at = {memory.nbytes: memory.address for memory in launched.memory}
+    zeros, (_, named, stream) = launched.queue[:2]
+    assert zeros == ("fill", at[flags.nbytes], 0, flags.nbytes, 7)
+    assert (sums_and_flags(named), stream) == ((at[sums.nbytes], at[flags.nbytes], 768), 7)
+    assert sorted(launched.queue[2:]) == [("free", flags.nbytes), ("free", sums.nbytes)]
+    launched.queue.clear()
     queue = repeated.repeated(PROBLEM, choice, ("a", "b", "d"), (256, 512, 768), 0)
     for stream in (3, 4):
         queue((256, 512, 1024 * stream), stream)
-        begin = (1 << 20) + sums.nbytes
-        zeros, launch, free = done
-        assert zeros == ("cuMemsetD8Async", begin, 0, flags.nbytes, stream)
-        assert launch == ("launch", 1 << 20, begin, 1024 * stream, stream)
+        address = launched.memory[-1].address
+        zeros, (_, named, launch_stream), free = launched.queue
+        assert zeros == ("fill", address + sums.nbytes, 0, flags.nbytes, stream)
+        assert sums_and_flags(named) == (address, address + sums.nbytes, 1024 * stream)
+        assert launch_stream == stream
         assert free[1] >= sums.nbytes + flags.nbytes
-        done.clear()
+        launched.queue.clear()
 
 
-def test_launches_of_a_batch_of_batches_find_zeros_each(done):
+def test_launches_of_a_batch_of_batches_find_zeros_each(launched):
     """What one launch of several has left behind is not taken for sums of the next."""
     batched = gemm_problem(936, 7256, 5640, "bfloat16", "bfloat16", "nn")
     operands = {
@@ -196,7 +145,7 @@ def test_launches_of_a_batch_of_batches_find_zeros_each(done):
         for step in [8 * int(np.ceil(matrix.rows * matrix.cols / 8))]
     }
     execute.run_kernel(batched.with_operands((2, 4), operands), Choice(SPEC, SHARED), {"a": 0, "b": 0, "d": 0}, 0, 7)
-    assert [name for name, *_ in done[:-2]] == ["cuMemsetD8Async", "launch"] * 2
+    assert [name for name, *_ in launched.queue[:-2]] == ["fill", "launch"] * 2
 
 
 def test_older_records_do_not_name_it():

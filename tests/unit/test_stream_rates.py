@@ -12,7 +12,7 @@ import pytest
 
 from gemmule.outofcore.device.planner import disk_probe
 from gemmule.outofcore.device.planner.choice import choose_plan
-from gemmule.outofcore.device.planner.disk_probe import USUAL, read_rate, write_rate
+from gemmule.outofcore.device.planner.disk_probe import USUAL, Probe, read_rate, write_rate
 from gemmule.outofcore.device.planner.operation import Load
 from gemmule.outofcore.device.planner.plan import RAMPS, DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
@@ -21,6 +21,7 @@ from gemmule.outofcore.device.planner.shares import predicted, shares
 from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.link_probe import LINES
+from support.system_calls import failing
 
 F4, F8 = np.dtype("f4"), np.dtype("f8")
 
@@ -111,20 +112,19 @@ def test_beginnings_are_chosen_with_the_lines():
     assert chosen.plan.col_edges[1] * 2 >= 32 << 10
 
 
-def test_a_disk_is_timed_where_files_are_large(tmp_path, monkeypatch):
+def test_a_disk_is_timed_where_files_are_large(tmp_path):
     path = tmp_path / "a.npy"
     path.write_bytes(bytes(1 << 16))
     assert read_rate([str(path), None], 3) == USUAL
     assert write_rate(str(tmp_path), 1 << 16, 3) == USUAL
-    monkeypatch.setattr("gemmule.outofcore.device.planner.disk_probe._LEAST", 1)
-    monkeypatch.setattr("gemmule.outofcore.device.planner.disk_probe._BLOCK", 1 << 12)
-    found = read_rate([str(path)], 3)
+    probe = Probe(block=1 << 12, least=1)
+    found = read_rate([str(path)], 3, probe)
     assert 0 < found.slow <= found.rate <= found.fast
     assert found != USUAL
-    found = write_rate(str(tmp_path), 1, 3)
+    found = write_rate(str(tmp_path), 1, 3, probe)
     assert 0 < found.slow <= found.rate <= found.fast
     assert [one.name for one in tmp_path.iterdir()] == ["a.npy"]
-    assert write_rate(str(tmp_path / "missing"), 1, 3) == USUAL
+    assert write_rate(str(tmp_path / "missing"), 1, 3, probe) == USUAL
 
 
 @pytest.mark.parametrize("opening", [0, 1, 2])
@@ -167,20 +167,11 @@ def test_copies_hide_behind_an_opening():
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("refusing", ["posix_fallocate", "pwrite"])
 def test_a_disk_without_room_for_the_probe_is_taken_as_usual(refusing, number, tmp_path, monkeypatch):
-    monkeypatch.setattr(disk_probe, "_BLOCK", 4096)
-
-    def full(*arguments):
-        raise OSError(number, "no room")
-
-    monkeypatch.setattr(disk_probe.os, refusing, full)
-    assert disk_probe.write_rate(str(tmp_path), 1 << 40, 2) == USUAL
+    failing(monkeypatch, refusing, number)
+    assert disk_probe.write_rate(str(tmp_path), 1 << 40, 2, Probe(4096)) == USUAL
 
 
 def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
-    def broken(*arguments):
-        raise OSError(errno.EIO, "broken")
-
-    monkeypatch.setattr(disk_probe, "_BLOCK", 4096)
-    monkeypatch.setattr(disk_probe.os, "pwrite", broken)
-    with pytest.raises(OSError, match="broken"):
-        disk_probe.write_rate(str(tmp_path), 1 << 40, 2)
+    failing(monkeypatch, "pwrite", errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk_probe.write_rate(str(tmp_path), 1 << 40, 2, Probe(4096))

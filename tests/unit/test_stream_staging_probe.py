@@ -13,7 +13,7 @@ import pytest
 from gemmule.api.streaming import devices
 from gemmule.host.streams import HostStreams
 from gemmule.outofcore.device.engine import staging_probe
-from gemmule.outofcore.device.engine.staging_probe import Staged, staged_by
+from gemmule.outofcore.device.engine.staging_probe import Sample, Staged, staged_by
 from gemmule.outofcore.device.planner.choice import choose_plan
 from gemmule.outofcore.device.planner.disk_probe import DiskRate
 from gemmule.outofcore.device.planner.plan import DevicePlan
@@ -24,6 +24,8 @@ from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
+#: A matrix of one piece.
+SMALL = Sample(1 << 20, 1 << 20)
 RATES = Rates(1e12, 1e12, 50e9, 50e9, source=20e9, sink=10e9)
 
 
@@ -55,35 +57,29 @@ class Counting(HostStreams):
         super().copy_out(stream, target, source)
 
 
-def test_staging_is_measured_with_the_buffers_of_a_product(monkeypatch):
-    monkeypatch.setattr(staging_probe, "_MOST", 4 << 20)
-    monkeypatch.setattr(staging_probe, "_PIECE", 3 << 20)
+def test_staging_is_measured_with_the_buffers_of_a_product():
     with Counting() as device:
-        found = staged_by(device, 1 << 20, 3)
+        found = staged_by(device, 1 << 20, 3, Sample(3 << 20, 4 << 20))
     # Both once to begin with, each alone, and both twice.
     assert device.copied == {"in": 4 * (3 << 20), "out": 4 * (3 << 20), "pinned": pinned_bytes(found.rings)}
     assert found.rings == cut_rings(("a", "out"), 1 << 20, 3, 1 << 16)
     assert min(found.source, found.sink, *found.beside, found.pin) > 0
 
 
-def test_what_fails_while_staging_is_measured_is_told(monkeypatch):
-    monkeypatch.setattr(staging_probe, "_MOST", 1 << 20)
-    monkeypatch.setattr(staging_probe, "_PIECE", 1 << 20)
-
+def test_what_fails_while_staging_is_measured_is_told():
     class Broken(Counting):
         def copy_out(self, stream, target, source):
             raise OSError("broken link")
 
     with Broken() as device, pytest.raises(OSError, match="broken link"):
-        staged_by(device, 1 << 18, 2)
+        staged_by(device, 1 << 18, 2, SMALL)
 
 
-def test_what_is_measured_keeps_within_budgets(monkeypatch):
+def test_what_is_measured_keeps_within_budgets():
     assert staging_probe.pinned_within(256 << 20, 8 << 30) == 256 << 20
-    monkeypatch.setattr(staging_probe, "_MOST", 8 << 20)
-    monkeypatch.setattr(staging_probe, "_PIECE", 2 << 20)
+    sample = Sample(2 << 20, 8 << 20)
     budget = 12 << 20
-    pinned = staging_probe.pinned_within(4 << 20, budget)
+    pinned = staging_probe.pinned_within(4 << 20, budget, sample)
 
     class OnTheHost(Counting):
         def allocate(self, nbytes):
@@ -93,23 +89,21 @@ def test_what_is_measured_keeps_within_budgets(monkeypatch):
     tracemalloc.start()
     try:
         with OnTheHost() as device:
-            found = staged_by(device, pinned, 2)
+            found = staged_by(device, pinned, 2, sample)
             peak = tracemalloc.get_traced_memory()[1] - device.copied["device"]
     finally:
         tracemalloc.stop()
     assert pinned_bytes(found.rings) <= pinned
     # Threads and their queues take some, too.
     assert budget // 2 < peak <= budget + (1 << 19)
-    assert staging_probe.pinned_within(4 << 20, 5 << 20) == 1 << 20
-    assert staging_probe.pinned_within(4 << 20, (5 << 20) - 5) == 0
-    assert staging_probe.pinned_within((1 << 20) - 1, budget) == 0
+    assert staging_probe.pinned_within(4 << 20, 5 << 20, sample) == 1 << 20
+    assert staging_probe.pinned_within(4 << 20, (5 << 20) - 5, sample) == 0
+    assert staging_probe.pinned_within((1 << 20) - 1, budget, sample) == 0
 
 
-def test_buffers_that_hold_less_than_a_line(monkeypatch):
-    monkeypatch.setattr(staging_probe, "_MOST", 1 << 20)
-    monkeypatch.setattr(staging_probe, "_PIECE", 1 << 20)
+def test_buffers_that_hold_less_than_a_line():
     with Counting() as device:
-        found = staged_by(device, 1 << 18, 2)
+        found = staged_by(device, 1 << 18, 2, SMALL)
     assert found.rings["A, B in"][1] < staging_probe._LINE
     assert device.copied["in"] == device.copied["out"] == 4 << 20
 

@@ -19,6 +19,7 @@ from gemmule.outofcore.stores.formats.npy_source import NpySource
 from gemmule.outofcore.tiles.memory_budget import parse_bytes
 from gemmule.outofcore.tiles.plan import StreamPlan
 from support.outofcore.tile_products import plan_tiles
+from support.system_calls import replaced, shortened
 
 
 def planned(m: int, k: int, n: int, dtype: str, memory: str) -> StreamPlan:
@@ -57,14 +58,29 @@ def test_the_refusal_reaches_the_caller(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def blas_variables(monkeypatch):
+    """Return a function that sets variables of BLAS on a computer with eight processors."""
+    replaced(monkeypatch, "sched_getaffinity", lambda _: set(range(8)))
+
+    def use(**variables):
+        for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return use
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
 @pytest.mark.parametrize(("m", "k", "n"), [(131, 1000, 200), (33, 5001, 70), (70, 900, 500), (1, 300_000, 3)])
-def test_any_number_of_threads_gives_the_same_bits(dtype, m, k, n, monkeypatch):
+def test_any_number_of_threads_gives_the_same_bits(dtype, m, k, n, blas_variables):
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((m, k)).astype(dtype), np.asfortranarray(rng.standard_normal((k, n))).astype(dtype)
     found = []
     for threads in (1, 2, 7):
-        monkeypatch.setattr(block_product, "blas_threads", lambda threads=threads: threads)
+        blas_variables(OMP_NUM_THREADS=str(threads))
+        assert block_product.blas_threads() == threads
         total = np.full((m, n), np.nan, dtype)
         block_product.add_in_blocks(total, a, b, fresh=True)
         block_product.add_in_blocks(total, a, b, fresh=False)
@@ -87,20 +103,16 @@ def test_threads_work_in_a_forked_process():
 
 @pytest.mark.parametrize(
     ("variables", "threads"),
-    [({}, 4), ({"OPENBLAS_NUM_THREADS": "3"}, 3), ({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "99"}, 4),
-     ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}, 2), ({"OMP_NUM_THREADS": "4,2"}, 4)],
+    [({}, 8), ({"OPENBLAS_NUM_THREADS": "3"}, 3), ({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "99"}, 8),
+     ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}, 2), ({"OMP_NUM_THREADS": "4,2"}, 8)],
 )  # fmt: skip
-def test_threads_are_as_many_as_blas_uses(variables, threads, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
-    for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+def test_threads_are_as_many_as_blas_uses(variables, threads, blas_variables):
+    blas_variables(**variables)
     assert block_product.blas_threads() == threads
 
 
-def test_errors_of_numbers_are_ignored_in_threads(monkeypatch):
-    monkeypatch.setattr(block_product, "blas_threads", lambda: 3)
+def test_errors_of_numbers_are_ignored_in_threads(monkeypatch, blas_variables):
+    blas_variables(OMP_NUM_THREADS="3")
     monkeypatch.setattr(block_product, "_pool", lambda *_: ThreadPoolExecutor(2))
     a = np.full((300, 300), 1e300)
     total = np.empty((300, 300))
@@ -113,9 +125,8 @@ def test_lines_that_come_in_parts_are_read_and_written_whole(tmp_path, monkeypat
     path = tmp_path / "a.npy"
     matrix = np.arange(35.0).reshape(5, 7)
     np.save(path, matrix)
-    preadv, pwrite = os.preadv, os.pwrite
-    monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [memoryview(views[0])[:9]], at))
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, memoryview(data)[:5], at))
+    shortened(monkeypatch, "preadv", 9)
+    shortened(monkeypatch, "pwrite", 5)
     with NpySource(path) as source, NpySink(tmp_path / "b.npy", (5, 7), source.dtype) as sink:
         for cols in (slice(0, 3), slice(3, 7)):
             piece = np.empty((5, cols.stop - cols.start))

@@ -14,6 +14,7 @@ from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.dispatch import tuned_table
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.tuned_file import TunedFileWarning, merge_tuned, read_or_warn, read_tuned, write_tuned
+from gemmule.files.user_folders import user_settings_file
 from gemmule.lab.products import gemm_problem
 from support.tuned_entries import OTHERS, PROBLEM, chosen, entry, forget, table
 
@@ -159,18 +160,19 @@ def test_writers_at_the_same_time_lose_nothing(table):
 
 
 def test_where_the_users_file_is(monkeypatch, tmp_path):
+    def file(platform):
+        return user_settings_file("GEMMULE_TUNED", "tuned.json", platform).relative_to(tmp_path)
+
     monkeypatch.delenv("GEMMULE_TUNED")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert tuned_table.user_file() == tmp_path / ".config" / "gemmule" / "tuned.json"
+    assert tuned_table.user_file() == tmp_path / file(sys.platform)
+    assert file("linux") == Path(".config", "gemmule", "tuned.json")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
-    assert tuned_table.user_file() == tmp_path / "settings" / "gemmule" / "tuned.json"
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert tuned_table.user_file() == tmp_path / "Library" / "Application Support" / "gemmule" / "tuned.json"
-    monkeypatch.setattr(sys, "platform", "win32")
+    assert file("linux") == Path("settings", "gemmule", "tuned.json")
+    assert file("darwin") == Path("Library", "Application Support", "gemmule", "tuned.json")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
-    assert tuned_table.user_file() == tmp_path / "local" / "gemmule" / "tuned.json"
+    assert file("win32") == Path("local", "gemmule", "tuned.json")
 
 
 def test_a_user_without_a_home_has_no_file(monkeypatch):

@@ -22,9 +22,9 @@ class Kind(enum.Enum):
     INTEGER = "integer"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class DType:
-    """An element type of a matrix.
+    """An element type of a matrix: one object for each, so that types compare and hash by identity.
 
     Attributes
     ----------
@@ -46,9 +46,8 @@ class DType:
     significand: int
     max_value: float
 
-    def __hash__(self) -> int:
-        # Problems are keys of dictionaries, and hash their types repeatedly.
-        return hash(self.name)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _interned, (self.name,)
 
     @property
     def bits(self) -> int:
@@ -63,7 +62,7 @@ class DType:
     @property
     def is_float8(self) -> bool:
         """Whether this is one of the 8-bit floating-point types."""
-        return self.kind is Kind.FLOAT and self.itemsize == 1
+        return self.itemsize == 1 and self.kind is Kind.FLOAT
 
     def numpy(self) -> np.dtype[Any]:
         """Return the NumPy dtype, native byte order."""
@@ -86,6 +85,14 @@ INT32 = DType("int32", 4, Kind.INTEGER, 32, 2**31 - 1)
 DTYPES = (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, INT8, INT32)
 
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
+#: Types of kernels that only move bits, by their bytes.
+_OPAQUE = {
+    size: DType(f"uint{8 * size}", size, Kind.INTEGER, 8 * size, 2 ** (8 * size) - 1) for size in (1, 2, 4, 8, 16)
+}
+
+
+def _interned(name: str) -> DType:
+    return next(dtype for dtype in (*DTYPES, *_OPAQUE.values()) if dtype.name == name)
 
 
 class Precision(enum.Enum):
@@ -107,6 +114,9 @@ class Precision(enum.Enum):
     OZAKI_15 = "ozaki-15"
     OZAKI_16 = "ozaki-16"
     FLOAT8 = "float8"
+
+    # Enum's own hash is a function in Python, and problems are keys of dictionaries.
+    __hash__ = object.__hash__
 
     @classmethod
     def parse(cls, value: str | Precision | None) -> Precision:
@@ -231,6 +241,6 @@ def opaque_dtype(itemsize: int) -> DType:
     DTypeError
         If the size is not 1, 2, 4, 8 or 16 bytes.
     """
-    if itemsize not in (1, 2, 4, 8, 16):
+    if itemsize not in _OPAQUE:
         raise DTypeError(f"elements of {itemsize} bytes cannot be moved; kernels move 1, 2, 4, 8 or 16 bytes")
-    return DType(f"uint{8 * itemsize}", itemsize, Kind.INTEGER, 8 * itemsize, 2 ** (8 * itemsize) - 1)
+    return _OPAQUE[itemsize]

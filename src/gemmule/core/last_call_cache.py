@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -21,16 +20,22 @@ def cache_last_call(function: Callable[Args, Result]) -> Callable[Args, Result]:
     comparison by value would take as long as many a call.
     """
     # Replaced as a whole, so that threads see arguments and result of one call.
-    last: list[tuple[tuple[object, ...], Result]] = []
+    last: tuple[tuple[object, ...], Result] | None = None
 
     @functools.wraps(function)
     def cached(*args: Args.args, **named: Args.kwargs) -> Result:
-        for last_args, result in last:
-            if not named and len(args) == len(last_args) and all(map(operator.is_, last_args, args)):
-                return result
+        nonlocal last
+        found = last
+        if found is not None and not named and len(args) == len(found[0]):
+            # A loop takes less time than `all`.
+            for new, old in zip(args, found[0], strict=True):
+                if new is not old:
+                    break
+            else:
+                return found[1]
         result = function(*args, **named)
         if not named:
-            last[:] = [(args, result)]
+            last = args, result
         return result
 
     return cached

@@ -50,7 +50,9 @@ class StridedMatrix:
 
         With more than one element, this is true of at most one of a matrix and its transpose.
         """
-        return self.is_row_major and not (self.cols <= 1 < self.rows and self.row_stride == 1)
+        if self.cols > 1:
+            return self.col_stride == 1
+        return not (self.rows > 1 and self.row_stride == 1)
 
     def distinct_bytes(self, batch: tuple[int, ...]) -> int:
         """Return the bytes of its elements over `batch`, broadcast ones counted once."""

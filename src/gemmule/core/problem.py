@@ -6,12 +6,27 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from .block_triangle import BlockTriangle
 from .dtype import DType, Precision, accumulator
 from .epilogue import Epilogue
 from .layout import StridedMatrix, layout_name
+
+
+class OperandTypes(NamedTuple):
+    """What most kernels refuse a product for: the types of its operands, C's where there is one, and the precision."""
+
+    a: DType
+    b: DType
+    c: DType | None
+    d: DType
+    precision: Precision
+
+    def by_name(self) -> dict[str, DType]:
+        """Return the types of the operands by their names in launch recipes."""
+        named = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
+        return {name: dtype for name, dtype in named.items() if dtype is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +98,20 @@ class GemmProblem:
     @property
     def bytes_min(self) -> int:
         """Fewest bytes to move: each element of an input read once, the output written once."""
-        once = sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
+        once = sum([matrix.distinct_bytes(self.batch) for matrix in self.operands().values()])
         return once - self.b.distinct_bytes(self.batch) if self.own_transpose else once
+
+    @property
+    def types(self) -> OperandTypes:
+        """Types of the operands, and the precision."""
+        c = self.c.dtype if self.c is not None else None
+        return OperandTypes(self.a.dtype, self.b.dtype, c, self.d.dtype, self.precision)
 
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by their names in launch recipes."""
-        operands = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
-        given = {name: matrix for name, matrix in operands.items() if matrix is not None}
+        given = {"a": self.a, "b": self.b, "d": self.d}
+        if self.c is not None:
+            given = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
         return given if self.epilogue is None else given | self.epilogue.operands()
 
     def with_operands(self, batch: tuple[int, ...], operands: dict[str, StridedMatrix]) -> GemmProblem:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .arch import Arch
 from .dtype import DType
 from .last_call_cache import cache_last_call
 from .layout import StridedMatrix
-from .problem import GemmProblem
+from .problem import GemmProblem, OperandTypes
 
 #: Largest extent without overflow of the kernels' 32-bit indices.
 MAX_EXTENT = 2**30
@@ -23,6 +24,13 @@ def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
     if problem.d.is_row_major:
         return problem, "a", "b"
     return problem.transposed(), "b", "a"
+
+
+def why_not_types(dtype: DType, types: OperandTypes, arch: Arch) -> str | None:
+    """Return which operand is not of a kernel's only type, or None: `KernelSpec.refuses_types`."""
+    del arch
+    others = ((name, other) for name, other in types.by_name().items() if other != dtype)
+    return next((f"{name.upper()} is {other}; this kernel takes {dtype} only" for name, other in others), None)
 
 
 @cache_last_call

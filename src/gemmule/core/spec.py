@@ -11,13 +11,15 @@ from typing import Any, ClassVar
 from .arch import Arch
 from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
-from .last_call_cache import cache_for_configs
+from .last_call_cache import cache_for_configs, cache_last_call
 from .launch import Launch
-from .problem import GemmProblem, Problem, split_batch
+from .problem import GemmProblem, OperandTypes, Problem, split_batch
 
 #: Specialisation of a compiled kernel beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
 _WhyNot = Callable[[Any, Arch, Any], str | None]
+_Refuses = Callable[[Any, Arch], str | None]
+_RefusesTypes = Callable[[OperandTypes, Arch], str | None]
 _Costs = Callable[[Any, Sequence[Any], GpuRates], Sequence[float]]
 
 
@@ -167,6 +169,9 @@ class KernelSpec:
     refuses : callable, optional
         ``refuses(problem, arch)`` is the reason why no config supports a problem, or None. `why_not` includes it; a
         choice evaluates it once, not once a config. The problem has at most `batch_dims` batch dimensions.
+    refuses_types : callable, optional
+        ``refuses_types(types, arch)`` is the reason why no product of such types is supported, or None. `refuses`
+        includes it: a spec gives there only the other reasons. A choice looks it up.
     costs : callable, optional
         ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one by one.
     ctas : callable, optional
@@ -199,7 +204,8 @@ class KernelSpec:
     absmax: bool = False
     cost: Callable[[Any, Any, GpuRates], float] | None = dataclasses.field(default=None, compare=False)
     next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
-    refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
+    refuses: _Refuses | None = dataclasses.field(default=None, compare=False)
+    refuses_types: _RefusesTypes | None = dataclasses.field(default=None, compare=False)
     costs: _Costs | None = dataclasses.field(default=None, compare=False)
     ctas: Callable[[Any, Any], int] | None = dataclasses.field(default=None, compare=False)
     cost_in_us: bool = False
@@ -215,6 +221,8 @@ class KernelSpec:
             fill("build", functools.partial(_build, self.package))
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
+        if self.refuses_types is not None:
+            fill("refuses", functools.partial(_refuses, self.refuses_types, self.refuses))
         fill("why_not", functools.partial(_why_not, self, self.why_not))
 
     @property
@@ -234,10 +242,18 @@ class KernelSpec:
         assert self.costs is not None
         configs = self.configs_on(gpu)
         costs = self.costs(problem, configs, gpu)
-        for number in sorted(range(len(costs)), key=costs.__getitem__):
+        for number in least_first(costs):
             if self.why_not(problem, arch, configs[number]) is None:
                 return configs[number], costs[number]
         return None
+
+
+def least_first(costs: Sequence[float]) -> Iterator[int]:
+    """Yield the numbers of configs by their costs; the others are not sorted where the first is supported."""
+    if costs:
+        first = costs.index(min(costs))
+        yield first
+        yield from (number for number in sorted(range(len(costs)), key=costs.__getitem__) if number != first)
 
 
 @cache_for_configs
@@ -253,6 +269,11 @@ def _build(package: str, config: Any, signature: Signature) -> Any:
 
 def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return costs(problem, [config], gpu)[0]
+
+
+@cache_last_call
+def _refuses(types: _RefusesTypes, own: _Refuses | None, problem: GemmProblem, arch: Arch) -> str | None:
+    return types(problem.types, arch) or (own(problem, arch) if own is not None else None)
 
 
 def _why_not(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmule.core.dtype import DType, Precision, dtype_named
 from gemmule.core.errors import FileFormatError
@@ -20,8 +19,7 @@ _TWINS = {"float16": "bfloat16", "bfloat16": "float16"}
 _NAMES = ("a_dtype", "b_dtype", "c_dtype", "d_dtype", "precision", "layout", "d_layout", "shared")
 
 
-@dataclasses.dataclass(frozen=True)
-class ProblemKey:
+class ProblemKey(NamedTuple):
     """The key of a product, independent of alpha, beta, addresses and padding.
 
     Attributes
@@ -67,9 +65,8 @@ class ProblemKey:
         if twin in kinds:
             # Both 16-bit types are in use.
             return None
-        a, b, c, d = (twin if kind == own else kind for kind in kinds)
-        others = (self.precision, self.layout, self.d_layout, self.alignment, self.shared)
-        return ProblemKey(self.m, self.n, self.k, self.batch, a, b, c, d, *others)
+        c, d = (twin if kind == own else kind for kind in kinds[2:])
+        return self._replace(a_dtype=twin, b_dtype=twin, c_dtype=c, d_dtype=d)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as in JSON."""
@@ -114,14 +111,16 @@ def key_of(problem: GemmProblem) -> ProblemKey | None:
     if problem.epilogue is not None or problem.needed is not None:
         return None
     operands = problem.operands()
-    if not all(matrix.is_row_major or matrix.is_col_major for matrix in operands.values()):
-        return None
+    for matrix in operands.values():
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return None
     if problem.c is not None and problem.c.is_row_major != problem.d.is_row_major:
         return None
-    batch, strides = problem.batch, [matrix.batch_strides for matrix in operands.values()]
+    batch, strides, shared = problem.batch, [matrix.batch_strides for matrix in operands.values()], ""
     if batch:
         batch, strides = collapse_batch(batch, strides)
-    shared = "".join(name for name, own in zip(operands, strides, strict=True) if batch and not any(own))
+    if batch:
+        shared = "".join(name for name, own in zip(operands, strides, strict=True) if not any(own))
     return ProblemKey(
         m=problem.m,
         n=problem.n,

@@ -10,10 +10,10 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.problem import GemmProblem, OperandTypes, Problem, TransposeProblem, split_batch
+from gemmule.core.spec import Choice, Config, KernelSpec, least_first
 
 from .problem_key import key_of
 from .rates_table import rates_for
@@ -123,14 +123,13 @@ def _choose(
     refused: list[tuple[str, str]] = []
     parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
     most_dims = _most_batch_dims(operation, registry)
-    for spec in registry:
-        if spec.operation != operation or spec.in_place != in_place:
-            continue
-        if spec.mirrors and not own and len(registry) > 1:
-            # SYRK kernels are no candidates for plain products, and no reason among their refusals.
-            continue
+    types = problem.types if isinstance(problem, GemmProblem) else None
+    for spec, wrong_types in _candidates(registry, operation, in_place, own, types, arch):
         if measured is not None and spec is measured.spec:
             return dataclasses.replace(measured, refused=tuple(refused), gpu=gpu or H200_RATES)
+        if wrong_types is not None:
+            refused.append((spec.name, wrong_types))
+            continue
         if spec.batch_dims not in parts:
             parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2]
         inner, outer = parts[spec.batch_dims]
@@ -180,7 +179,7 @@ def _faster(
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
     """Return the fastest measured kernel for a problem, if it supports it; None without a measurement."""
-    key = key_of(problem)
+    key = key_of(problem) if table.has_extents(problem.m, problem.n, problem.k) else None
     found = table.find(key) if key is not None else None
     if found is None:
         return None
@@ -208,6 +207,21 @@ def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arc
         return None
 
 
+@cache_for_configs
+def _candidates(
+    registry: Sequence[KernelSpec], operation: str, in_place: bool, own: bool, types: OperandTypes | None, arch: Arch
+) -> list[tuple[KernelSpec, str | None]]:
+    """Return the kernels of an operation, each with the reason why it refuses such types on a GPU, or None."""
+    found = []
+    for spec in registry:
+        # SYRK kernels are no candidates for plain products, and no reason among their refusals.
+        wanted = own or not spec.mirrors or len(registry) == 1
+        if spec.operation == operation and spec.in_place == in_place and wanted:
+            refuses = spec.refuses_types
+            found.append((spec, refuses(types, arch) if refuses is not None and types is not None else None))
+    return found
+
+
 @cache_last_call
 def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
     return max(spec.batch_dims for spec in registry if spec.operation == operation)
@@ -224,10 +238,10 @@ def _config(
     if gpu is None or spec.costs is not None or spec.ctas is not None:
         # The first supported config in order of cost; the others need no check.
         costs: Sequence[float | None] = [None] * len(configs)
-        order = list(range(len(configs)))
+        order: Iterable[int] = range(len(configs))
         if gpu is not None and spec.costs is not None:
             predicted = costs = spec.costs(problem, configs, gpu)
-            order.sort(key=predicted.__getitem__)
+            order = least_first(predicted)
         elif gpu is not None and spec.ctas is not None:
             order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
         for number in order:

@@ -93,6 +93,7 @@ class TunedTable:
                 places.append((f"the table shipped for {name}", shipped, name == chip))
                 break
         self._places = tuple(places)
+        self._extents = {key[:3] for _, entries, _ in places for key in entries}
         for source, entries in reversed(_packed):
             self.add(source, entries)
 
@@ -101,7 +102,12 @@ class TunedTable:
         for chip in (_SAME_PROCESSOR.get(self._chip), self._chip):
             if of_chip := {one.key: one for one in entries if one.chip == chip}:
                 place = (source, of_chip, chip == self._chip)
+                self._extents.update(key[:3] for key in of_chip)
                 self._places = (*self._places[: self._own], place, *self._places[self._own :])
+
+    def has_extents(self, m: int, n: int, k: int) -> bool:
+        """Return whether any entry has such extents: most products need no key."""
+        return (m, n, k) in self._extents
 
     def find(self, key: ProblemKey) -> Tuned | None:
         """Return the first entry of a product, else of its twin in the other 16-bit float, or None."""
@@ -116,7 +122,9 @@ class TunedTable:
 
     def add_own(self, entries: Iterable[Entry]) -> None:
         """Add entries of this process, which precede all others."""
-        self._here.update({one.key: one for one in entries})
+        here = {one.key: one for one in entries}
+        self._extents.update(key[:3] for key in here)
+        self._here.update(here)
 
 
 def _shipped(path: Path) -> tuple[Entry, ...]:

@@ -17,11 +17,13 @@ def user_cache_folder(variable: str, name: str) -> Path:
     ArgumentError
         If the user has no home folder.
     """
-    return _user_path(variable, name, ("Caches", "XDG_CACHE_HOME", ".cache"), f"set {variable} to a folder")
+    return _user_path(
+        variable, name, ("Caches", "XDG_CACHE_HOME", ".cache"), f"set {variable} to a folder", sys.platform
+    )
 
 
-def user_settings_file(variable: str, name: str) -> Path:
-    """Return the file of an environment variable, else the file ``gemmule/name`` in the user's settings folder.
+def user_settings_file(variable: str, name: str, platform: str = sys.platform) -> Path:
+    """Return the file of an environment variable, else ``gemmule/name`` in the platform's folder of user settings.
 
     Raises
     ------
@@ -29,10 +31,10 @@ def user_settings_file(variable: str, name: str) -> Path:
         If the user has no home folder.
     """
     folders = ("Application Support", "XDG_CONFIG_HOME", ".config")
-    return _user_path(variable, name, folders, f"set {variable} to a file")
+    return _user_path(variable, name, folders, f"set {variable} to a file", platform)
 
 
-def _user_path(variable: str, name: str, folders: tuple[str, str, str], remedy: str) -> Path:
+def _user_path(variable: str, name: str, folders: tuple[str, str, str], remedy: str, platform: str) -> Path:
     if chosen := os.environ.get(variable):
         return Path(chosen)
     try:
@@ -40,9 +42,9 @@ def _user_path(variable: str, name: str, folders: tuple[str, str, str], remedy: 
     except RuntimeError as error:
         raise ArgumentError(f"the user has no home folder ({error}); {remedy}") from error
     library, xdg, hidden = folders
-    if sys.platform == "win32":
+    if platform == "win32":
         folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
+    elif platform == "darwin":
         folder = home / "Library" / library
     else:
         folder = Path(os.environ.get(xdg) or home / hidden)

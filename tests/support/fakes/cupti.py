@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import enum
-import sys
 import threading
 import types
+from unittest import mock
 
 import numpy as np
 
+from support.fakes import cuda
 from support.fakes.bench import FakeDevice, FakeOperands, FakeWork
+from support.fakes.cuda import FakeCuda, Result
+from support.fakes.modules import replaced
 
 #: Functions of the driver and of the runtime, by their numbers here.
 CALLS = ("", "cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize",
@@ -141,15 +144,33 @@ class FakeCupti(types.ModuleType):
         )  # fmt: skip
 
 
-def install(monkeypatch, fake):
-    """Put a stand-in where cupti.cupti is imported from."""
+class _Driver(FakeCuda):
+    def cuDriverGetVersion(self):
+        return Result.CUDA_SUCCESS, 13000
+
+
+@contextlib.contextmanager
+def installed(fake):
+    """Put a stand-in where cupti.cupti is imported from, while the block runs."""
     from gemmule.runtime import profiling
 
-    monkeypatch.setitem(sys.modules, "cupti", types.ModuleType("cupti"))
-    monkeypatch.setitem(sys.modules, "cupti.cupti", fake)
-    monkeypatch.setattr(profiling, "cupti_version", lambda: "13.0.1")
-    monkeypatch.setattr(profiling, "call", lambda name: 13000)
-    return fake
+    modules = {"cupti": types.ModuleType("cupti"), "cupti.cupti": fake}
+    version = mock.patch.object(profiling, "cupti_version", return_value="13.0.1")
+    with cuda.installed(_Driver()), replaced(modules), version:
+        yield fake
+
+
+@contextlib.contextmanager
+def installed_nvtx(module):
+    """Let the package nvtx be a stand-in while the block runs; None for one that is not installed."""
+    from gemmule.runtime import profiling_ranges
+
+    with replaced({"nvtx": module}):
+        profiling_ranges._nvtx.cache_clear()
+        try:
+            yield
+        finally:
+            profiling_ranges._nvtx.cache_clear()
 
 
 class _Operands(FakeOperands):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import enum
 import time
 import types
 
@@ -11,7 +11,8 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.core.launch import ExtentsParam, Launch, ScalarParam, TensorMapParam, TensorParam
-from gemmule.runtime import direct, driver
+from gemmule.runtime import direct
+from support.fakes.cuda import Constants, FakeCuda, Result, installed
 
 FUNCTION = 0xF00
 
@@ -36,20 +37,15 @@ def map_of(address):
     return address.to_bytes(8, "little") + bytes(range(120))
 
 
-class Result(enum.IntEnum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_OUT_OF_MEMORY = 2
-    CUDA_ERROR_INVALID_CONTEXT = 201
-    CUDA_ERROR_INVALID_HANDLE = 400
-    CUDA_ERROR_LAUNCH_FAILED = 719
-
-
-class FakeDriver:
+class FakeDriver(FakeCuda):
     """The driver's functions: what they are handed is read from memory, after a while."""
 
-    CUresult = Result
+    CUtensorMapDataType = CUtensorMapInterleave = CUtensorMapSwizzle = Constants()
+    CUtensorMapL2promotion = CUtensorMapFloatOOBfill = Constants()
+    cuuint64_t = cuuint32_t = int
 
     def __init__(self, wait=0.0, statuses=()):
+        super().__init__()
         self.wait, self.statuses = wait, list(statuses)
         self.seen, self.replaced = [], []
 
@@ -63,16 +59,18 @@ class FakeDriver:
         self.seen.append((config.hStream, values))
         return (self.statuses.pop(0) if self.statuses else Result.CUDA_SUCCESS,)
 
-    def cuGetErrorString(self, status):
-        return Result.CUDA_SUCCESS, b"fake"
-
-    def map_at(self, place):
+    def CUtensorMap(self, place):
         assert place % 64 == 0, "the driver takes tensor maps at multiples of 64 bytes"
         return place
 
-    def move(self, tensor_map, address):
+    def cuTensorMapEncodeTiled(self, kind, rank, address, *description):
+        described = ctypes.create_string_buffer(map_of(address), 128)
+        return Result.CUDA_SUCCESS, types.SimpleNamespace(getPtr=lambda: ctypes.addressof(described))
+
+    def cuTensorMapReplaceAddress(self, tensor_map, address):
         self.replaced.append(address)
         ctypes.memmove(tensor_map, address.to_bytes(8, "little"), 8)
+        return (Result.CUDA_SUCCESS,)
 
 
 def expected(addresses, stream):
@@ -85,16 +83,13 @@ def expected(addresses, stream):
 
 
 @pytest.fixture
-def made(monkeypatch):
+def made():
     """Return what makes a launch for a driver."""
-    monkeypatch.setattr(direct, "encoded", lambda param, address: map_of(address))
+    with contextlib.ExitStack() as stack:
 
-    def make(fake, first=(0x1000, 0x2000, 0x3000)):
-        monkeypatch.setattr(direct, "driver", lambda: fake)
-        monkeypatch.setattr(driver, "driver", lambda: fake)
-        monkeypatch.setattr(direct, "map_at", fake.map_at)
-        monkeypatch.setattr(direct, "move", fake.move)
-        config = types.SimpleNamespace
-        return direct.DirectLaunch(direct.packed("kernel", 0, FUNCTION, config, LAUNCH, OPERANDS, first)).queue
+        def make(fake, first=(0x1000, 0x2000, 0x3000)):
+            stack.enter_context(installed(fake))
+            config = types.SimpleNamespace
+            return direct.DirectLaunch(direct.packed("kernel", 0, FUNCTION, config, LAUNCH, OPERANDS, first)).queue
 
-    return make
+        yield make

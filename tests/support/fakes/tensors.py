@@ -9,8 +9,10 @@ import types
 import numpy as np
 import pytest
 
-from gemmule.api import kept, prepared, recent
+from gemmule.api import prepared, recent
 from gemmule.api.known_arrays import TorchArrays
+
+from . import call_caches
 
 NEW = itertools.count(0xA00000, 0x1000)
 
@@ -115,13 +117,9 @@ def fake(monkeypatch, state):
         kind = (len(state.planned), operands, ordinal)
         return lambda addresses, stream: state.queued.append((kind, addresses, stream))
 
-    monkeypatch.setattr(prepared, "plan_product", plan_product)
-    monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
-    monkeypatch.setattr(kept, "_libraries", {FakeTensor: library, FakeParameter: library, WithoutMemory: library})
-    monkeypatch.setattr(kept, "_kept", {})
-    monkeypatch.setattr(recent, "_recent", {})
-    monkeypatch.setattr(recent, "find", lambda ids: recent._recent.get(ids))
-    return library
+    libraries = {FakeTensor: library, FakeParameter: library, WithoutMemory: library}
+    with call_caches.scripted(monkeypatch, plan_product, repeated, libraries):
+        yield library
 
 
 @pytest.fixture
@@ -157,11 +155,7 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None, bias=None, **more):
 @pytest.fixture
 def retained(monkeypatch):
     """Return what is kept alive for a stream."""
-    kept_alive = []
-    monkeypatch.setattr(
-        "gemmule.runtime.retain.retain", lambda what, ordinal, stream: kept_alive.append((what, ordinal, stream))
-    )
-    return kept_alive
+    return call_caches.retained(monkeypatch)
 
 
 def again(a, b, out=None):

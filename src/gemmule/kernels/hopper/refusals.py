@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType
 from gemmule.core.epilogue import SECOND
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents
 from gemmule.core.spec import Config
 
@@ -24,11 +24,10 @@ def refuse_hopper(
     operands: Collection[str] = "abcd",
     *,
     tma: Collection[str] = "",
-    dtypes: Collection[DType] = (),
     batch_dims: int = 1,
     takes_empty: bool = False,
 ) -> str | None:
-    """Say why a kernel of Hopper refuses a problem (architecture, types, strides, alignment, extents), or None.
+    """Say why a kernel of Hopper refuses a problem (architecture, strides, alignment, extents), or None.
 
     Parameters
     ----------
@@ -40,24 +39,19 @@ def refuse_hopper(
         Operands that the kernel reads or writes; they must be row- or column-major, C as D is.
     tma : collection of str
         Those among them that TMA addresses.
-    dtypes : collection of DType
-        Types that all of them may have, and only all the same; empty where the kernel has a rule of its own.
     batch_dims : int
         Batch dimensions that one launch covers: those beyond move what an operand's first address is.
     takes_empty : bool
         Whether the kernel takes extents of 0, and an alpha of 0.
     """
-    if arch.capability != HOPPER.capability:
-        return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
+    if reason := why_not_arch(arch):
+        return reason
     inner, _, _ = split_batch(problem, batch_dims)
     oriented, first, second = row_result(inner)
-    given = {name: matrix for name, matrix in inner.operands().items() if name in operands}
-    if dtypes and any(matrix.dtype not in dtypes or matrix.dtype != problem.a.dtype for matrix in given.values()):
-        types = ", ".join(f"{name.upper()} {matrix.dtype}" for name, matrix in given.items())
-        return f"the operands are {types}; this kernel takes all of one type, {' or '.join(map(str, dtypes))}"
-    if reason := next(filter(None, (_why_not_lines(*one) for one in given.items())), None):
-        return reason
-    if "c" in given and oriented.c is not None and not oriented.c.is_row_major:
+    for name, matrix in inner.operands().items():
+        if name in operands and (reason := _why_not_lines(name, matrix)):
+            return reason
+    if "c" in operands and oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     # The names of the operands that are A and B of the row-major result.
     names = {"a": first, "b": second}
@@ -71,6 +65,23 @@ def refuse_hopper(
             f"the batch of {inner.batch[0]} is more than {MAX_EXTENT}, the most that the kernel's 32-bit indices take"
         )
     return why_not_extents(problem)
+
+
+def refuse_types(dtypes: Collection[DType], types: OperandTypes, arch: Arch) -> str | None:
+    """Say why a kernel of Hopper refuses operands that are not all of one type among `dtypes`, or a GPU, or None."""
+    if reason := why_not_arch(arch):
+        return reason
+    given = types.by_name()
+    if types.a in dtypes and all(dtype == types.a for dtype in given.values()):
+        return None
+    named = ", ".join(f"{name.upper()} {dtype}" for name, dtype in given.items())
+    return f"the operands are {named}; this kernel takes all of one type, {' or '.join(map(str, dtypes))}"
+
+
+def why_not_arch(arch: Arch) -> str | None:
+    """Say that a GPU has no wgmma, or None where it has."""
+    wgmma = (arch.major, arch.minor) == (HOPPER.major, HOPPER.minor)
+    return None if wgmma else f"wgmma is an instruction of sm_90a; this GPU is {arch}"
 
 
 def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:

@@ -22,7 +22,8 @@ def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str
     rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
     lines, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
     steps = [("leading dimension", lines, ld)]
-    steps += [("batch stride", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
+    if batch:
+        steps += [("batch stride", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
     if matrix.alignment % MAP_ALIGNMENT:
         return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; TMA needs {MAP_ALIGNMENT}"
     for what, extent, step in steps:

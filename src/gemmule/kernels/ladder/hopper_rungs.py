@@ -12,7 +12,7 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_grid
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_params, scale_params, why_not_stored
 
@@ -36,6 +36,7 @@ def _rung(name: str, summary: str, *configs: RungConfig) -> KernelSpec:
         launch=_launch,
         batch_dims=0,
         refuses=functools.partial(_refuses, stored=configs[0].boxes > 0),
+        refuses_types=functools.partial(refuse_types, DTYPES),
     )
 
 
@@ -60,7 +61,7 @@ def _refuses(problem: GemmProblem, arch: Arch, *, stored: bool) -> str | None:
 @cache_last_call
 def _refuses_any(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no rung takes `problem`: cached, as a choice evaluates every rung in turn."""
-    return refuse_hopper(problem, arch, tma="abcd", dtypes=DTYPES, batch_dims=0)
+    return refuse_hopper(problem, arch, tma="abcd", batch_dims=0)
 
 
 def _grid(problem: GemmProblem, config: RungConfig) -> int:

@@ -8,8 +8,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, FLOAT64, DType
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem
-from gemmule.core.row_major import is_vectorised, why_not_extents, why_not_grid
+from gemmule.core.problem import GemmProblem, OperandTypes
+from gemmule.core.row_major import is_vectorised, why_not_extents, why_not_grid, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tiles_divide
 
@@ -42,6 +42,7 @@ def _rung(name: str, summary: str, *configs: RowMajorConfig) -> KernelSpec:
         configs=configs,
         signatures=functools.partial(_signatures, dtype),
         refuses=functools.partial(_refuses, dtype),
+        refuses_types=functools.partial(_refuses_types, dtype),
         why_not=_why_not,
         signature=_problem_signature,
         launch=_launch,
@@ -52,6 +53,11 @@ def _rung(name: str, summary: str, *configs: RowMajorConfig) -> KernelSpec:
 def _refuses(dtype: DType, problem: GemmProblem, arch: Arch) -> str | None:
     del arch
     return _why_not_row_major(problem, dtype) or why_not_extents(problem)
+
+
+def _refuses_types(dtype: DType, types: OperandTypes, arch: Arch) -> str | None:
+    # Of A only: its strides count before the types of others.
+    return why_not_types(dtype, types._replace(b=dtype, c=dtype, d=dtype), arch)
 
 
 def _why_not(problem: GemmProblem, arch: Arch, config: RowMajorConfig) -> str | None:

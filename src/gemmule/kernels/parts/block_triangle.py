@@ -63,6 +63,7 @@ def syrk_spec(
         build=functools.partial(_build, whole.package),
         why_not=functools.partial(_why_not_config, whole),
         refuses=functools.partial(_refuses, whole),
+        refuses_types=None,
         cost=None,
         costs=costs,
     )

@@ -7,8 +7,11 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -59,24 +62,35 @@ class SimtRates:
     memory: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class SimtFacts:
-    """What a config does for every product, of a kind of operands; numbers, or arrays of them.
+    """What configs do for every product, of a kind of operands: an array with a number for each config.
 
     Attributes
     ----------
-    resident : float
+    tile_m, tile_n, cluster_k : array
+        Fields of the configs.
+    depth : array
+        k of a k-tile of all CTAs of a cluster.
+    filled : array
+        Of 132 SMs those that clusters can fill.
+    resident : array
         CTAs of an SM in a full wave.
-    warps : float
+    warps : array
         Warps of a CTA for each scheduler.
-    products, copies, outputs : float
+    products, copies, outputs : array
         Of a thread: FMAs and copies of 4 bytes for a k-tile, and elements of its tile.
-    shared : float
+    shared : array
         1 where the CTAs of a cluster share a tile, else 0.
-    factor : float
+    factor : array
         Measured time of the config by that of the limits.
     """
 
+    tile_m: Any
+    tile_n: Any
+    cluster_k: Any
+    depth: Any
+    filled: Any
     resident: Any
     warps: Any
     products: Any
@@ -88,17 +102,17 @@ class SimtFacts:
 
 @dataclasses.dataclass(frozen=True)
 class SimtWork:
-    """What a config does for a product; numbers, or arrays of them.
+    """What configs do for a product: an array with a number for each config, or for each of several products.
 
     Attributes
     ----------
     facts : SimtFacts
         What it does for every product.
-    waves, rest : float
+    waves, rest : array
         Full waves of CTAs, and the CTAs of the busiest SM after them.
-    k_tiles : float
+    k_tiles : array
         k-tiles of a CTA.
-    moved : float
+    moved : float or array
         Bytes of operands and result.
     """
 
@@ -110,13 +124,23 @@ class SimtWork:
 
     def predicted_us(self, rates: SimtRates) -> Any:
         """Return roughly the time in microseconds, by the limits alone."""
-        of = self.facts
-        issue = (of.products + rates.copy * of.copies + rates.k_tile) * of.warps
-        latency, epilogue = rates.latency + rates.alone * issue, rates.epilogue * of.outputs * of.warps
-        wave = _larger(of.resident * issue, latency) * self.k_tiles + epilogue * of.resident
+        issue, latency, epilogue, wave, ends, once = _cycles(self.facts, rates)
         rest = _larger(self.rest * issue, latency) * self.k_tiles + epilogue * self.rest
-        time = (self.waves * wave + (self.rest > 0) * rest) / rates.cycles
-        return rates.launch + _larger(time, self.moved / rates.memory) + of.shared * rates.exchange
+        time = (self.waves * (wave * self.k_tiles + ends) + (self.rest > 0) * rest) / rates.cycles
+        return _larger(time, self.moved / rates.memory) + once
+
+
+@functools.lru_cache(maxsize=64)
+def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
+    """Return what does not depend on the product.
+
+    Cycles to issue a CTA's k-tile, the least of a k-tile, a CTA's epilogue, a full wave's k-tile and epilogues; and the
+    microseconds of a launch with its exchange.
+    """
+    issue = (of.products + rates.copy * of.copies + rates.k_tile) * of.warps
+    latency, epilogue = rates.latency + rates.alone * issue, rates.epilogue * of.outputs * of.warps
+    wave = _larger(of.resident * issue, latency)
+    return issue, latency, epilogue, wave, epilogue * of.resident, rates.launch + of.shared * rates.exchange
 
 
 def _larger(one: Any, other: Any) -> Any:
@@ -163,46 +187,54 @@ _SMS, _FILLED = 132, {4: 124, 8: 120}
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
 
-def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[SimtWork]:
+def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for a product."""
     oriented, _, _ = row_result(problem)
     k_major = oriented.a.is_row_major, not oriented.b.is_row_major
-    short = tuple(
-        k or operand_copies(x).copy_bytes < max(COPIES) for k, x in zip(k_major, (oriented.a, oriented.b), strict=True)
-    )
+    short = _is_short(oriented.a, k_major[0]), _is_short(oriented.b, k_major[1])
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * FLOAT32.itemsize, 1.0)
-    found = []
-    for config in configs:
-        facts, cluster_k = _facts(config, k_major, short), config.cluster_k
-        ctas = -(-m // config.tile_m) * -(-n // config.tile_n) * cluster_k * batch
-        each = ctas * _SMS / (gpu.multiprocessors * _FILLED.get(cluster_k, _SMS))
-        waves = each // facts.resident
-        rest = -((waves * facts.resident - each) // 1)
-        found.append(SimtWork(facts, waves, rest, -(-k // (config.tile_k * cluster_k)), moved))
-    return found
+    facts = _facts(configs, k_major, short)
+    ctas = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.cluster_k * batch
+    each = ctas * _SMS / (gpu.multiprocessors * facts.filled)
+    waves = each // facts.resident
+    return SimtWork(facts, waves, np.ceil(each - waves * facts.resident), np.ceil(k / facts.depth), moved)
 
 
-@functools.lru_cache(maxsize=1024)
-def _facts(config: SimtConfig, k_major: tuple[bool, bool], short: tuple[bool, bool]) -> SimtFacts:
-    """Return what a config does for every product, of operands that are K-major, or copied by 4 bytes, or not."""
+@cache_for_configs
+def _facts(configs: Sequence[SimtConfig], k_major: tuple[bool, bool], short: tuple[bool, bool]) -> SimtFacts:
+    """Return what configs do for every product, of operands that are K-major, or copied by 4 bytes, or not."""
+    every = [_facts_of(config, k_major, short) for config in configs]
+    return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
+
+
+def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], short: tuple[bool, bool]) -> dict[str, float]:
     copies = [
         tile * config.tile_k // config.threads // (1 if few else VECTOR)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
-    return SimtFacts(
-        resident=min(
+    return {
+        "tile_m": config.tile_m,
+        "tile_n": config.tile_n,
+        "cluster_k": config.cluster_k,
+        "depth": config.tile_k * config.cluster_k,
+        "filled": _FILLED.get(config.cluster_k, _SMS),
+        "resident": min(
             config.resident(sum(copies)),
             _SHARED // (config.shared_bytes(*k_major) + _RESERVED),
             _THREADS // config.threads,
         ),
-        warps=config.threads / 128,
-        products=config.thread_m * config.thread_n * config.tile_k,
-        copies=sum(count for count, few in zip(copies, short, strict=True) if few),
-        outputs=config.thread_m * config.thread_n,
-        shared=config.cluster_k > 1,
-        factor=FACTORS.get((config.tile_m, config.tile_n, config.tile_k, config.cluster_k), 1.0),
-    )
+        "warps": config.threads / 128,
+        "products": config.thread_m * config.thread_n * config.tile_k,
+        "copies": sum(count for count, few in zip(copies, short, strict=True) if few),
+        "outputs": config.thread_m * config.thread_n,
+        "shared": config.cluster_k > 1,
+        "factor": FACTORS.get((config.tile_m, config.tile_n, config.tile_k, config.cluster_k), 1.0),
+    }
+
+
+def _is_short(matrix: StridedMatrix, k_major: bool) -> bool:
+    return k_major or operand_copies(matrix).copy_bytes < max(COPIES)
 
 
 def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
@@ -213,4 +245,6 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
 
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `simt_gemm`."""
-    return [one.predicted_us(RATES) * one.facts.factor for one in limits(problem, configs, gpu)]
+    work = limits(problem, configs, gpu)
+    found: list[float] = (work.predicted_us(RATES) * work.facts.factor).tolist()
+    return found

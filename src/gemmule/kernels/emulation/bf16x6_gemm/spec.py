@@ -13,13 +13,13 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, RUN, SLICE, SixProductsConfig, SplitConfig
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
 from gemmule.kernels.parts.batched_launch import tile_grid
@@ -212,11 +212,13 @@ def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if problem.precision is not Precision.BF16X6:
-        return f"precision is {problem.precision.value!r}; this kernel is for 'bf16x6'"
-    if reason := refuse_hopper(problem, arch, dtypes=(FLOAT32,)):
-        return reason
-    return _PRODUCT.why_not(problem)
+    return refuse_hopper(problem, arch) or _PRODUCT.why_not(problem)
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    if types.precision is not Precision.BF16X6:
+        return f"precision is {types.precision.value!r}; this kernel is for 'bf16x6'"
+    return refuse_types((FLOAT32,), types, arch)
 
 
 def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
@@ -262,6 +264,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,

@@ -12,7 +12,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
@@ -21,7 +21,7 @@ from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESI
 from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
 from gemmule.kernels.hopper.next_kernel import choose_next
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 
 #: Columns of a block are a multiple of this, for whole tiles and aligned lines.
 _BLOCK = 512
@@ -98,18 +98,23 @@ def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: G
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
-    if problem.precision not in INT8_PRODUCTS:
-        return f"precision is {problem.precision.value!r}; this kernel is for 'ozaki-15', 'ozaki-14' and 'ozaki-16'"
     for name, matrix in problem.operands().items():
         if matrix.rows * matrix.cols > _MOST_ELEMENTS:
             return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, of at most {_MOST_ELEMENTS}"
-    if reason := refuse_hopper(problem, arch, dtypes=(FLOAT64,), batch_dims=0):
+    if reason := refuse_types((FLOAT64,), problem.types, arch) or refuse_hopper(problem, arch, batch_dims=0):
         return reason
     try:
         _next_kernel(problem, H200_RATES)
     except ArgumentError as error:
         return str(error)
     return None
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    del arch
+    if types.precision in INT8_PRODUCTS:
+        return None
+    return f"precision is {types.precision.value!r}; this kernel is for 'ozaki-15', 'ozaki-14' and 'ozaki-16'"
 
 
 def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
@@ -175,6 +180,7 @@ SPEC = KernelSpec(
     launch=launch,
     batch_dims=0,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,

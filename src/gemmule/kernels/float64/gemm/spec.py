@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 from gemmule.core.arch import Arch
@@ -10,7 +11,7 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COPIES, SHAPES, Float64Config
 from gemmule.kernels.float64.cost import costs
@@ -132,6 +133,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=functools.partial(why_not_types, FLOAT64),
     costs=costs,
     cost_in_us=True,
 )

@@ -39,7 +39,7 @@ class Networks(NamedTuple):
     biases, out : array
         Biases of the second layer, and weights of the result, which is the mean of all networks', by unit.
     out_bias : float
-        Its bias.
+        Its bias, with the share of the second layer's.
     """
 
     config: Numbers
@@ -81,7 +81,8 @@ def networks(content: list[dict[str, Any]]) -> Networks:
         hidden=np.ascontiguousarray(np.stack([one["hidden"].T for one in every])),
         biases=np.concatenate([one["biases"] for one in every]),
         out=np.concatenate([one["out"] for one in every]) / len(every),
-        out_bias=float(np.mean([one["out_bias"] for one in every])),
+        # With what the biases of the second layer add.
+        out_bias=float(np.mean([one["out"] @ one["biases"] + one["out_bias"] for one in every])),
     )
 
 
@@ -123,18 +124,15 @@ def correction(of: TileRates, one: Operation, mixed: Numbers) -> Numbers:
     """
     nets = _data()[1]
     read = np.empty((nets.numbers.shape[1], of.count), np.float32)
-    rows, cols, *others = _numbers(one)
-    read[: len(mixed)] = mixed
-    read[len(mixed) : -len(others)] = of.of_sides(rows, cols)
-    read[-len(others) :] = np.array(others)[:, None]
+    read[: len(mixed)], read[len(mixed) :] = mixed, of.of_sides(*_numbers(one))
     layer = nets.numbers @ read
     layer += of.remembered((one.a, one.b, one.result_begin, one.result_item), lambda: _given(nets, of, one))
     # Arrays of the layer's shape: NumPy is slower with a scalar, and with a column.
-    zeros, biases = of.remembered("hidden", lambda: _hidden(nets, of))
+    zeros, below = of.remembered("hidden", lambda: _hidden(nets, of))
     np.maximum(layer, zeros, out=layer)
     layer = np.matmul(nets.hidden, layer.reshape(len(nets.hidden), -1, of.count)).reshape(layer.shape)
-    layer += biases
-    np.maximum(layer, zeros, out=layer)
+    # max(x + bias, 0) is max(x, -bias) + bias.
+    np.maximum(layer, below, out=layer)
     found: Numbers = nets.out @ layer
     found += nets.out_bias
     np.maximum(found, -_MOST, out=found)
@@ -151,6 +149,6 @@ def _given(nets: Networks, of: TileRates, one: Operation) -> Numbers:
 
 
 def _hidden(nets: Networks, of: TileRates) -> tuple[Numbers, Numbers]:
-    """Return zeros, and the biases of the second layer, for each config."""
+    """Return zeros, and the negative biases of the second layer, for each config."""
     shape = (len(nets.biases), of.count)
-    return np.zeros(shape, np.float32), np.ascontiguousarray(np.broadcast_to(nets.biases[:, None], shape))
+    return np.zeros(shape, np.float32), np.ascontiguousarray(np.broadcast_to(-nets.biases[:, None], shape))

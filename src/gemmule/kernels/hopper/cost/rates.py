@@ -34,6 +34,8 @@ _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
 _L2_BYTES = 24.8e6
 #: SMs of a TPC.
 _TPC = 2
+#: Most numbers of `TileRates.of_sides`.
+_SIDES = 6
 
 
 class OperandLayout(NamedTuple):
@@ -56,8 +58,8 @@ class OperandRates(NamedTuple):
 
     Attributes
     ----------
-    one, both : array
-        A k-tile where one SM of a TPC loads, and where both do.
+    one, more : array
+        A k-tile where one SM of a TPC loads, and what is added where both do.
     carried : array
         A k-tile of a cluster in the L2 cache.
     features : array
@@ -65,7 +67,7 @@ class OperandRates(NamedTuple):
     """
 
     one: Numbers
-    both: Numbers
+    more: Numbers
     carried: Numbers
     features: Numbers
 
@@ -125,7 +127,7 @@ class TileRates:
 
         self.configs, self.gpu, self.count = configs, gpu, len(configs)
         self.side = each(lambda c: c.swap_ab, np.intp)
-        self._sides = np.array((self.side, 1 - self.side))
+        self._sides = np.array((self.side, 1 - self.side, *(np.full(self.count, row) for row in range(2, _SIDES))))
         self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
         # CTAs of a cluster that load the same rows, and the same columns.
         self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in configs], np.float64).reshape(-1, 2).T
@@ -134,8 +136,12 @@ class TileRates:
         # Clusters that run at the same time, their CTAs, and the clusters beyond which TPCs are shared.
         self.clusters = np.maximum(np.minimum(gpu.multiprocessors // self.cluster, each(lambda c: c.clusters)), 1)
         self.ctas = self.clusters * self.cluster
+        # Shares of the SMs that all of a config's CTAs, and those of a cluster, occupy.
+        self.share, self.cluster_share = self.ctas / gpu.multiprocessors, self.cluster / gpu.multiprocessors
         self.alone = np.floor(gpu.multiprocessors // _TPC / self.cluster)
         self.cluster_k = each(lambda c: c.cluster_k)
+        # Rows, columns and k-tiles of a cluster's tile.
+        self.cluster_shape = np.array((*self.cluster_tile, self.cluster_k))
         self.pingpong = each(lambda c: c.pingpong)
         self._stages = each(lambda c: c.stages)
         self._multiply = each(lambda c: _MULTIPLY * c.tile_m * (c.tile_n + _MORE_COLUMNS) / 2**14) * gpu.multiply
@@ -160,17 +166,18 @@ class TileRates:
         found: Value = self._remembered[key]
         return found
 
-    def of_sides(self, first: Any, second: Any) -> Numbers:
-        """Return for each config what is of its rows, and of its columns, with swap-AB the other way round."""
-        found: Numbers = np.array((first, second), np.float64).take(self._sides, axis=0)
+    def of_sides(self, first: float, second: float, *others: float) -> Numbers:
+        """Return for each config what is of its rows, of its columns, with swap-AB the other way round, and of both."""
+        found: Numbers = np.array((first, second, *others), np.float64).take(self._sides[: 2 + len(others)])
         return found
 
     def features(self) -> Numbers:
         """Return a row for each config of what a learned correction reads of it."""
         logs = np.log2([*self.tile, self._stages, *self._multicast, self.cluster_k])
-        share = self.ctas / self.gpu.multiprocessors
         narrow = np.log2(K_BYTES / self._row)
-        return np.column_stack((logs.T, self.pingpong, self.side, share, narrow, self.tile[0] * self.tile[1] / 2**14))
+        return np.column_stack(
+            (logs.T, self.pingpong, self.side, self.share, narrow, self.tile[0] * self.tile[1] / 2**14)
+        )
 
     def written(self, writes: float) -> tuple[Numbers, Numbers]:
         """Return what each wave writes, and what is added once, for tiles that are written so often or so much."""
@@ -205,7 +212,7 @@ class TileRates:
                 across * np.log2(K_BYTES / self._row),
             )
         )
-        return OperandRates(one, two, in_l2.sum(axis=0) * self.gpu.l2, features)
+        return OperandRates(one, two - one, in_l2.sum(axis=0) * self.gpu.l2, features)
 
 
 def _norm(*times: Numbers) -> Numbers:

@@ -55,10 +55,11 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     """
     operands, gpu = of.operands(one.a, one.b), of.gpu
     mixed = np.empty((12, of.count))
-    extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
+    extents = of.of_sides(one.rows, one.cols, one.k_tiles) / of.cluster_shape
     whole = np.ceil(extents)
-    np.divide(extents, whole, out=mixed[8:10])
-    tiles = whole[0] * whole[1]
+    np.divide(extents[:2], whole[:2], out=mixed[8:10])
+    rows, cols, each = whole
+    tiles = rows * cols
     if one.tiles is not None:
         tiles = np.array(one.tiles, np.float64)
     elif one.batch != 1:
@@ -67,26 +68,25 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     waves: Any = np.ceil(in_turn)
     np.divide(in_turn, waves, out=mixed[7])
     both = tiles > of.alone
-    each: Any = np.ceil(one.k_tiles / of.cluster_k)
     per_wave, once = of.written(one.writes * (1 + _WIDER * (one.result_item - 2)))
     if of.any_stream_k:
         waves, each, left = _shared_out(of, tiles, waves, each, one.k_tiles)
         once = once + left
-    multiplied = each * np.where(both, operands.both, operands.one)
-    limited = mixed[1:3]
-    np.multiply(waves, multiplied + per_wave, out=limited[0])
-    limited[0] += once
-    np.multiply(operands.carried, tiles * one.k_tiles, out=limited[1])
-    fourth = np.square(limited)
-    np.square(fourth, out=fourth)
-    total = fourth[0] + fourth[1]
+    multiplied = each * (operands.one + both * operands.more)
+    computed = (multiplied + per_wave) * waves + once
+    delivered = tiles * one.k_tiles * operands.carried
+    total = computed * computed
+    total *= total
+    fourth = delivered * delivered
+    fourth *= fourth
+    total += fourth
     total += ((one.read + one.written) / gpu.memory) ** 4
-    total = np.sqrt(np.sqrt(total, out=total), out=total)
+    np.sqrt(np.sqrt(total, out=total), out=total)
     total += _LAUNCH * gpu.launch
-    mixed[0], mixed[3], mixed[4], mixed[5] = total, waves, each, multiplied
+    mixed[0], mixed[1], mixed[2], mixed[3], mixed[4], mixed[5] = total, computed, delivered, waves, each, multiplied
     np.log2(mixed[:6], out=mixed[:6])
-    np.divide(1, waves, out=mixed[6])
-    np.divide(np.minimum(tiles * of.cluster, of.ctas), gpu.multiprocessors, out=mixed[10])
+    np.reciprocal(waves, out=mixed[6])
+    np.minimum(tiles * of.cluster_share, of.share, out=mixed[10])
     mixed[11] = both
     return total, mixed
 

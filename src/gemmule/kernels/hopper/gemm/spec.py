@@ -30,7 +30,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -99,15 +99,17 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := _why_not_types(problem) or why_not_inputs(problem) or why_not_second(problem):
+    if reason := why_not_inputs(problem) or why_not_second(problem):
         return reason
     if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
         return reason
     oriented, _, _ = row_result(problem)
     if reason := why_not_stored(oriented.d):
         return reason
-    for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
-        if matrix.dtype.itemsize != _MN_MAJOR_BYTES and not matrix.lies_in_rows:
+    for name, matrix in (("A", problem.a), ("B", problem.b)):
+        if matrix.dtype.itemsize == _MN_MAJOR_BYTES:
+            continue
+        if not (matrix if name == "A" else matrix.transposed()).lies_in_rows:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
@@ -120,18 +122,19 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     return None
 
 
-def _why_not_types(problem: GemmProblem) -> str | None:
-    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    del arch
+    a, b, c, d, precision = types
     if not (a == b or (a.is_float8 and b.is_float8)) or a not in OUTPUTS:
         return f"A is {a} and B is {b}; this kernel takes both of one type among {', '.join(map(str, OUTPUTS))}"
-    if a == FLOAT32 and problem.precision is not Precision.TF32:
+    if a == FLOAT32 and precision is not Precision.TF32:
         return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
-    if a.is_float8 and problem.precision is not Precision.FLOAT8:
+    if a.is_float8 and precision is not Precision.FLOAT8:
         return f"A and B are {a} and {b}; this kernel's sums of such keep 13 bits at first, for precision='float8'"
     if d not in OUTPUTS[a]:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
-    if problem.c is not None and problem.c.dtype != d:
-        return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
+    if c is not None and c != d:
+        return f"C is {c} and the output {d}; this kernel takes both of one type"
     return None
 
 
@@ -285,6 +288,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     further=further,

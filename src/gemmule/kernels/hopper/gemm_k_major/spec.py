@@ -12,13 +12,13 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, TransposeProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, TransposeProblem, split_batch
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.next_kernel import NextProduct, WorkspaceCopy, with_copies
 from gemmule.kernels.hopper.operand_copies import REPACKED_BYTES
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 from gemmule.kernels.transpose.cost import tile_costs
@@ -89,15 +89,19 @@ def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | N
     return next((reason for reason in reasons if reason), None)
 
 
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    for name, dtype in (("A", types.a), ("B", types.b)):
+        if not takes(dtype, types.precision):
+            return (
+                f"{name} is {dtype} and precision is {types.precision.value!r}; this kernel is for "
+                "int8, float32 with 'tf32' and 8-bit floats with 'float8'"
+            )
+    return why_not_arch(arch)
+
+
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    for name, matrix in (("a", problem.a), ("b", problem.b)):
-        if not takes(matrix.dtype, problem.precision):
-            return (
-                f"{name.upper()} is {matrix.dtype} and precision is {problem.precision.value!r}; this kernel is for "
-                "int8, float32 with 'tf32' and 8-bit floats with 'float8'"
-            )
     if reason := refuse_hopper(problem, arch, "ab"):
         return reason
     if not _mn_major(problem):
@@ -173,6 +177,7 @@ SPEC = KernelSpec(
     epilogues=True,
     absmax=True,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,

@@ -10,13 +10,13 @@ from gemmule.core.dtype import opaque_dtype
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
@@ -65,12 +65,16 @@ def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | Non
     return why_not_copied(_to_pack(split_batch(problem, SPEC.batch_dims)[0]), config, "repack")
 
 
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    for name, dtype in (("A", types.a), ("B", types.b)):
+        if dtype.itemsize not in _ITEMSIZES:
+            return f"{name} is {dtype}; this kernel takes elements of 1, 2 and 4 bytes"
+    return why_not_arch(arch)
+
+
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    for name, matrix in (("a", problem.a), ("b", problem.b)):
-        if matrix.dtype.itemsize not in _ITEMSIZES:
-            return f"{name.upper()} is {matrix.dtype}; this kernel takes elements of 1, 2 and 4 bytes"
     if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
         return reason
     for one in _copies(problem):
@@ -143,6 +147,7 @@ SPEC = KernelSpec(
     epilogues=True,
     absmax=True,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,

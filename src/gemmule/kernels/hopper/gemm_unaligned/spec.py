@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -13,7 +14,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.hopper.tile_config import K_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 
@@ -25,7 +26,7 @@ DTYPES = (BFLOAT16, FLOAT16)
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where all do."""
-    return refuse_hopper(problem, arch, tma="ab", dtypes=DTYPES)
+    return refuse_hopper(problem, arch, tma="ab")
 
 
 def signature(problem: GemmProblem, config: UnalignedGemmConfig) -> Signature:
@@ -121,6 +122,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=functools.partial(refuse_types, DTYPES),
     costs=costs,
     cost_in_us=True,
 )

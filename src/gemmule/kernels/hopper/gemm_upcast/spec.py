@@ -9,13 +9,13 @@ from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DTyp
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
@@ -58,15 +58,19 @@ def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | Non
     return why_not_copied(_narrow(split_batch(problem, SPEC.batch_dims)[0]), config, "convert")
 
 
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    both = {types.a, types.b}
+    if not both & set(NARROW) or not both <= {*NARROW, *WIDE}:
+        return (
+            f"A is {types.a} and B is {types.b}; this kernel takes {' and '.join(map(str, NARROW))}, "
+            f"one of them with {' or '.join(map(str, WIDE))}"
+        )
+    return why_not_arch(arch)
+
+
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    types = {problem.a.dtype, problem.b.dtype}
-    if not types & set(NARROW) or not types <= {*NARROW, *WIDE}:
-        return (
-            f"A is {problem.a.dtype} and B is {problem.b.dtype}; this kernel takes {' and '.join(map(str, NARROW))}, "
-            f"one of them with {' or '.join(map(str, WIDE))}"
-        )
     if reason := refuse_hopper(problem, arch, [one.operand for one in _narrow(problem)], takes_empty=True):
         return reason
     for one in _narrow(problem):
@@ -133,6 +137,7 @@ SPEC = KernelSpec(
     epilogues=True,
     absmax=True,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,

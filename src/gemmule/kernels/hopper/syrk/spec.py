@@ -60,9 +60,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         return (
             f"A is {problem.a.dtype} and the output {problem.d.dtype}; this kernel takes {types}, for it or {FLOAT32}"
         )
-    if _by_threads(problem):
-        return gemm_unaligned.refuses(problem, arch)
-    return gemm.refuses(problem, arch)
+    other = gemm_unaligned.SPEC if _by_threads(problem) else gemm.SPEC
+    assert other.refuses is not None
+    return other.refuses(problem, arch)
 
 
 @cache_last_call

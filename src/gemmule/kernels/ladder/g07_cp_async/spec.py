@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import is_vectorised, row_result, why_not_extents, why_not_grid, why_not_lines
+from gemmule.core.row_major import (
+    is_vectorised,
+    row_result,
+    why_not_extents,
+    why_not_grid,
+    why_not_lines,
+    why_not_types,
+)
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
 from gemmule.kernels.simt.config import CpAsyncConfig
 from gemmule.kernels.simt.cost import cost_of
 
 
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where one may."""
     del arch
@@ -93,5 +103,6 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=functools.partial(why_not_types, FLOAT32),
     cost=cost,
 )

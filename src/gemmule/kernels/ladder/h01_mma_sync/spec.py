@@ -30,7 +30,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
@@ -71,13 +71,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where one may."""
     del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    return (
-        _why_not_types(problem)
-        or why_not_inputs(problem)
-        or why_not_second(problem)
-        or why_not_strides(inner)
-        or why_not_extents(problem)
-    )
+    return why_not_inputs(problem) or why_not_second(problem) or why_not_strides(inner) or why_not_extents(problem)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
@@ -136,17 +130,18 @@ def _copied(problem: GemmProblem) -> tuple[int, int]:
     return leading_dimension(problem.a, COPIES).copy_bytes, leading_dimension(problem.b, COPIES).copy_bytes
 
 
-def _why_not_types(problem: GemmProblem) -> str | None:
-    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    del arch
+    a, b, c, d, precision = types
     if a != b or a not in OUTPUTS:
         known = ", ".join(map(str, OUTPUTS))
         return f"A is {a} and B is {b}; this kernel takes both of one type among {known}"
-    if a == FLOAT32 and problem.precision is not Precision.TF32:
+    if a == FLOAT32 and precision is not Precision.TF32:
         return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
     if d not in OUTPUTS[a]:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
-    if problem.c is not None and problem.c.dtype != d:
-        return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
+    if c is not None and c != d:
+        return f"C is {c} and the output {d}; this kernel takes both of one type"
     return None
 
 
@@ -323,6 +318,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=_refuses_types,
     ctas=ctas,
     epilogues=True,
     gated=True,

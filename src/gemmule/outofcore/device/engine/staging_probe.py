@@ -21,11 +21,22 @@ from .event_table import Board
 from .output_writer import Drain
 from .staging import Filler, Ring, StoppedError
 
-#: Bytes of a line of the matrix that is staged, of a piece of it that crosses the link at a time, and of all of it.
-_LINE, _PIECE, _MOST = 1 << 16, 128 << 20, 512 << 20
+#: Bytes of a line of the matrix that is staged.
+_LINE = 1 << 16
 #: How often a matrix passes while another one passes the other way.
 _ROUNDS = 2
 _U1 = np.dtype(np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Bytes of the matrix that is staged, and of a piece of it that crosses the link at a time."""
+
+    piece: int = 128 << 20
+    most: int = 512 << 20
+
+
+SAMPLE = Sample()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,16 +72,16 @@ class Staged:
         )
 
 
-def pinned_within(pinned: int, memory: int) -> int:
+def pinned_within(pinned: int, memory: int, sample: Sample = SAMPLE) -> int:
     """Return the bytes of pinned memory to measure with, of such budgets of that and of all host memory.
 
     The two matrices, each of twice as many bytes, count, too. 0 where that would be too little to tell anything.
     """
     found = min(pinned, memory // 5)
-    return found if 2 * found >= _PIECE else 0
+    return found if 2 * found >= sample.piece else 0
 
 
-def staged_by(device: DeviceStreams, pinned: int, threads: int) -> Staged:
+def staged_by(device: DeviceStreams, pinned: int, threads: int, sample: Sample = SAMPLE) -> Staged:
     """Stage a matrix to the device and another one back, each alone and both at the same time, as a product does.
 
     Parameters
@@ -81,9 +92,11 @@ def staged_by(device: DeviceStreams, pinned: int, threads: int) -> Staged:
         Bytes of pinned memory.
     threads : int
         Threads that fill buffers, and as many that empty them.
+    sample : Sample
+        The matrix.
     """
-    nbytes = min(_MOST, max(2 * pinned, _PIECE))
-    with contextlib.closing(_Probe(device, nbytes, pinned, threads)) as probe:
+    nbytes = min(sample.most, max(2 * pinned, sample.piece))
+    with contextlib.closing(_Probe(device, nbytes, pinned, threads, sample.piece)) as probe:
         # The first round finds what no thread has used before.
         probe.timed(1, probe.come, probe.leave)
         (source,), (sink,) = probe.timed(1, probe.come), probe.timed(1, probe.leave)
@@ -93,7 +106,7 @@ def staged_by(device: DeviceStreams, pinned: int, threads: int) -> Staged:
 
 
 class _Probe:
-    def __init__(self, device: DeviceStreams, nbytes: int, pinned: int, threads: int) -> None:
+    def __init__(self, device: DeviceStreams, nbytes: int, pinned: int, threads: int, piece_bytes: int) -> None:
         self._device, self._lines = device, nbytes // _LINE
         self.rings = cut_rings(("a", "out"), pinned, threads, _LINE)
         source, target = (_touched(self._lines, threads) for _ in range(2))
@@ -107,7 +120,7 @@ class _Probe:
         self.pin = (time.perf_counter() - begin) / pinned_bytes(self.rings)
         self.board.stops += [self._ring.stop, self._drain.stop]
         self._streams = device.stream(), device.stream()
-        piece = min(_PIECE // _LINE, self._lines)
+        piece = min(piece_bytes // _LINE, self._lines)
         self._there, self._back = (
             DeviceMatrix.compact(device.allocate(piece * _LINE), _U1, piece, _LINE) for _ in range(2)
         )

@@ -10,25 +10,45 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from .page_cache import held
 
 #: Bytes a second that a disk is taken to read and write where that is not measured.
 DISK_RATE = 1.5e9
-#: Bytes of a request, those of a product, and requests that are timed: a few answer before the disk is busy.
-_BLOCK, _BLOCKS = 4 << 20, 96
 #: Parts of what is timed whose rates are compared.
 _PARTS = 3
-#: Files that are smaller together are not worth the time; of larger ones at most a part is written to try.
-_LEAST, _TRIED = 480 << 20, 4
+#: Part of a result that is written to try, at most.
+_TRIED = 4
 #: Places of a file at which the page cache is asked for.
 _SAMPLES = 4096
 #: What a file system without unnamed files, or a folder that may not be written, answers.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOSPC)
 #: What one without room for the probe answers. Whether there is room for the result is found out when that is made.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """Size of a probe.
+
+    Attributes
+    ----------
+    block : int
+        Bytes of a request, as of a product's.
+    blocks : int
+        Requests that are timed: a few answer before the disk is busy.
+    least : int
+        Bytes below which files are not worth the time.
+    clock : callable
+        Seconds, as of `time.perf_counter`.
+    """
+
+    block: int = 4 << 20
+    blocks: int = 96
+    least: int = 480 << 20
+    clock: Callable[[], float] = time.perf_counter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +66,11 @@ class DiskRate:
 
 #: What a disk is taken for where it is not measured.
 USUAL = DiskRate(DISK_RATE, DISK_RATE, DISK_RATE)
+#: A probe of files of a product's size.
+PROBE = Probe()
 
 
-def read_rate(paths: Sequence[str | None], threads: int) -> DiskRate:
+def read_rate(paths: Sequence[str | None], threads: int, probe: Probe = PROBE) -> DiskRate:
     """Return the bytes a second at which files will be read, where what the page cache holds takes no time.
 
     A long run is timed where the cache holds least, so that a probe does not find what one before has read. If it holds
@@ -56,17 +78,17 @@ def read_rate(paths: Sequence[str | None], threads: int) -> DiskRate:
     """
     sizes = {path: os.path.getsize(path) for path in paths if path is not None and os.path.isfile(path)}
     total = sum(sizes.values())
-    if total < _LEAST:
+    if total < probe.least:
         return USUAL
     # The system reads ahead of requests that follow each other, as a product's do.
-    run = min(_BLOCKS * _BLOCK, max(sizes.values()) // 2)
-    step = max(_BLOCK, max(sizes.values()) // _SAMPLES)
+    run = min(probe.blocks * probe.block, max(sizes.values()) // 2)
+    step = max(probe.block, max(sizes.values()) // _SAMPLES)
     there = {path: held(path, step) for path, size in sizes.items() if size}
     absent = sum(sizes[path] * (1 - statistics.fmean(samples)) for path, samples in there.items()) / total
     share, first, path = min(
         (*_emptiest(samples, step, run, sizes[path]), path) for path, samples in there.items() if sizes[path] >= run
     )
-    rate = _timed_reads(path, first, run, threads)
+    rate = _timed_reads(path, first, run, threads, probe)
     # What was read just now is there, too.
     absent -= (1 - share) * run / total
     return rate.times(max((1 - share) / max(absent, 0.01), 1)) if share < 1 else rate
@@ -85,21 +107,21 @@ def _emptiest(samples: Sequence[bool], step: int, run: int, size: int) -> tuple[
     return share, first * step
 
 
-def _timed_reads(path: str, first: int, run: int, threads: int) -> DiskRate:
+def _timed_reads(path: str, first: int, run: int, threads: int, probe: Probe) -> DiskRate:
     """Return the bytes a second at which a run is read."""
     descriptor = os.open(path, os.O_RDONLY)
     own = threading.local()
 
     def get(place: int) -> tuple[float, int]:
         if not hasattr(own, "buffer"):
-            own.buffer = memoryview(bytearray(_BLOCK))
-        count = os.preadv(descriptor, [own.buffer[: min(_BLOCK, first + run - place)]], place)
-        return time.perf_counter(), count
+            own.buffer = memoryview(bytearray(probe.block))
+        count = os.preadv(descriptor, [own.buffer[: min(probe.block, first + run - place)]], place)
+        return probe.clock(), count
 
     try:
-        begin = time.perf_counter()
+        begin = probe.clock()
         with ThreadPoolExecutor(threads) as pool:
-            done = sorted(pool.map(get, range(first, first + run, _BLOCK)))
+            done = sorted(pool.map(get, range(first, first + run, probe.block)))
     finally:
         os.close(descriptor)
     # Threads that begin, and the last ones of them, do not keep the disk busy.
@@ -121,13 +143,13 @@ def _rate(begin: float, done: Sequence[tuple[float, int]]) -> DiskRate:
     return DiskRate(whole, min(rates, default=whole), max(rates, default=whole))
 
 
-def write_rate(folder: str, nbytes: int, threads: int) -> DiskRate:
+def write_rate(folder: str, nbytes: int, threads: int, probe: Probe = PROBE) -> DiskRate:
     """Return the bytes a second at which an unnamed file in a folder is written and stored.
 
     As in a product, a thread lets the disk store what is there while others write on. `USUAL` where the result has few
     bytes, or the folder takes no such file, or has no room for it.
     """
-    if nbytes < _LEAST:
+    if nbytes < probe.least:
         return USUAL
     try:
         descriptor = os.open(folder, os.O_RDWR | os.O_TMPFILE, 0o600)
@@ -137,7 +159,8 @@ def write_rate(folder: str, nbytes: int, threads: int) -> DiskRate:
             raise
         return USUAL
     try:
-        return _timed_writes(descriptor, threads, min(_BLOCKS, max(nbytes // _TRIED // _BLOCK, 1)))
+        blocks = min(probe.blocks, max(nbytes // _TRIED // probe.block, 1))
+        return _timed_writes(descriptor, threads, blocks, probe)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
@@ -146,19 +169,19 @@ def write_rate(folder: str, nbytes: int, threads: int) -> DiskRate:
         os.close(descriptor)
 
 
-def _timed_writes(descriptor: int, threads: int, blocks: int) -> DiskRate:
-    block = os.urandom(_BLOCK)
+def _timed_writes(descriptor: int, threads: int, blocks: int, probe: Probe) -> DiskRate:
+    block = os.urandom(probe.block)
     try:
         # A result's room is reserved before, too.
-        os.posix_fallocate(descriptor, 0, blocks * _BLOCK)
+        os.posix_fallocate(descriptor, 0, blocks * probe.block)
     except OSError as error:
         # Where room cannot be reserved, it is found by writing.
         if error.errno in _NO_ROOM:
             raise
-    begin, written, stored = time.perf_counter(), [0], [(0.0, 0)]
+    begin, written, stored = probe.clock(), [0], [(0.0, 0)]
 
     def put(place: int) -> None:
-        count = os.pwrite(descriptor, block, place * _BLOCK)
+        count = os.pwrite(descriptor, block, place * probe.block)
         with lock:
             written[0] += count
 
@@ -172,7 +195,7 @@ def _timed_writes(descriptor: int, threads: int, blocks: int) -> DiskRate:
                 over.wait(1e-3)
                 continue
             os.fdatasync(descriptor)
-            stored.append((time.perf_counter(), count))
+            stored.append((probe.clock(), count))
 
     with ThreadPoolExecutor(1) as storer:
         storing = storer.submit(store)
