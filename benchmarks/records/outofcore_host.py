@@ -45,7 +45,7 @@ def in_memory(a: Path, b: Path, out: Path) -> float:
 
 def streamed(a: Path, b: Path, out: Path, memory: str) -> tuple[float, dict[str, object]]:
     """Return the seconds of the command, from its start to its end, and what it reports."""
-    command = [sys.executable, "-m", "gemmule.cli", "multiply", str(a), str(b), "-o", str(out), "--memory", memory]
+    command = [sys.executable, "-m", "gemmule.cli", "matmul", str(a), str(b), "-o", str(out), "--memory", memory]
     command += ["--executor", "cpu"]
     start = time.perf_counter()
     record = json.loads(_output([*command, "--json", "--force"]))

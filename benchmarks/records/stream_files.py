@@ -145,7 +145,7 @@ def measure(shape: tuple[int, int, int], folder: Path, options, file: RecordFile
         forget(a, b)
         c.unlink(missing_ok=True)
         begin = time.perf_counter()
-        report = gm.multiply(a, b, c, executor="gpu", **more)
+        report = gm.outofcore.matmul(a, b, c, executor="gpu", **more)
         # The first one may still compile kernels.
         if repeat:
             walls.append(time.perf_counter() - begin)
@@ -193,7 +193,7 @@ def main() -> None:
     try:
         with RecordFile(options.results, experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
             # Kernels are loaded, and the probe's too.
-            gm.multiply(np.ones((2048, 1024), "f4"), np.ones((1024, 2048), "f4"), np.empty((2048, 2048), "f4"),
+            gm.outofcore.matmul(np.ones((2048, 1024), "f4"), np.ones((1024, 2048), "f4"), np.empty((2048, 2048), "f4"),
                         executor="gpu", device_memory="64MiB")  # fmt: skip
             for size in options.size:
                 if time.perf_counter() - begin < options.until:

@@ -97,7 +97,7 @@ def _check_fits(problem: GemmProblem) -> None:
     if needed > there:
         raise UnsupportedError(
             f"{problem.m} x {problem.n} x {problem.k} takes {needed / 1e9:.4g} GB of the host's memory, which has "
-            f"{there / 1e9:.4g} GB; compare a smaller product, or multiply files with `gemmule multiply`"
+            f"{there / 1e9:.4g} GB; compare a smaller product, or multiply files with `gemmule matmul`"
         )
 
 

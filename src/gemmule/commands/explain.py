@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .choice import NameChoice
+from .drawings import check_drawings
 from .json_output import echo_json, json_option
-from .streaming import check_drawings
 from .tables import prose_width
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.stores.formats.npy_sink import NpySink
 from gemmule.outofcore.stores.formats.npy_source import NpySource
 from gemmule.outofcore.stores.matrix import TransposedSource
-from gemmule.outofcore.tiles.engine import multiply, plan_multiply
 from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
+from support.outofcore.tile_products import multiply, plan_tiles
 
 
 class PlainSum:
@@ -226,7 +226,7 @@ def test_types_without_a_common_one_need_out_dtype():
 def test_finished_tiles_are_neither_read_nor_computed_nor_written():
     a, b, out = small_integers((90, 40), "f4"), small_integers((40, 100), "f4", 1), np.full((90, 100), -1, "f4")
     sources = ArraySource(a), ArraySource(b)
-    plan = plan_multiply(*sources, (90, 100), out.dtype, PlainExecutor(), memory=20_000)
+    plan = plan_tiles(*sources, (90, 100), out.dtype, PlainExecutor(), memory=20_000)
     first, *rest = plan.order()
     assert rest
     done = {(plan.rows(i).start, plan.cols(j).start) for i, j in plan.order()} - {

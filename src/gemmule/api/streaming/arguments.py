@@ -1,4 +1,4 @@
-"""Arguments of `gemmule.multiply` as callers give them, held against what they must be before any file is opened."""
+"""Validation of the arguments of `gemmule.outofcore.matmul`, before any file is opened."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from gemmule.core.errors import ArgumentError, shown
 
-from .scalars import number_in
+from ..scalars import number_in
 
 #: Kinds of numbers, the narrowest first, with what makes Python's own of them.
 _KINDS: list[tuple[type, Callable[[Any], Any]]] = [
@@ -86,6 +88,19 @@ def name_or_none(name: str, given: Any) -> str | None:
     if given is not None and not isinstance(given, str):
         raise ArgumentError(f"{name}={shown(given)} is no text; give a name, or leave {name} out")
     return given
+
+
+def flag(name: str, given: Any) -> bool:
+    """Return a switch.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither True nor False: a text such as ``'no'`` would count as True.
+    """
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    raise ArgumentError(f"{name}={shown(given)} is neither True nor False; give one of the two")
 
 
 def told(progress: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The command ``gemmule multiply``: what it prints, what it refuses, what it leaves behind."""
+"""The command ``gemmule matmul``: what it prints, what it refuses, what it leaves behind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from gemmule.api.streaming.plan import LIBRARY_BYTES
 from gemmule.cli import gemmule
-from gemmule.commands.streaming import LIBRARY_BYTES
 from gemmule.outofcore.journal.resumption import Work
 from support.system_calls import replaced
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 
 def run(*arguments: str):
-    return CliRunner().invoke(gemmule, ["multiply", *arguments])
+    return CliRunner().invoke(gemmule, ["matmul", *arguments])
 
 
 def refused(*arguments: str, code: int = 1) -> str:
@@ -152,7 +152,7 @@ def test_failures_are_one_line(folder):
 
 
 def test_a_reader_that_leaves_is_no_failure_of_the_command():
-    command = [sys.executable, "-m", "gemmule", "multiply", "--help"]
+    command = [sys.executable, "-m", "gemmule", "matmul", "--help"]
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
@@ -175,7 +175,7 @@ def test_usage_errors_are_2(folder):
 def test_help_has_an_example():
     result = run("--help")
     assert result.exit_code == 0
-    assert "gemmule multiply A.npy B.npy -o C.npy" in result.stdout
+    assert "gemmule matmul A.npy B.npy -o C.npy" in result.stdout
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -234,7 +234,7 @@ def hear_interrupts() -> None:
 
 
 def process(*arguments: str, code: str | None = None):
-    command = [sys.executable, *(["-c", code] if code else ["-m", "gemmule.cli"]), "multiply", *arguments]
+    command = [sys.executable, *(["-c", code] if code else ["-m", "gemmule.cli"]), "matmul", *arguments]
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -286,7 +286,7 @@ def test_memory_stays_within_the_limit_and_the_constant(folder):
     )
 
     def peak(*arguments: str) -> int:
-        command = [sys.executable, "-c", measure, "multiply", *arguments, "--memory", "48MiB", "--verify"]
+        command = [sys.executable, "-c", measure, "matmul", *arguments, "--memory", "48MiB", "--verify"]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=ENVIRONMENT)
         return int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
 

@@ -1,8 +1,9 @@
-"""What `gemmule.multiply` refuses: each time an error of gemmule that names the value, the rule and the remedy."""
+"""Refused arguments of `gemmule.outofcore.matmul`: each error names the value, the rule and the remedy."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 from fractions import Fraction
 
@@ -44,7 +45,7 @@ def out(dtype=np.float32):
 def test_arguments_that_do_not_fit(given, error, text):
     result = out()
     with pytest.raises(error, match=text):
-        gm.multiply(F, F, result, **{"executor": "cpu", **given})
+        gm.outofcore.matmul(F, F, result, **{"executor": "cpu", **given})
     assert (result == 7).all()
 
 
@@ -53,39 +54,39 @@ def test_what_is_no_number(dtype):
     matrix = np.empty((3, 3), dtype)
     for arguments in ((matrix, F, out()), (F, matrix, out()), (F, F, matrix)):
         with pytest.raises(gm.DTypeError, match=re.escape(f"dtype {matrix.dtype} is not multiplied; convert it with")):
-            gm.multiply(*arguments, executor="cpu")
+            gm.outofcore.matmul(*arguments, executor="cpu")
 
 
 def test_complex_scalars_of_complex_products():
     result = out(np.complex64)
-    gm.multiply(F, F, result, alpha=2j, compute_dtype="complex64", executor="cpu")
+    gm.outofcore.matmul(F, F, result, alpha=2j, compute_dtype="complex64", executor="cpu")
     np.testing.assert_array_equal(result, F @ F * 2j)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b.npy"])
 def test_names_that_name_nothing(name):
     with pytest.raises(gm.ArgumentError, match=r"names no file; give the name of one, such as A\.npy"):
-        gm.multiply(name, F, out(), executor="cpu")
+        gm.outofcore.matmul(name, F, out(), executor="cpu")
     with pytest.raises(gm.ArgumentError, match=r"such as C\.npy"):
-        gm.multiply(F, F, name, executor="cpu")
+        gm.outofcore.matmul(F, F, name, executor="cpu")
 
 
 def test_an_output_whose_elements_share_memory():
     shared = np.lib.stride_tricks.as_strided(np.full(3, 7, np.float32), (3, 3), (0, 4))
     with pytest.raises(gm.OverlapError, match="elements may share memory; pass an array of its own"):
-        gm.multiply(F, F, shared, executor="cpu")
+        gm.outofcore.matmul(F, F, shared, executor="cpu")
     assert (shared == 7).all()
 
 
 def test_any_other_strides():
     for view in (np.empty((3, 6), "f4")[:, ::2], np.empty((3, 3), "f4")[::-1], np.empty((3, 3), "f4").T):
-        gm.multiply(F[::-1], F.T, view, executor="cpu", memory=np.int64(10**6))
+        gm.outofcore.matmul(F[::-1], F.T, view, executor="cpu", memory=np.int64(10**6))
         np.testing.assert_array_equal(view, F @ F)
 
 
 def test_one_number_stands_for_both(tmp_path):
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
-    gm.multiply(F, F, tmp_path / "c.zarr", chunks=2, executor="cpu")
+    gm.outofcore.matmul(F, F, tmp_path / "c.zarr", chunks=2, executor="cpu")
     array = zarr.open_array(tmp_path / "c.zarr", mode="r")
     assert array.chunks == (2, 2)
     np.testing.assert_array_equal(array[:], F @ F)
@@ -97,7 +98,7 @@ def test_one_number_stands_for_both(tmp_path):
 def test_numbers_of_other_kinds(alpha, through):
     # NumPy's narrow floats cannot be compared with what a float64 holds.
     result = out(np.float64)
-    gm.multiply(F.astype("f8"), F.astype("f8"), result, alpha=alpha, executor="cpu", **through)
+    gm.outofcore.matmul(F.astype("f8"), F.astype("f8"), result, alpha=alpha, executor="cpu", **through)
     np.testing.assert_array_equal(result, float(alpha) * (F @ F))
 
 
@@ -106,11 +107,40 @@ def test_numbers_of_other_kinds(alpha, through):
 def test_numbers_that_no_float_holds(alpha, dtype):
     result = out(np.dtype(dtype))
     with pytest.raises(gm.ArgumentError, match=r"^alpha does not fit into a? ?.+; scale the .* instead"):
-        gm.multiply(F.astype(dtype), F.astype(dtype), result, alpha=alpha, executor="cpu")
+        gm.outofcore.matmul(F.astype(dtype), F.astype(dtype), result, alpha=alpha, executor="cpu")
     assert (result == 7).all()
 
 
 def test_a_name_that_no_file_system_takes():
     for ending in (".npy", ".zarr") if importlib.util.find_spec("zarr") else (".npy",):
         with pytest.raises(gm.FileAccessError, match="longer than the file system takes; give a shorter"):
-            gm.multiply(F, F, "x" * 300 + ending, executor="cpu")
+            gm.outofcore.matmul(F, F, "x" * 300 + ending, executor="cpu")
+
+
+@pytest.mark.parametrize("name", ["transpose_a", "transpose_b", "resume", "force", "verify"])
+@pytest.mark.parametrize("value", ["no", 0, None])
+def test_a_switch_is_true_or_false(name, value):
+    x = np.ones((2, 2))
+    with pytest.raises(gm.ArgumentError, match=f"{name}={value!r} is neither True nor False; give one of the two"):
+        gm.outofcore.matmul(x, x, x.copy(), **{name: value})
+
+
+def test_a_misspelled_argument_has_a_suggestion():
+    x = np.ones((2, 2))
+    for call in (gm.outofcore.matmul, gm.outofcore.matmul.plan):
+        with pytest.raises(TypeError, match=r"matmul\(\) has no argument 'verfy'; did you mean verify\?"):
+            call(x, x, x.copy(), verfy=True)
+
+
+def test_a_plan_has_the_signature_of_the_call_and_computes_it():
+    assert list(inspect.signature(gm.outofcore.matmul.plan).parameters) == list(
+        inspect.signature(gm.outofcore.matmul).parameters
+    )
+    x, out = np.full((3, 3), 2.0), np.zeros((3, 3))
+    plan = gm.outofcore.matmul.plan(x, x, out, executor="cpu", alpha=2)
+    assert isinstance(plan, gm.outofcore.Plan)
+    assert str(plan).startswith("3 x 3 x 3: 1 tile of 3 x 3, k-tiles of 3; ")
+    assert plan.figures["tiles"] == 1
+    assert not out.any()
+    assert plan.execute().tiles_computed == 1
+    assert (out == 24).all()

@@ -1,4 +1,4 @@
-"""``gemmule multiply``: the product of two files, at any size."""
+"""``gemmule matmul``: the product of two files, at any size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ..core.quantities import flop_rate
 from .choice import NameChoice
 from .json_output import echo_json, json_option
 from .progress import product_progress
+from .spelling import in_options
 from .tables import echo_text
 
 if TYPE_CHECKING:
     from ..api.streaming.request import Request
     from ..api.streaming.session import StreamSession
-    from ..outofcore.tiles.engine import Report
+    from ..outofcore.tiles.report import Report
     from ..outofcore.verify.freivalds import Verdict
 
 #: Whether a file may be read is said by what opens it, in one line, as all else that is wrong with it.
@@ -71,9 +72,9 @@ class _Number(click.ParamType[Any]):
 
 
 @click.command(
-    "multiply",
+    "matmul",
     short_help="Multiply two matrices in files, of any size.",
-    epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify",
+    epilog="Example: gemmule matmul A.npy B.npy -o C.npy --memory 2GB --verify",
 )
 @click.argument("a", metavar="A", type=_FILE)
 @click.argument("b", metavar="B", type=_FILE)
@@ -135,7 +136,7 @@ class _Number(click.ParamType[Any]):
     type=NameChoice(["gpu", "cpu", "vgpu"]),
     help="Device of the product. Default: the GPU, if there is one.",
 )
-def multiply_command(**options: Any) -> None:
+def matmul_command(**options: Any) -> None:
     """Multiply two matrices in files: C = alpha * A @ B + beta * C0.
 
     A, B and C0 are .npy files, Zarr arrays (store.zarr, or store.zarr::x for array x of a group) or HDF5 datasets
@@ -148,17 +149,17 @@ def multiply_command(**options: Any) -> None:
 
 def _run(options: dict[str, Any]) -> None:
     from ..api.streaming.device_engine import DeviceReport
+    from ..api.streaming.plan import plan_line
     from ..api.streaming.session import StreamSession
     from ..core.errors import WrongResultError
     from ..outofcore.tiles.result_rules import plain_kind
-    from .streaming import check_drawings, echo_dry_run, plan_line, write_drawings
+    from .drawings import check_drawings, write_drawings
 
     request, force, output = _request(options), options["force"], options["output"]
     drawings, as_json = (options["trace"], options["timeline"]), options["as_json"]
     check_drawings(*drawings, force=force, others=(request.a, request.b, request.c, output))
     if options["dry_run"]:
-        with StreamSession(request, dry_run=True) as session:
-            echo_dry_run(session, as_json=as_json)
+        _echo_plan(request, as_json=as_json)
         return
     session = StreamSession(request)
     # Entered first, so that it is left last: when it is known what was kept.
@@ -181,6 +182,18 @@ def _run(options: dict[str, Any]) -> None:
             click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(session.problem.dtype) in "iu")))
     if verdict and not verdict.passed:
         raise WrongResultError(verdict.failure(output, f"--seed {verdict.seed}"))
+
+
+def _echo_plan(request: Request, *, as_json: bool) -> None:
+    """Print the plan and its expected time, the verdict first."""
+    from ..api.streaming.plan import planned_request
+
+    plan = planned_request(request)
+    if as_json:
+        echo_json({"executor": plan.executor, "device": plan.device, **plan.figures})
+    else:
+        for line in str(plan).splitlines():
+            echo_text(in_options(line, click.get_current_context().command))
 
 
 def _request(options: Mapping[str, Any]) -> Request:

@@ -1,4 +1,4 @@
-"""gemmule.multiply into and from arrays of unusual strides, without elements, or with a mask."""
+"""gemmule.outofcore.matmul into and from arrays of unusual strides, without elements, or with a mask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ as_strided = np.lib.stride_tricks.as_strided
 
 
 def multiply(*arguments, **options):
-    return gm.multiply(*arguments, executor="cpu", **options)
+    return gm.outofcore.matmul(*arguments, executor="cpu", **options)
 
 
 @pytest.mark.parametrize("shape", [(64, 0), (0, 64), (0, 0)])

@@ -1,22 +1,93 @@
-"""The public function for products that do not fit."""
+"""The public function for matrices that do not fit into memory, and the plan of its calls."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
 from gemmule.core.errors import WrongResultError
+from gemmule.core.name_suggestions import did_you_mean, similar_names
 
-from .multiply_arguments import extents, factor, name_or_none, ordinals, told
-from .promotion import dtype_name
-from .scalars import said_beta
+from ..promotion import dtype_name
+from ..scalars import said_beta
+from .arguments import extents, factor, flag, name_or_none, ordinals, told
 
 if TYPE_CHECKING:
-    from gemmule.outofcore.tiles.engine import Progress, Report
+    from gemmule.outofcore.tiles.engine import Progress
+    from gemmule.outofcore.tiles.report import Report
+
+    from .plan import Plan
+    from .request import Request
+
+#: Arguments by how they are validated, but for those with a rule of their own; the first are by what opens or plans.
+_PLAIN = ("a", "b", "out", "c", "memory", "precision", "executor", "device_memory", "pinned_memory")
+_TEXTS = ("a_dtype", "b_dtype", "c_dtype", "scheduler", "strategy")
+_FLAGS = ("transpose_a", "transpose_b", "resume", "force")
+_TYPES = ("out_dtype", "compute_dtype")
+
+_Call = ParamSpec("_Call")
 
 
-def multiply(
+class StreamingFunction(Protocol[_Call]):
+    """A function of large matrices, with a plan of its calls."""
+
+    @property
+    def plan(self) -> Callable[_Call, Plan]:
+        """The function that plans a call of the same arguments."""
+
+    def __call__(self, *args: _Call.args, **kwargs: _Call.kwargs) -> Report:
+        """Call the function."""
+
+
+def planned(function: Callable[_Call, Report]) -> StreamingFunction[_Call]:
+    """Return the function with its `plan`, and with a suggestion for the misspelled name of an argument."""
+    signature = inspect.signature(function)
+
+    def check_names(given: Mapping[str, Any]) -> None:
+        for name in given.keys() - signature.parameters.keys():
+            near = similar_names(name, signature.parameters)
+            hint = did_you_mean(near) if near else "help(gemmule.outofcore.matmul) lists them"
+            raise TypeError(f"matmul() has no argument {name!r}; {hint}")
+
+    @functools.wraps(function)
+    def call(*args: _Call.args, **kwargs: _Call.kwargs) -> Report:
+        check_names(kwargs)
+        return function(*args, **kwargs)
+
+    def plan(*args: _Call.args, **kwargs: _Call.kwargs) -> Plan:
+        """Plan a call of `matmul` with the same arguments; nothing is computed until `Plan.execute`.
+
+        An existing result may stay. Of a large product through a GPU the disk is timed: 384 MiB are written to a file
+        without a name.
+
+        Returns
+        -------
+        Plan
+            Tiles, buffers, traffic and, through a GPU, the expected time.
+
+        Raises
+        ------
+        GemmuleError
+            As of `matmul`.
+        """
+        from .plan import planned_request
+
+        check_names(kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return planned_request(_request(bound.arguments), lambda: call(*args, **kwargs))
+
+    plan.__qualname__ = "matmul.plan"
+    plan.__signature__ = signature.replace(return_annotation="Plan")  # type: ignore[attr-defined]
+    vars(call)["plan"] = plan
+    return cast("StreamingFunction[_Call]", call)
+
+
+@planned
+def matmul(
     a: Any,
     b: Any,
     out: Any,
@@ -47,6 +118,8 @@ def multiply(
     progress: Progress | None = None,
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
+
+    ``matmul.plan(a, b, out, ...)`` takes the same arguments, and says how the call would compute and for how long.
 
     Parameters
     ----------
@@ -129,32 +202,41 @@ def multiply(
     --------
     >>> import numpy as np, gemmule as gm
     >>> out = np.empty((2, 2))
-    >>> report = gm.multiply(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]), out, executor="cpu")
+    >>> report = gm.outofcore.matmul(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]), out, executor="cpu")
     >>> out
     array([[1., 2.],
            [3., 4.]])
     """
-    # Not with the package: those who multiply arrays in memory do not wait for what streams files.
-    from .streaming.request import Request
-    from .streaming.session import StreamSession
+    from .session import StreamSession
 
-    told(progress)
-    request = Request(
-        a, b, out, c, factor("alpha", alpha), factor("beta", said_beta(beta, unread=c is not None)),
-        transpose_a, transpose_b, memory,
-        None if out_dtype is None else dtype_name(out_dtype, "out_dtype"),
-        None if compute_dtype is None else dtype_name(compute_dtype, "compute_dtype"),
-        name_or_none("a_dtype", a_dtype), name_or_none("b_dtype", b_dtype), name_or_none("c_dtype", c_dtype),
-        precision, executor, resume, force, extents("chunks", chunks), extents("shards", shards), verify,
-        name_or_none("scheduler", scheduler), device_memory, pinned_memory, name_or_none("strategy", strategy),
-        devices=ordinals(devices),
-    )  # fmt: skip
-    with StreamSession(request) as session:
+    # The arguments, by name.
+    with StreamSession(_request(locals())) as session:
         session.open_result()
         report = session.run(None if progress is None else lambda done, total, *_: progress(done, total))
         verdict = session.conclude()
     if verdict is not None and not verdict.passed:
         raise WrongResultError(verdict.failure("out", f"seed={verdict.seed}"))
     if verdict is not None and verdict.caveat:
-        warnings.warn(f"out: {verdict.caveat}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"out: {verdict.caveat}", RuntimeWarning, stacklevel=3)
     return report
+
+
+def _request(given: Mapping[str, Any]) -> Request:
+    """Return the product that arguments of `matmul` describe, each of them checked."""
+    # Not with the package: those who multiply arrays in memory do not wait for what streams files.
+    from .request import Request
+
+    told(given["progress"])
+    checked: dict[str, Any] = {name: given[name] for name in _PLAIN}
+    checked |= {name: name_or_none(name, given[name]) for name in _TEXTS}
+    checked |= {name: flag(name, given[name]) for name in _FLAGS}
+    checked |= {name: None if given[name] is None else dtype_name(given[name], name) for name in _TYPES}
+    return Request(
+        **checked,
+        alpha=factor("alpha", given["alpha"]),
+        beta=factor("beta", said_beta(given["beta"], unread=given["c"] is not None)),
+        checked=flag("verify", given["verify"]),
+        chunks=extents("chunks", given["chunks"]),
+        shards=extents("shards", given["shards"]),
+        devices=ordinals(given["devices"]),
+    )

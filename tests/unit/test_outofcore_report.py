@@ -14,7 +14,7 @@ import gemmule as gm
 def test_a_report_is_short_and_says_what_was_done(rng, device):
     a, b = rng.standard_normal((120, 90), dtype="f4"), rng.standard_normal((90, 70), dtype="f4")
     out = np.full((120, 70), np.nan, "f4")
-    report = gm.multiply(a, b, out, executor="cpu", **device)
+    report = gm.outofcore.matmul(a, b, out, executor="cpu", **device)
     first, *more = str(report).splitlines()
     assert re.match(
         r"120 x 70 x 90 on .+: \d+\.\d\d s, [\d.]+ [MG]FLOP/s; (\d+) of \1 tiles computed; \S+ GB read and "
