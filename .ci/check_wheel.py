@@ -37,11 +37,11 @@ def main() -> None:
     np.save("a.npy", a)
     np.save("b.npy", b)
 
-    command = ["gemmule", "multiply", "a.npy", "b.npy", "-o", "c.npy", "--verify", "--json"]
+    command = ["gemmule", "matmul", "a.npy", "b.npy", "-o", "c.npy", "--verify", "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     figures = json.loads(done.stdout)
-    assert np.array_equal(np.load("c.npy"), expected), "gemmule multiply: small integers must be exact"
-    print(f"gemmule multiply: exact, on {figures['executor']}")
+    assert np.array_equal(np.load("c.npy"), expected), "gemmule matmul: small integers must be exact"
+    print(f"gemmule matmul: exact, on {figures['executor']}")
 
     assert np.array_equal(gm.matmul(a, b), expected), "gemmule.matmul: small integers must be exact"
     assert np.array_equal(gm.matrix_transpose(a), a.T), "gemmule.matrix_transpose"

@@ -38,12 +38,12 @@ MOST_TIMES_NUMPY = 10
 
 
 def multiply(*arguments: str) -> dict[str, Any]:
-    """Run `gemmule multiply` with the arguments and return the figures that it prints."""
-    command = [sys.executable, "-m", "gemmule", "multiply", *arguments, "--json"]
+    """Run `gemmule matmul` with the arguments and return the figures that it prints."""
+    command = [sys.executable, "-m", "gemmule", "matmul", *arguments, "--json"]
     print(f"  $ gemmule {shlex.join(command[3:])}", flush=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"gemmule multiply ended with status {done.returncode}")
+        sys.exit(f"gemmule matmul ended with status {done.returncode}")
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
 

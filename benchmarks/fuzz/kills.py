@@ -237,7 +237,9 @@ class OnDask:
         self._victim, self._rng = kind.removeprefix("dask-"), rng
         os.environ["GEMMULE_EXECUTOR"] = "cpu"
         # Threads of BLAS would not survive a fork of this process.
-        code = os.waitpid(forked(lambda: gemmule.multiply("A.npy", "B.npy", "new.npy", memory="280KB"), "out"), 0)[1]
+        code = os.waitpid(
+            forked(lambda: gemmule.outofcore.matmul("A.npy", "B.npy", "new.npy", memory="280KB"), "out"), 0
+        )[1]
         assert code == 0, Path("out").read_text()
         self._new = Path("new.npy").read_bytes()
         self._longest = 0.0
@@ -265,7 +267,9 @@ class OnDask:
     def _client(self, address: str) -> int:
         import gemmule
 
-        return forked(lambda: gemmule.multiply("A.npy", "B.npy", "C.npy", memory="280KB", scheduler=address), "out")
+        return forked(
+            lambda: gemmule.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="280KB", scheduler=address), "out"
+        )
 
     @staticmethod
     def _ended(client: int) -> int:

@@ -1,9 +1,9 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python.
 
 `matmul` multiplies by the rules of the array API standard, `gemm` by those of BLAS, with a bias and a function of each
-element, which `gemmule.epilogue` has the functions for; `transpose` and `matrix_transpose` give transposes; `multiply`
-computes products of files and arrays that do not fit into memory. ``matmul.plan`` says what a call would run, and why;
-`gemm`, `transpose` and `matrix_transpose` have a ``plan`` too. Errors are `GemmuleError` and its kinds.
+element, which `gemmule.epilogue` has the functions for; `transpose` and `matrix_transpose` give transposes;
+`gemmule.outofcore.matmul` multiplies files and arrays that do not fit into memory. ``matmul.plan`` says what a call
+would run, and why; every one of these functions has a ``plan``. Errors are `GemmuleError` and its kinds.
 `gemmule.torch` and `gemmule.jax`, which are imported by name, have the product as an operator of the framework.
 """
 
@@ -32,10 +32,9 @@ from gemmule.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from gemmule import epilogue
-    from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, transpose
+    from gemmule import epilogue, outofcore
+    from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, transpose
     from gemmule.compiler.pack import Pack
-    from gemmule.outofcore.tiles.engine import Report
 
 __version__ = "0.1.0.dev0"
 
@@ -53,7 +52,6 @@ __all__ = [
     "OverlapError",
     "Pack",
     "Plan",
-    "Report",
     "ShapeError",
     "UnsupportedError",
     "WrongResultError",
@@ -63,20 +61,19 @@ __all__ = [
     "load_pack",
     "matmul",
     "matrix_transpose",
-    "multiply",
+    "outofcore",
     "transpose",
 ]
 
 
 #: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
 _LAZY = {
-    "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "transpose"),
+    "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
     "gemmule.compiler.pack": ("Pack",),
-    "gemmule.outofcore.tiles.engine": ("Report",),
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 #: Public modules, imported likewise.
-_LAZY_MODULES = ("epilogue",)
+_LAZY_MODULES = ("epilogue", "outofcore")
 
 
 if not TYPE_CHECKING:

@@ -18,11 +18,15 @@ from .commands.explain import explain_command
 from .commands.failures import failures_in_one_line
 from .commands.info import info_command
 from .commands.json_output import echo_json
-from .commands.multiply import multiply_command
+from .commands.matmul import matmul_command
 from .commands.pack import pack_command
 from .commands.profile import profile_command
 from .commands.report import report_command
 from .commands.tune import tune_command
+from .core.name_suggestions import did_you_mean, similar_names
+
+#: Commands that have another name now.
+_FORMER_COMMANDS = {"multiply": "matmul"}
 
 
 class OneLineGroup(click.Group):
@@ -38,6 +42,17 @@ class OneLineGroup(click.Group):
             raise click.UsageError(refused)
         return super().parse_args(ctx, args)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the words name; a usage error with similar names where there is none."""
+        name = args[0]
+        if name in _FORMER_COMMANDS:
+            ctx.fail(f"{name} is now {_FORMER_COMMANDS[name]}; did you mean gemmule {_FORMER_COMMANDS[name]}?")
+        if self.get_command(ctx, name) is None and (near := similar_names(name, self.list_commands(ctx))):
+            ctx.fail(f"No such command {name!r}; {did_you_mean(near)}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         with failures_in_one_line(ctx):
@@ -50,7 +65,7 @@ def gemmule() -> None:
     """Multiply matrices of any size on a GPU or the CPU, and measure and explain the speed."""
 
 
-gemmule.add_command(multiply_command)
+gemmule.add_command(matmul_command)
 gemmule.add_command(info_command)
 gemmule.add_command(bench_command)
 gemmule.add_command(calibrate_command)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gemmule.lab.drawing.canvas import KINDS
 from gemmule.lab.drawing.theme import THEMES
-from gemmule.lab.plots import KINDS, plot_stem
+from gemmule.lab.pictures import plot_stem
 from pages.blocks import PLOTS, pages, pictures
 
 ROOT = Path(__file__).parents[2]

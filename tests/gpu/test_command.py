@@ -1,4 +1,4 @@
-"""``gemmule multiply`` on a GPU: tiles, slices, scalars, and what it says of itself."""
+"""``gemmule matmul`` on a GPU: tiles, slices, scalars, and what it says of itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_files_through_the_gpu(dtype, tmp_path, rng):
     a, b = random_matrix(rng, dtype_named(dtype), (700, 333)), random_matrix(rng, dtype_named(dtype), (333, 801))
     np.save(tmp_path / "a.npy", a)
     np.save(tmp_path / "b.npy", b.T)
-    done = run("multiply", tmp_path / "a.npy", tmp_path / "b.npy", "--transpose-b", "-o", tmp_path / "c.npy",
+    done = run("matmul", tmp_path / "a.npy", tmp_path / "b.npy", "--transpose-b", "-o", tmp_path / "c.npy",
                "--memory", "2MiB", "--device-memory", "1MiB", "--verify", "--json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
@@ -39,7 +39,7 @@ def test_alpha_beta_and_the_host_by_name(tmp_path, rng):
     for name, array in (("a", a), ("b", b), ("c", c)):
         np.save(tmp_path / f"{name}.npy", array)
     for executor in ("gpu", "cpu"):
-        done = run("multiply", tmp_path / "a.npy", tmp_path / "b.npy", "--c", tmp_path / "c.npy", "--alpha", "0.5",
+        done = run("matmul", tmp_path / "a.npy", tmp_path / "b.npy", "--c", tmp_path / "c.npy", "--alpha", "0.5",
                    "--beta", "-2", "-o", tmp_path / "d.npy", "--force", "--executor", executor, "--json")  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["executor"] == executor
@@ -48,7 +48,7 @@ def test_alpha_beta_and_the_host_by_name(tmp_path, rng):
 
 def test_types_without_a_kernel_go_to_the_host_or_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.eye(50, dtype=np.int64))
-    arguments = ["multiply", tmp_path / "a.npy", tmp_path / "a.npy", "-o", tmp_path / "c.npy", "--json"]
+    arguments = ["matmul", tmp_path / "a.npy", tmp_path / "a.npy", "-o", tmp_path / "c.npy", "--json"]
     done = run(*arguments, "--executor", "gpu")
     assert done.returncode == 1
     assert "int64" in done.stderr

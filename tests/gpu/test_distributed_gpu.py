@@ -74,7 +74,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 def test_workers_with_a_gpu_each_compute_their_own_tiles(folder, cluster):
-    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="8MiB", scheduler=cluster(0.01).scheduler_address)
+    report = gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="8MiB", scheduler=cluster(0.01).scheduler_address)
     check()
     tiles, processes = noted(folder)
     assert report.executor == "gpu"
@@ -96,7 +96,7 @@ def test_a_killed_worker_with_a_gpu_loses_no_finished_tile_and_repeats_none(fold
 
     killer = threading.Thread(target=kill)
     killer.start()
-    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="8MiB", scheduler=workers.scheduler_address)
+    report = gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="8MiB", scheduler=workers.scheduler_address)
     killer.join()
     check()
     tiles, processes = noted(folder)

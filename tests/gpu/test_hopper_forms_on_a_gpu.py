@@ -16,7 +16,7 @@ from gemmule.runtime.device import get_device
 FORMS = all_forms()
 GROUPS = list(dict.fromkeys(form.group for form in FORMS))
 REFUSED = "refused"
-#: Forms of each group; benchmarks/hopper_forms.py runs them all.
+#: Forms of each group; benchmarks/records/hopper_forms.py runs them all.
 SOME = 4
 
 

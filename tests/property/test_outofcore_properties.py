@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gemmule.core.errors import MemoryLimitError
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
-from gemmule.outofcore.tiles.engine import multiply, plan_multiply
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.search import least_memory, plan_product
+from support.outofcore.tile_products import multiply, plan_tiles
 
 EXTENT = st.integers(0, 150)
 GRAIN = st.sampled_from([1, 1, 7, 32, 200])
@@ -71,12 +71,12 @@ def test_streamed_equals_in_memory(m, n, k, a_order, b_order, extra, alpha, beta
     executor = HostTileExecutor()
     options = {"alpha": alpha, "beta": beta, "c": ArraySource(c)}
     try:
-        plan_multiply(a_source, b_source, (m, n), out_dtype, executor, memory=1, **options)
+        plan_tiles(a_source, b_source, (m, n), out_dtype, executor, memory=1, **options)
         budget = 1
     except MemoryLimitError as error:
         budget = int(str(error).split("at least ")[1].split()[0])
     budget += extra
-    plan = plan_multiply(a_source, b_source, (m, n), out_dtype, executor, memory=budget, **options)
+    plan = plan_tiles(a_source, b_source, (m, n), out_dtype, executor, memory=budget, **options)
     report = multiply(a_source, b_source, ArraySink(out), executor, memory=budget, **options)
     expected = alpha * (a.astype(object) @ b.astype(object)) + beta * c.astype(object) if k else beta * c.astype(object)
     modulus = 2 ** (8 * out_dtype.itemsize)

@@ -11,10 +11,20 @@ from gemmule.core.errors import ArgumentError, CompileError, DriverError, DTypeE
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab import transpose_tables
-from gemmule.lab.transpose_bench import TransposeBench, TransposePlan
+from gemmule.lab.bench_plan import BenchPlan
+from gemmule.lab.bench_tables import figures
+from gemmule.lab.transpose_bench import TransposeBench
+from gemmule.lab.transpose_operation import TRANSPOSE
 from gemmule.lab.transpose_plots import transpose_plots
-from gemmule.lab.transposes import is_copy, itemsize_of, parse_sizes, problem_for, random_matrix, transpose_of
+from gemmule.lab.transposes import (
+    is_copy,
+    itemsize_of,
+    parse_sizes,
+    problem_for,
+    random_matrix,
+    transpose_of,
+    transposes_of,
+)
 from support.fakes.transpose_bench import SECONDS, Device
 
 HOPPER = Arch.parse("sm_90a")
@@ -24,8 +34,10 @@ H100 = chip_named("H100 SXM")
 
 def measured(device, *names, sizes=((40, 24),), itemsizes=(4,), **options):
     choices = tuple(Choice(SPECS[name], SPECS[name].default) for name in names)
-    plan = TransposePlan(tuple(sizes), itemsizes, choices, seconds=0.01, warm_up_seconds=0.01, **options)
-    return list(TransposeBench(plan, device, H100).records())
+    plan = BenchPlan(
+        transposes_of(sizes, itemsizes), choices, seconds=0.01, warm_up_seconds=0.01, chosen=options.pop("chosen", None)
+    )
+    return list(TransposeBench(plan, device, H100, **options).records())
 
 
 def test_the_figures_of_a_record():
@@ -52,7 +64,7 @@ def test_the_faster_of_two_copies():
         assert record["ratio"] == 0.8
         assert record["faster_copy_ratio"] == pytest.approx(3.2 / copy_gbps)
         assert record["torch_ratio"] == 4
-        header, (row,) = transpose_tables.figures([record])
+        header, (row,) = figures(TRANSPOSE, [record])
         assert row[header.index("/ faster copy")] == f"{3.2 / copy_gbps:.3f}"
         assert row[header.index("x PyTorch")] == "4.00"
 
@@ -121,9 +133,9 @@ def test_kernels_that_do_not_run():
     spoil = {"t04_naive_col": CompileError("no"), "t03_naive_row": UnsupportedError("not here")}
     records = measured(Device(SECONDS, spoil), "t04_naive_col", "t03_naive_row", "t11_swizzled_vectorised",
                        sizes=[(33, 31)])  # fmt: skip
-    assert [(r["record"], r["reason"]) for r in records[:2]] == [("failed", "no"), ("skipped", "not here")]
-    assert records[2]["record"] == "skipped"
-    assert "multiples of 16 bytes" in records[2]["reason"]
+    assert [(r["record"], r["reason"]) for r in records[1:]] == [("failed", "no"), ("skipped", "not here")]
+    assert records[0]["record"] == "skipped"
+    assert "multiples of 16 bytes" in records[0]["reason"]
     gone = DriverError("cuLaunchKernelEx", "CUDA_ERROR_LAUNCH_FAILED", "gone")
     broken = Device(SECONDS, {"t04_naive_col": gone})
     asked = iter([1 << 40])
@@ -135,7 +147,9 @@ def test_kernels_that_do_not_run():
 
     broken.memory_free = memory_free
     bench = TransposeBench(
-        TransposePlan(((8, 8),), (4,), (Choice(SPECS["t04_naive_col"], SPECS["t04_naive_col"].default),)), broken, H100
+        BenchPlan((transpose_of(8, 8, 4),), (Choice(SPECS["t04_naive_col"], SPECS["t04_naive_col"].default),)),
+        broken,
+        H100,
     )
     found = bench.records()
     assert next(found)["record"] == "check"
@@ -188,7 +202,9 @@ def test_what_a_call_would_run_is_measured_once():
     assert record["chosen_by"] == "dispatch"
     assert record["kernel"] == "transpose_tiled"
     config = chosen(transpose_of(512, 512, 4)).config
-    plan = TransposePlan(((512, 512),), (4,), (Choice(SPECS["transpose_tiled"], config),), chosen=chosen, seconds=0.01)
+    plan = BenchPlan(
+        (transpose_of(512, 512, 4),), (Choice(SPECS["transpose_tiled"], config),), chosen=chosen, seconds=0.01
+    )
     assert len(list(TransposeBench(plan, Device(SECONDS), H100).records())) == 1
 
 
@@ -205,7 +221,7 @@ def test_launches_in_order(in_order):
     device.kernel = seen
     records = measured(device, "transpose_in_registers", itemsizes=(1,), in_order=in_order)
     assert found == [not in_order]
-    _, ((name, *_),) = transpose_tables.figures(records)
+    _, ((name, *_),) = figures(TRANSPOSE, records)
     assert name == "transpose_in_registers" + (", in order" if in_order else "")
 
 
@@ -240,12 +256,14 @@ def test_plots_and_tables_of_records():
     records = [{"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"}]
     records += measured(device, "transpose_tiled", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256)])
     configs = SPECS["t04_naive_col"].configs
-    plan = TransposePlan(((64, 64),), (4,), tuple(Choice(SPECS["t04_naive_col"], c) for c in configs), seconds=0.01)
+    plan = BenchPlan(
+        (transpose_of(64, 64, 4),), tuple(Choice(SPECS["t04_naive_col"], c) for c in configs), seconds=0.01
+    )
     records += list(TransposeBench(plan, device, H100).records())
     sizes, blocks = transpose_plots(records)
     assert sizes.places == ("64", "128", "256")
     assert blocks.bars
     assert blocks.places == tuple(f"{c.block_x} x {c.block_y}" for c in configs)
-    header, rows = transpose_tables.figures(records)
+    header, rows = figures(TRANSPOSE, records)
     assert len(rows) == 6 + len(configs)
     assert "x PyTorch" in header

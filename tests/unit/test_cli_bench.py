@@ -12,6 +12,7 @@ from gemmule.cli import gemmule
 from gemmule.commands import gpu
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.lab import plots
+from gemmule.lab.drawing import canvas
 from gemmule.lab.records import read_records
 from support.fakes.bench import FakeDevice, kernel_spec, only
 from support.fakes.laboratory import laboratory, no_gpu, one_gpu
@@ -97,7 +98,7 @@ def test_json_is_one_object(device):
 
 
 def test_the_record_has_the_experiment_first_and_no_absolute_paths(device, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "check_matplotlib", lambda: None)
+    monkeypatch.setattr(canvas, "check_matplotlib", lambda: None)
     result = run("gemm", *QUICK, "--record", tmp_path / "results", f"--plot={tmp_path / 'plots'}", "--kernels", "all")
     (path,) = (tmp_path / "results").iterdir()
     assert f"record: {path}" in result.stdout
@@ -212,7 +213,7 @@ def test_a_plot_that_cannot_be_drawn_is_told_before_anything_is_measured(device,
     def missing():
         raise UnsupportedError("plots need matplotlib")
 
-    monkeypatch.setattr(plots, "check_matplotlib", missing)
+    monkeypatch.setattr(canvas, "check_matplotlib", missing)
     assert "plots need matplotlib" in refused("gemm", *QUICK, "--plot", tmp_path)
     assert device.log == []
 
@@ -224,7 +225,7 @@ def test_a_wrong_kernel_fails_the_command_even_where_drawing_fails(device, tmp_p
     def fails(*arguments):
         raise OSError("no space")
 
-    monkeypatch.setattr(plots, "check_matplotlib", lambda: None)
+    monkeypatch.setattr(canvas, "check_matplotlib", lambda: None)
     monkeypatch.setattr(plots, "plots", fails)
     device.spoil["g01_naive"] = wrong
     result = run("gemm", *QUICK, "--plot", tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands.info import _gpus, _verdict
+from gemmule.commands.info import _gpus, _rates, _verdict
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import device_count
 
@@ -57,6 +57,12 @@ def test_gpus_of_one_kind_share_a_line():
         "NVIDIA H200, compute capability 9.0 (sm_90a), 132 SMs, 128.0 GiB; rates: shipped": list("01234567")
     }
     assert _verdict(devices, {"gpu": "NVIDIA H200"}) == "8 GPUs; products run on NVIDIA H200"
+
+
+@pytest.mark.parametrize(("capability", "measured"), [((9, 0), True), ((8, 9), False), ((10, 0), False)])
+def test_a_calibration_is_suggested_where_it_runs(capability, measured):
+    gpu = {"name": "NVIDIA GPU", "capability": capability, "multiprocessors": 100, "ordinal": 0}
+    assert ("gemmule calibrate" in _rates([gpu])["devices"]["0"]) == measured
 
 
 @pytest.mark.parametrize("columns", [80, 140])

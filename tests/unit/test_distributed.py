@@ -19,8 +19,8 @@ from gemmule.host import blas
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.tiles.bands import cut_into_bands
-from gemmule.outofcore.tiles.engine import plan_multiply
 from support.outofcore.dask_workers import cluster, noted, started
+from support.outofcore.tile_products import plan_tiles
 
 __all__ = ["cluster"]
 
@@ -28,7 +28,7 @@ __all__ = ["cluster"]
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_bands_hold_every_tile_once(workers):
     a, b = np.ones((200, 60), "f4"), np.ones((60, 300), "f4")
-    plan = plan_multiply(ArraySource(a), ArraySource(b), (200, 300), np.dtype("f4"), HostTileExecutor(), memory=140_000)
+    plan = plan_tiles(ArraySource(a), ArraySource(b), (200, 300), np.dtype("f4"), HostTileExecutor(), memory=140_000)
     bands = cut_into_bands(plan, None, workers)
     assert [tile for band in bands for tile in band] == list(plan.order())
     assert len(bands) > 2 * workers
@@ -46,7 +46,7 @@ def folder(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     np.save("A.npy", rng.standard_normal((160, 80), "f4"))
     np.save("B.npy", rng.standard_normal((80, 200), "f4"))
-    gm.multiply("A.npy", "B.npy", "expected.npy", memory="200KB")
+    gm.outofcore.matmul("A.npy", "B.npy", "expected.npy", memory="200KB")
     return tmp_path
 
 
@@ -84,11 +84,13 @@ def test_a_client_that_stops_leaves_finished_tiles_to_the_next(folder, cluster):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=workers.scheduler_address, progress=stop)
+        gm.outofcore.matmul(
+            "A.npy", "B.npy", "C.npy", memory="200KB", scheduler=workers.scheduler_address, progress=stop
+        )
     workers.close()
     before = sum(noted(folder)[0].values())
     assert before > 0
-    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB")
+    report = gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB")
     assert report.tiles - report.tiles_computed >= before - 1
     assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
     assert results() == ["C.npy"]
@@ -98,7 +100,7 @@ def test_a_client_that_stops_leaves_finished_tiles_to_the_next(folder, cluster):
 def test_zarr_on_workers(folder, cluster):
     zarr = pytest.importorskip("zarr")
     zarr.create_array("a.zarr", name="x", data=np.load("A.npy"), chunks=(32, 32))
-    gm.multiply(
+    gm.outofcore.matmul(
         "a.zarr::x", "B.npy", "a.zarr::c", memory="600KB", chunks=(16, 16), shards=(32, 32),
         scheduler=cluster(0).scheduler_address,
     )  # fmt: skip
@@ -118,7 +120,7 @@ def test_what_is_no_address_is_refused(address):
 
 def test_a_command_with_no_address_ends(folder):
     pytest.importorskip("distributed")
-    command = [sys.executable, "-m", "gemmule", "multiply", "A.npy", "B.npy", "-o", "C.npy", "--scheduler", "foo://x:1"]
+    command = [sys.executable, "-m", "gemmule", "matmul", "A.npy", "B.npy", "-o", "C.npy", "--scheduler", "foo://x:1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("gemmule: scheduler foo://x:1: is no address of a Dask scheduler (unknown address")
@@ -132,7 +134,7 @@ def test_a_scheduler_without_workers_that_can_is_refused(folder, monkeypatch):
     options = {"processes": False, "dashboard_address": None, "silence_logs": 50, "protocol": "tcp"}
     with dask.LocalCluster(n_workers=0, **options) as none:
         with pytest.raises(gm.UnsupportedError, match=r"has no workers after 0.3 s; start some"):
-            gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=none.scheduler_address)
+            gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=none.scheduler_address)
     assert results() == []
     with dask.LocalCluster(n_workers=1, threads_per_worker=1, **options) as plain:
         with dask.Client(plain.scheduler_address, set_as_default=False) as client:
@@ -148,15 +150,15 @@ def test_arrays_do_not_go_to_workers(folder):
     pytest.importorskip("distributed")
     scheduler = "tcp://127.0.0.1:1"
     with pytest.raises(gm.ArgumentError, match="b is a ndarray; workers read and write files"):
-        gm.multiply("A.npy", np.load("B.npy"), "C.npy", scheduler=scheduler)
+        gm.outofcore.matmul("A.npy", np.load("B.npy"), "C.npy", scheduler=scheduler)
     with pytest.raises(gm.ArgumentError, match="out is an array, which workers do not see"):
-        gm.multiply("A.npy", "B.npy", np.empty((160, 200), "f4"), scheduler=scheduler)
+        gm.outofcore.matmul("A.npy", "B.npy", np.empty((160, 200), "f4"), scheduler=scheduler)
     assert results() == []
 
 
 def test_workers_read_and_write_their_own_tiles(folder, workers):
     cluster, notes = workers
-    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster.scheduler_address)
+    report = gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster.scheduler_address)
     assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
     tiles, processes = noted(notes)
     assert len(tiles) == report.tiles == report.tiles_computed > 8
@@ -178,7 +180,7 @@ def test_a_killed_worker_loses_no_finished_tile_and_repeats_none(folder, workers
 
     killer = threading.Thread(target=kill)
     killer.start()
-    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster.scheduler_address)
+    report = gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster.scheduler_address)
     killer.join()
     assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
     tiles, processes = noted(notes)
@@ -198,7 +200,7 @@ def test_a_scheduler_that_does_not_answer(folder):
         dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
         pytest.raises(gm.UnsupportedError, match=refused),
     ):
-        gm.multiply("A.npy", "B.npy", "C.npy", scheduler="tcp://127.0.0.1:1")
+        gm.outofcore.matmul("A.npy", "B.npy", "C.npy", scheduler="tcp://127.0.0.1:1")
     assert results() == []
 
 
@@ -215,16 +217,16 @@ def test_workers_compute_with_the_blas_threads_that_the_product_began_with(folde
             raise KeyboardInterrupt
 
     with blas.threads_set(3):
-        gm.multiply("L.npy", "L.npy", "whole.npy", **options)
+        gm.outofcore.matmul("L.npy", "L.npy", "whole.npy", **options)
         with pytest.raises(KeyboardInterrupt):
-            gm.multiply("L.npy", "L.npy", "C.npy", **options, progress=stop)
+            gm.outofcore.matmul("L.npy", "L.npy", "C.npy", **options, progress=stop)
     scheduler = cluster(0).scheduler_address
-    report = gm.multiply("L.npy", "L.npy", "C.npy", **options, scheduler=scheduler)
+    report = gm.outofcore.matmul("L.npy", "L.npy", "C.npy", **options, scheduler=scheduler)
     assert 0 < report.tiles_computed < report.tiles
     assert Path("C.npy").read_bytes() == Path("whole.npy").read_bytes()
     # Work that begins on workers begins with theirs: Dask gives each one thread.
     with blas.threads_set(3):
-        gm.multiply("L.npy", "L.npy", "D.npy", **options, scheduler=scheduler)
+        gm.outofcore.matmul("L.npy", "L.npy", "D.npy", **options, scheduler=scheduler)
     with blas.threads_set(1):
-        gm.multiply("L.npy", "L.npy", "one.npy", **options)
+        gm.outofcore.matmul("L.npy", "L.npy", "one.npy", **options)
     assert Path("D.npy").read_bytes() == Path("one.npy").read_bytes()

@@ -19,7 +19,7 @@ from gemmule.outofcore.journal.temporary_files import hidden_path
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.stores.formats.npy_target import NpyTarget
 from gemmule.outofcore.tiles.bands import Band, band_journal
-from gemmule.outofcore.tiles.engine import plan_multiply
+from support.outofcore.tile_products import plan_tiles
 
 SCHEDULER = "tcp://node:8786"
 LOST = r"^scheduler tcp://node:8786: the connection was lost, or the work was cancelled there; start it again$"
@@ -123,25 +123,25 @@ def test_a_finished_result_has_no_journals_of_bands(folder, monkeypatch):
         remove(self)
 
     monkeypatch.setattr(Journal, "remove", late)
-    gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB")
+    gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB")
     assert journals() == []
 
 
 def test_journals_of_bands_go_with_the_next_command(folder):
-    gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB")
+    gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB")
     busy = stray_journal()
     with pytest.raises(gm.ArgumentError, match="exists already"):
-        gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB")
+        gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB")
     assert journals() == [os.path.basename(busy.path)]
     busy.close()
     with pytest.raises(gm.ArgumentError, match="exists already"):
-        gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB")
+        gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="200KB")
     assert journals() == []
 
 
 def planned():
     a, b = (ArraySource(np.load(name)) for name in ("A.npy", "B.npy"))
-    return plan_multiply(a, b, (160, 200), np.dtype("f4"), HostTileExecutor(), memory=200_000)
+    return plan_tiles(a, b, (160, 200), np.dtype("f4"), HostTileExecutor(), memory=200_000)
 
 
 def test_a_band_of_a_result_that_is_gone_leaves_nothing(folder):

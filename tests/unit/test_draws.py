@@ -16,10 +16,10 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
-from gemmule.lab.bench import Bench
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.draw_tables import draw_rows, line_of
 from gemmule.lab.draws import Draw, parse_draw, without_draws
+from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import LAYOUTS, gemm_problem
 from pages.draws import draws_block
 from support.fakes.bench import FakeDevice, FakeTorch, FakeYardstick, kernel_spec
@@ -121,7 +121,7 @@ def measured(torch=None, batch=(), **seconds):
     )
     plan = BenchPlan(problems, (), seconds=0.1, warm_up_seconds=0.01, chosen=lambda _: Choice(spec, spec.default),
                      about={"draws": [{"count": 2, "seed": 0xDEC08EE1}]})  # fmt: skip
-    bench = Bench(
+    bench = GemmBench(
         plan, device, H100, FakeYardstick(device), torch and FakeTorch(device, torch if torch is not True else None)
     )
     return [{"record": "experiment", "commit": "dec08ee123"} | bench.about(), *bench.records()]
@@ -182,7 +182,7 @@ def test_a_wrong_matrix_of_a_batch_is_found():
     spec = kernel_spec("call")
     problem = gemm_problem(96, 80, 64, "float32", "float32", "nn", batch=(3,))
     plan = BenchPlan((problem,), (Choice(spec, spec.default),), seconds=0.1, warm_up_seconds=0.01)
-    found = [one for one in Bench(plan, device, H100, None).records() if one["record"] == "check"]
+    found = [one for one in GemmBench(plan, device, H100, None).records() if one["record"] == "check"]
     assert len(found) == 1
     assert "matrix 2 of the batch" in found[0]["reason"]
 

@@ -16,7 +16,7 @@ from gemmule.lab.products import gemm_problem
 from gemmule.lab.transposes import transpose_of
 
 H100 = chip_named("h100")
-#: Tiles of 128 x 128: a slice of 8 is 4096 bytes of A, and as many of B.
+#: Tiles of 128 x 128: a k-tile of 8 is 4096 bytes of A, and as many of B.
 CHOICE = next(Choice(spec, spec.default) for spec in REGISTRY if spec.name == "g05_conflict_free")
 SLICE = 4096
 

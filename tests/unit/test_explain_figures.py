@@ -51,7 +51,7 @@ def slowest(unit, **changes):
         (slowest(MEMORY), "Nothing in the kernel"),
         (slowest(MEMORY, product=False, exposed_seconds=1.0, distance=4),
          "Keep more requests on their way: a thread uses what it asked for after 4"),
-        (slowest(ISSUE, exposed_seconds=1.0, distance=7), "Hide the latency: what a slice loads is used 7"),
+        (slowest(ISSUE, exposed_seconds=1.0, distance=7), "Hide the latency: what a k-tile loads is used 7"),
         (slowest(ISSUE, multiply_adds=30), "Spend fewer instructions on what does not multiply, which is 70%"),
         (slowest(ISSUE, registers_between=True), "Take the copies out of the instruction stream: 80%"),
         (slowest(ISSUE, registers_between=True, asynchronous=True), "Little is left on these units: 80%"),

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def multiply(*arguments, **options):
-    return gm.multiply(*arguments, executor="cpu", **options)
+    return gm.outofcore.matmul(*arguments, executor="cpu", **options)
 
 
 def test_a_file_that_is_not_there(folder):
@@ -79,7 +79,7 @@ def test_a_full_disk_leaves_nothing_under_the_name(folder):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-    command = [sys.executable, "-m", "gemmule", "multiply", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy"]
+    command = [sys.executable, "-m", "gemmule", "matmul", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy"]
     told = subprocess.run(
         [*command, "--executor", "cpu"], preexec_fn=limited, capture_output=True, text=True, check=False
     )

@@ -93,7 +93,7 @@ def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(recor
         # Stages beyond those that wait for memory make no difference.
         numbers.setdefault(HopperGemmConfig(**fields | {"stages": 2}), []).append(str(number))
     ratios, shares = [], []
-    # benchmarks/fit_cost_model.py leaves out every eighth.
+    # benchmarks/experiments/fit_cost_model.py leaves out every eighth.
     for one in [line for line in lines if line["record"] == "config_times"][::8]:
         problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])
         predicted = dict(zip(SPEC.configs, SPEC.costs(problem, SPEC.configs, gpu), strict=True))

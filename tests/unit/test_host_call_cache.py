@@ -281,3 +281,12 @@ def test_no_warning_of_what_is_not_finite():
     big = np.full((4, 4), 6e4, "f2")
     for _ in range(2):
         assert np.isinf(gm.matmul(big, big)).all()
+
+
+@pytest.mark.parametrize("out", [False, True])
+def test_a_gated_form_whose_b_holds_both_factors(out, rng):
+    a, b = rng.standard_normal((3, 5)), rng.standard_normal((5, 8))
+    expected = gm.gemm.plan(a, b, epilogue="swiglu").execute()
+    for _ in range(3):
+        got = gm.gemm(a, b, epilogue="swiglu", out=np.full((3, 4), np.nan) if out else None)
+        np.testing.assert_array_equal(got, expected)

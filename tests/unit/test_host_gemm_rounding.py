@@ -113,7 +113,7 @@ def test_float64_out_of_float32_holds_sums_in_float32():
     assert (narrow.dtype, narrow[0, 0]) == (np.float64, 2.0**24)
     assert gm.matmul(a, b.astype(np.float64), executor="cpu")[0, 0] == 2.0**24 + 1
     out = np.empty((1, 1))
-    gm.multiply(a, b, out, executor="cpu")
+    gm.outofcore.matmul(a, b, out, executor="cpu")
     assert out[0, 0] == 2.0**24
-    gm.multiply(a, b, out, compute_dtype=np.float64, executor="cpu")
+    gm.outofcore.matmul(a, b, out, compute_dtype=np.float64, executor="cpu")
     assert out[0, 0] == 2.0**24 + 1

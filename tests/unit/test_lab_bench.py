@@ -10,8 +10,8 @@ import pytest
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.spec import Choice
-from gemmule.lab.bench import Bench
 from gemmule.lab.bench_plan import BenchPlan
+from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import gemm_problem
 from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 from support.fakes.laboratory import laboratory
@@ -41,7 +41,7 @@ def run(
     out = "int32" if dtype == "int8" else dtype
     problem = gemm_problem(*shape, dtype, out, layout)
     plan = BenchPlan((problem,), tuple(Choice(spec, spec.default) for spec in specs), warm_up_seconds=0.01)
-    return list(Bench(plan, device, H100, FakeYardstick(device, refuses) if yardstick else None).records())
+    return list(GemmBench(plan, device, H100, FakeYardstick(device, refuses) if yardstick else None).records())
 
 
 def kinds(records):
@@ -263,7 +263,7 @@ def test_a_missing_compiler_ends_the_run_before_the_first_record():
     problem = gemm_problem(96, 80, 64, "float32", "float32", "nn")
     plan = BenchPlan((problem,), (Choice(SLOW, SLOW.default), Choice(FAST, FAST.default)), warm_up_seconds=0.01)
     device = FakeDevice(SECONDS, {"fast": CompilerMissingError("the compiler is not installed")})
-    records = Bench(plan, device, H100, None).records()
+    records = GemmBench(plan, device, H100, None).records()
     with pytest.raises(CompilerMissingError, match="the compiler is not installed"):
         next(records)
     assert device.log == []
@@ -312,7 +312,7 @@ def test_a_device_that_broke_ends_the_run():
     plan = BenchPlan((problem,), (Choice(FAST, FAST.default),), warm_up_seconds=0.01)
     found = []
     with pytest.raises(DriverError, match=r"cuLaunchKernelEx failed .*fast\[.*\] 64 x 64 x 64 .* broke the GPU"):
-        found.extend(Bench(plan, device, H100, None).records())
+        found.extend(GemmBench(plan, device, H100, None).records())
     assert kinds(found) == [("check", "fast")]
     assert "CUDA_ERROR_LAUNCH_FAILED" in found[0]["reason"]
 
@@ -342,7 +342,7 @@ def test_the_device_is_loaded_for_seconds_before_the_first_figure_only():
     problems = tuple(gemm_problem(64, 64, k, "float32", "float32", "nn") for k in (32, 64))
     plan = BenchPlan(problems, (Choice(SLOW, SLOW.default),), seconds=0.1)
     spent, marks = 0.0, []
-    for record in Bench(plan, device, H100, None).records():
+    for record in GemmBench(plan, device, H100, None).records():
         now = sum(calls * SECONDS[name] for name, calls, _ in device.log)
         marks.append(now - spent)
         spent = now
@@ -372,7 +372,7 @@ def test_the_device_is_loaded_again_after_a_pause():
         device, now = FakeDevice(SECONDS), iter(range(10**6))
         problem = gemm_problem(64, 64, 64, "float32", "float32", "nn")
         plan = BenchPlan((problem,), (Choice(SLOW, SLOW.default),), warm_up_seconds=0.01)
-        list(Bench(plan, device, H100, None, clock=lambda: pause * next(now)).records())
+        list(GemmBench(plan, device, H100, None, clock=lambda: pause * next(now)).records())
         return sum(calls * SECONDS[name] for name, calls, _ in device.log)
 
     assert spent(0.6) - spent(0.1) == pytest.approx(0.2, abs=0.02)
@@ -393,6 +393,6 @@ def test_a_chip_that_is_not_known_gives_no_shares():
     device = FakeDevice(SECONDS)
     problem = gemm_problem(64, 64, 64, "float32", "float32", "nn")
     plan = BenchPlan((problem,), (Choice(SLOW, SLOW.default),), warm_up_seconds=0.01)
-    (record,) = Bench(plan, device, None, None).records()
+    (record,) = GemmBench(plan, device, None, None).records()
     assert not {"peak_share", "peak_unit"} & record.keys()
     assert record["tflops"] > 0

@@ -9,11 +9,14 @@ import pytest
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.core.spec import Choice
-from gemmule.lab import gemm_tables, protocol
-from gemmule.lab.bench import Bench
+from gemmule.lab import bench_tables, gemm_tables, protocol
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.drawing.theme import DARK
-from gemmule.lab.plots import draw, error_plots, fingerprint, plots
+from gemmule.lab.gemm_bench import GemmBench
+from gemmule.lab.gemm_operation import GEMM
+from gemmule.lab.kernel_labels import labels
+from gemmule.lab.pictures import draw, fingerprint
+from gemmule.lab.plots import error_plots, plots
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile, read_records, write_records
 from gemmule.lab.styles import short
@@ -37,7 +40,7 @@ def measured(sizes, choices, dtype="float32", device=None):
     plan = BenchPlan(problems, tuple(choices), seconds=0.05, warm_up_seconds=0.01)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "WARM_UP_EDGE", 64)
-        return [EXPERIMENT, *Bench(plan, device, chip_named("h100"), FakeYardstick(device)).records()]
+        return [EXPERIMENT, *GemmBench(plan, device, chip_named("h100"), FakeYardstick(device)).records()]
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +56,12 @@ def doubles():
 
 
 def test_names_tell_configs_apart_and_no_more(records):
-    names = set(gemm_tables.labels(records).values())
+    names = set(labels(records).values())
     assert names == {"g01", "g02[tile_m=64]", "g02[tile_m=128]"}
 
 
 def test_figures_have_a_row_for_each_kernel_and_size(records):
-    header, rows = gemm_tables.figures(records)
+    header, rows = bench_tables.figures(GEMM, records)
     assert header == ["kernel", "M x N x K", "min us", "mean us", "median us", "max us", "GFLOP/s", "of peak",
                       "/ cuBLAS", "error u"]  # fmt: skip
     assert len(rows) == 4 * 4
@@ -70,18 +73,18 @@ def test_figures_have_a_row_for_each_kernel_and_size(records):
 
 
 def test_float64_shows_both_peaks_and_what_was_skipped(doubles):
-    header, rows = gemm_tables.figures(doubles, with_size=False)
+    header, rows = bench_tables.figures(GEMM, doubles, with_size=False)
     assert header[6:8] == ["of peak", "of FMA peak"]
     assert header[-1] == "note"
     assert ("g01", "", "skipped: takes float32, not float64") in [(row[0], row[1], row[-1]) for row in rows]
     assert {row[-1] for row in rows if row[0] != "g01"} == {""}
-    assert gemm_tables.skipped(doubles) == [
+    assert bench_tables.skipped(GEMM, doubles) == [
         "g01 skipped at 32 x 32 x 32, 64 x 64 x 64, 96 x 96 x 96: takes float32, not float64"
     ]  # fmt: skip
 
 
 def test_ratios_are_sizes_by_kernels(records):
-    header, rows = gemm_tables.ratios(records)
+    header, rows = bench_tables.ratios(GEMM, records)
     assert header == ["M x N x K", "g01", "g02[tile_m=64]", "g02[tile_m=128]"]
     assert rows[0] == ["32 x 32 x 16", "0.300", "0.450", "0.450"]
     assert len(rows) == 4
@@ -126,8 +129,8 @@ def test_configs_that_were_skipped_are_told_apart():
     choices = [Choice(G01, config) for config in CONFIGS]
     records = measured([(32, 32, 32)], choices, "float64")
     names = {"g01[tile_m=64,stages=2]", "g01[tile_m=128,stages=2]", "g01[tile_m=128,stages=3]"}
-    assert {row[0] for row in gemm_tables.figures(records)[1]} == names
-    assert {line.partition(" ")[0] for line in gemm_tables.skipped(records)} == names
+    assert {row[0] for row in bench_tables.figures(GEMM, records)[1]} == names
+    assert {line.partition(" ")[0] for line in bench_tables.skipped(GEMM, records)} == names
 
 
 def test_other_outputs_and_precisions_are_other_plots(records):

@@ -32,8 +32,8 @@ def test_values_are_quoted_as_in_python():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["multiply", "a", "b", "-o", "c", "--strategy", "panel"], "'panel' is not known; did you mean panels"),
-        (["multiply", "a", "b", "-o", "c", "--executor", "host"], "'host' is not one of 'gpu', 'cpu', 'vgpu'"),
+        (["matmul", "a", "b", "-o", "c", "--strategy", "panel"], "'panel' is not known; did you mean panels"),
+        (["matmul", "a", "b", "-o", "c", "--executor", "host"], "'host' is not one of 'gpu', 'cpu', 'vgpu'"),
         (["bench", "gemm", "--precision", "bf16"], "did you mean bf16x6"),
         (["bench", "gemm", "--layout", "xx"], "'xx' is not one of 'nn', 'nt', 'tn', 'tt'"),
     ],

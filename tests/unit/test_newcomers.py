@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -35,18 +37,18 @@ def test_files_that_are_something_else():
     np.savez("z.npz", a=np.ones((3, 3)))
     open("empty.npy", "w").close()
     output = ("a.npy", "-o", "c.npy")
-    assert "an archive, as numpy.savez writes); write it with numpy.save" in refused("multiply", "z.npz", *output)
-    assert "not a .npy file (it is empty)" in refused("multiply", "empty.npy", *output)
+    assert "an archive, as numpy.savez writes); write it with numpy.save" in refused("matmul", "z.npz", *output)
+    assert "not a .npy file (it is empty)" in refused("matmul", "empty.npy", *output)
 
 
 def test_transposes_are_named_as_they_are_given():
     output = ("-o", "c.npy")
-    assert "; give --transpose-a or --transpose-b\n" in refused("multiply", "a.npy", "a.npy", *output)
+    assert "; give --transpose-a or --transpose-b\n" in refused("matmul", "a.npy", "a.npy", *output)
     np.save("b.npy", np.ones((3, 2)))
     # It fits as it was before it was transposed.
-    assert "; give no --transpose-a\n" in refused("multiply", "a.npy", "b.npy", "--transpose-a", *output)
+    assert "; give no --transpose-a\n" in refused("matmul", "a.npy", "b.npy", "--transpose-a", *output)
     np.save("d.npy", np.ones((9, 9)))
-    assert "no transpose of them fits; give other matrices" in refused("multiply", "a.npy", "d.npy", *output)
+    assert "no transpose of them fits; give other matrices" in refused("matmul", "a.npy", "d.npy", *output)
 
 
 def test_records_that_are_not_there(tmp_path):
@@ -56,20 +58,20 @@ def test_records_that_are_not_there(tmp_path):
 
 def test_nothing_is_claimed_of_what_no_check_can_find():
     np.save("nan.npy", np.full((3, 2), np.nan))
-    told = run("multiply", "a.npy", "nan.npy", "-o", "c.npy", "--verify").stdout
+    told = run("matmul", "a.npy", "nan.npy", "-o", "c.npy", "--verify").stdout
     assert "verified: error 0 of the rounding bound" in told
     assert "random vectors" not in told
     assert "the 4 rows that deviate most, computed again" in told
     np.save("i.npy", np.ones((3, 2), np.int64))
     np.save("j.npy", np.ones((4, 3), np.int64))
-    told = run("multiply", "j.npy", "i.npy", "-o", "d.npy", "--verify").stdout
+    told = run("matmul", "j.npy", "i.npy", "-o", "d.npy", "--verify").stdout
     assert "verified: all sums are exact" in told
     assert "16 random vectors: a wrong element passes with a probability of 1.5e-05 at most" in told
 
 
 def test_an_output_is_called_as_the_caller_calls_it():
     pytest.importorskip("zarr", reason="zarr is not installed")
-    same = ("multiply", "a.npy", "a.npy", "--transpose-b", "-o")
+    same = ("matmul", "a.npy", "a.npy", "--transpose-b", "-o")
     for output in ("c.npy", "c.zarr", "d.zarr::x"):
         run(*same, output)
         assert refused(*same, output).startswith(f"gemmule: {output}: exists")
@@ -83,21 +85,21 @@ def test_the_types_are_told():
         (("--compute-dtype", "float64", "--force"), "float64"),
     ):
         for device in ((), ("--device-memory", "1MiB", "--executor", "cpu")):
-            told = run("multiply", "a.npy", "f.npy", "-o", f"{len(device)}.npy", *options, *device).stdout
+            told = run("matmul", "a.npy", "f.npy", "-o", f"{len(device)}.npy", *options, *device).stdout
             assert told.startswith(f"4 x 5 x 3, {types}: ")
 
 
 def test_a_type_that_would_do_is_named():
-    refusal = refused("multiply", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", "--out-dtype", "int8")
+    refusal = refused("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", "--out-dtype", "int8")
     assert refusal.endswith("does not go into int8; give --out-dtype a floating-point type\n")
     with pytest.raises(gm.DTypeError, match=r"give out_dtype a complex type$"):
-        gm.multiply(np.ones((2, 2), np.complex64), np.ones((2, 2)), "c.npy", out_dtype="float32")
+        gm.outofcore.matmul(np.ones((2, 2), np.complex64), np.ones((2, 2)), "c.npy", out_dtype="float32")
 
 
 def test_smaller_chunks_are_a_remedy_for_little_memory():
     pytest.importorskip("zarr", reason="zarr is not installed")
     np.save("w.npy", np.ones((900, 8)))
-    product = ("multiply", "w.npy", "w.npy", "--transpose-b", "--memory", "1MiB", "-o")
+    product = ("matmul", "w.npy", "w.npy", "--transpose-b", "--memory", "1MiB", "-o")
     assert refused(*product, "c.zarr").endswith(" or more, or smaller chunks of the result\n")
     run(*product, "c.zarr", "--chunks", "64")
     assert refused(*product[:5], "1KiB", "-o", "c.npy").endswith(" or more\n")
@@ -108,3 +110,33 @@ def test_an_epilogue_without_a_parameter():
         gm.ArgumentError, match=r"has no parameters, of which the first is the product; write it as lambda"
     ):
         gm.gemm(np.ones((2, 2)), np.ones((2, 2)), epilogue=lambda: 3)
+
+
+def test_former_and_misspelled_commands(folder):
+    assert "multiply is now matmul; did you mean gemmule matmul?" in usage_error("multiply", "a.npy")
+    assert "No such command 'matmull'; did you mean matmul?" in usage_error("matmull", "a.npy")
+
+
+def usage_error(*arguments):
+    done = CliRunner().invoke(gemmule, arguments)
+    assert done.exit_code == 2
+    return done.stderr
+
+
+def test_misspelled_type_is_named_with_its_option(folder):
+    message = refused("matmul", "a.npy", "b.npy", "-o", "c.npy", "--out-dtype", "flaot")
+    assert message.startswith("gemmule: --out-dtype flaot: ")
+    assert "did you mean float64, float32 or float16?" in message
+
+
+def test_links_that_lead_nowhere(folder):
+    Path("loop.npy").symlink_to("loop.npy")
+    Path("dangling.npy").symlink_to("nowhere.npy")
+    remedy = "correct or remove the link, or name the file itself"
+    assert f"loop.npy: it is, or lies behind, a symbolic link that leads to itself; {remedy}" in refused(
+        "matmul", "loop.npy", "b.npy", "-o", "c.npy"
+    )
+    assert remedy in refused("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "loop.npy")
+    assert "dangling.npy: it is a symbolic link to nowhere.npy, which is missing; correct the link" in refused(
+        "matmul", "dangling.npy", "b.npy", "-o", "c.npy"
+    )

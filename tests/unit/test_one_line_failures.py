@@ -47,10 +47,10 @@ def process(*arguments, **options):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("multiply", "A.npy", "A.npy", "-o", "C.npy"),
-        ("multiply", "gone.npy", "B.npy", "-o", "C.npy"),
-        ("multiply", "A.npy", "B.npy", "-o", "C.npy", "--alpha", "nan"),
-        ("multiply", "A.npy", "B.npy", "-o", "C.npy", "--memory", "1"),
+        ("matmul", "A.npy", "A.npy", "-o", "C.npy"),
+        ("matmul", "gone.npy", "B.npy", "-o", "C.npy"),
+        ("matmul", "A.npy", "B.npy", "-o", "C.npy", "--alpha", "nan"),
+        ("matmul", "A.npy", "B.npy", "-o", "C.npy", "--memory", "1"),
         ("bench", "gemm", "--kernels", "no_such"),
         ("compare", "4", "4", "4", "--chip", "no_such"),
         ("explain", "no_such", "--shape", "4,4,4", "--chip", "h100"),
@@ -67,20 +67,20 @@ def test_a_failure_is_one_json_object_where_json_is_wanted(arguments):
 
 
 def test_a_success_is_one_object_too():
-    assert json.loads(run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--json").stdout)["output"] == "C.npy"
+    assert json.loads(run("matmul", "A.npy", "B.npy", "-o", "C.npy", "--json").stdout)["output"] == "C.npy"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("option", ["--alpha", "--beta"])
 def test_scalars_that_are_not_finite_are_refused(option, value):
-    done = run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--c", "A.npy", f"{option}={value}")
+    done = run("matmul", "A.npy", "B.npy", "-o", "C.npy", "--c", "A.npy", f"{option}={value}")
     assert done.exit_code == 2
     assert "not finite" in done.stderr
 
 
 def test_a_dry_run_plans_although_the_output_is_there():
     Path("C.npy").write_bytes(b"mine")
-    done = run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--dry-run")
+    done = run("matmul", "A.npy", "B.npy", "-o", "C.npy", "--dry-run")
     assert done.exit_code == 0, done.output
     assert Path("C.npy").read_bytes() == b"mine"
 
@@ -112,7 +112,7 @@ def test_shapes_of_thousands_of_digits_are_refused(shape, tmp_path):
 def test_a_name_that_the_locale_cannot_print_is_no_traceback(folder):
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     np.save("ä.npy", np.zeros((40, 50), "f4"))
-    done = process("multiply", "A.npy", "ä.npy", "-o", "ö.npy", env=ascii_only)
+    done = process("matmul", "A.npy", "ä.npy", "-o", "ö.npy", env=ascii_only)
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
     assert Path("ö.npy").exists()
@@ -157,7 +157,7 @@ def test_names_in_public_docstrings_can_be_imported():
 
     assert {name for name in names if not hasattr(gm, name) and not hasattr(builtins, name)} == set()
     assert issubclass(gm.WrongResultError, gm.GemmuleError)
-    assert gm.Report.__name__ == "Report"
+    assert gm.outofcore.Report.__name__ == "Report"
 
 
 def test_a_killed_scheduler_is_one_line(folder):
@@ -182,7 +182,7 @@ def test_a_killed_scheduler_is_one_line(folder):
             scheduler.kill()
 
         with pytest.raises(UnsupportedError, match=r"scheduler tcp://.*start it again"):
-            gm.multiply("A.npy", "B.npy", "C.npy", memory="300KB", scheduler=address, progress=kill)
+            gm.outofcore.matmul("A.npy", "B.npy", "C.npy", memory="300KB", scheduler=address, progress=kill)
         assert not Path("C.npy").exists()
     finally:
         for child in (scheduler, worker):
@@ -206,7 +206,7 @@ def test_a_drawing_is_not_written_over_a_matrix(option, place, folder):
     os.link("A.npy", "hard.npy")
     os.symlink("A.npy", "soft.npy")
     before = Path("A.npy").read_bytes()
-    result = run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--force", option, place)
+    result = run("matmul", "A.npy", "B.npy", "-o", "C.npy", "--force", option, place)
     assert result.exit_code == 1, result.output
     assert "name another output" in result.stderr
     assert Path("A.npy").read_bytes() == before
@@ -216,8 +216,8 @@ def test_a_drawing_is_not_written_over_a_matrix(option, place, folder):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["multiply", "A.npy", "B.npy", "-o", "C.npy", "--chunks"],
-        ["multiply", "A.npy", "B.npy", "-o", "C.npy", "--devices"],
+        ["matmul", "A.npy", "B.npy", "-o", "C.npy", "--chunks"],
+        ["matmul", "A.npy", "B.npy", "-o", "C.npy", "--devices"],
         ["tune", "--dry-run", "--chip", "h100", "--sizes"],
         ["bench", "transpose", "--counts-only", "--sizes"],
     ],

@@ -24,7 +24,7 @@ def test_a_small_product_of_files_takes_few_calls(tmp_path):
     names = [tmp_path / f"{name}.npy" for name in "ab"]
     for name in names:
         np.save(name, np.ones((64, 64), np.float32))
-    gm.multiply(*names, tmp_path / "first.npy", executor="cpu")
+    gm.outofcore.matmul(*names, tmp_path / "first.npy", executor="cpu")
     calls = 0
 
     def count(frame: Any, event: str, arg: Any) -> None:
@@ -34,7 +34,7 @@ def test_a_small_product_of_files_takes_few_calls(tmp_path):
     threading.setprofile(count)
     sys.setprofile(count)
     try:
-        gm.multiply(*names, tmp_path / "second.npy", executor="cpu")
+        gm.outofcore.matmul(*names, tmp_path / "second.npy", executor="cpu")
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

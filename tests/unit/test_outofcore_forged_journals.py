@@ -71,7 +71,7 @@ class Unfinished:
         self.raw = raw.tobytes()
 
     def run(self, **more):
-        return gm.multiply(*self.factors, self.output, **(self.options | more))
+        return gm.outofcore.matmul(*self.factors, self.output, **(self.options | more))
 
     def outcome(self, lines):
         """Run with a journal of these lines; return what refused it, or None where the result is right."""
@@ -272,7 +272,7 @@ def test_a_tile_that_is_not_computed_once_keeps_the_result_from_appearing(work, 
     order = StreamPlan.order
     monkeypatch.setattr(StreamPlan, "order", twice)
     with pytest.raises(WrongResultError, match=r"D\.npy: what begins at row .* computed"):
-        gm.multiply("A.npy", "B.npy", "D.npy", memory="100KB", executor="cpu")
+        gm.outofcore.matmul("A.npy", "B.npy", "D.npy", memory="100KB", executor="cpu")
     assert not os.path.exists("D.npy")
 
 
@@ -285,5 +285,5 @@ def test_a_commit_looks_at_the_size_of_the_file(work, monkeypatch):
 
     monkeypatch.setattr(NpySink, "flush", cut)
     with pytest.raises(ForbiddenFileError, match="was made 100 bytes long instead of"):
-        gm.multiply("A.npy", "B.npy", "D.npy", memory="100KB", executor="cpu")
+        gm.outofcore.matmul("A.npy", "B.npy", "D.npy", memory="100KB", executor="cpu")
     assert not os.path.exists("D.npy")

@@ -99,7 +99,7 @@ def test_products_of_maps(path, monkeypatch, more):
     mapped = np.load(path, mmap_mode="r")
     reads = recorded(monkeypatch, "preadv")
     out = np.full((37, 37), np.nan, "f8" if "compute_dtype" in more else "f4")
-    gm.multiply(mapped, mapped.T, out, executor="cpu", **more)
+    gm.outofcore.matmul(mapped, mapped.T, out, executor="cpu", **more)
     np.testing.assert_array_equal(out, x @ x.T)
     assert reads
 

@@ -154,7 +154,7 @@ def test_products_into_maps(tmp_path, rng, order, options, runs):
     a, b = rng.standard_normal((150, 90)), rng.standard_normal((90, 170))
     out = np.lib.format.open_memmap(tmp_path / "c.npy", "w+", np.float64, (150, 170), fortran_order=order == "F")
     out[...] = np.nan
-    gm.multiply(a, b, out, executor="cpu", **options)
+    gm.outofcore.matmul(a, b, out, executor="cpu", **options)
     assert runs
     np.testing.assert_allclose(out, a @ b, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(np.load(tmp_path / "c.npy"), a @ b, rtol=1e-12, atol=1e-12)

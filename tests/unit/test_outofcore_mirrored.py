@@ -15,9 +15,9 @@ from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.journal.finished_tiles import FinishedTiles
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.stores.matrix import TransposedSource
-from gemmule.outofcore.tiles.engine import multiply, plan_multiply
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.search import least_memory, plan_product
+from support.outofcore.tile_products import multiply, plan_tiles
 
 MEMORY = 200_000
 
@@ -35,7 +35,7 @@ def random_matrix(rng, shape, dtype):
 
 def planned(a, b, executor, memory=MEMORY, **more):
     shape = a.shape[0], b.shape[1]
-    return plan_multiply(a, b, shape, a.dtype, executor, memory=memory, mirrored=True, **more)
+    return plan_tiles(a, b, shape, a.dtype, executor, memory=memory, mirrored=True, **more)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i4"])
@@ -88,7 +88,7 @@ def test_where_it_cannot_be():
     assert not planned(a, b, executor, grain=(40, 30)).symmetric
     assert not planned(a, b, executor, alpha=0).symmetric
     assert not planned(a, b, executor, beta=1, c=ArraySource(np.zeros((200, 200), "f4"))).symmetric
-    assert not plan_multiply(a, b, (200, 200), a.dtype, executor, memory=MEMORY).symmetric
+    assert not plan_tiles(a, b, (200, 200), a.dtype, executor, memory=MEMORY).symmetric
 
 
 def test_too_little_for_a_mirror_image_is_enough_for_the_whole():
@@ -104,7 +104,7 @@ def test_too_little_for_a_mirror_image_is_enough_for_the_whole():
 
 def test_files_that_are_stopped_go_on_to_the_same_bits(rng, monkeypatch):
     np.save("A.npy", rng.standard_normal((300, 200)))
-    expected = gm.multiply("A.npy", "A.npy", "whole.npy", transpose_b=True, memory="700KB")
+    expected = gm.outofcore.matmul("A.npy", "A.npy", "whole.npy", transpose_b=True, memory="700KB")
     add = HostTileExecutor.tile_sum
     left = [expected.tiles_computed // 2]
 
@@ -117,8 +117,8 @@ def test_files_that_are_stopped_go_on_to_the_same_bits(rng, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(HostTileExecutor, "tile_sum", stopping)
         with pytest.raises(KeyboardInterrupt):
-            gm.multiply("A.npy", "A.npy", "C.npy", transpose_b=True, memory="700KB")
-    told = gm.multiply("A.npy", "A.npy", "C.npy", transpose_b=True, memory="700KB")
+            gm.outofcore.matmul("A.npy", "A.npy", "C.npy", transpose_b=True, memory="700KB")
+    told = gm.outofcore.matmul("A.npy", "A.npy", "C.npy", transpose_b=True, memory="700KB")
     assert 0 < told.tiles_computed < expected.tiles_computed
     whole, result = np.load("whole.npy"), np.load("C.npy")
     np.testing.assert_array_equal(result, whole)
@@ -129,7 +129,7 @@ def test_files_that_are_stopped_go_on_to_the_same_bits(rng, monkeypatch):
 
 def test_the_command_says_so(rng):
     np.save("A.npy", rng.standard_normal((300, 200)).astype("f4"))
-    command = ["multiply", "A.npy", "A.npy", "--transpose-a", "-o", "C.npy", "--memory", "300KB", "--verify"]
+    command = ["matmul", "A.npy", "A.npy", "--transpose-a", "-o", "C.npy", "--memory", "300KB", "--verify"]
     dry = CliRunner().invoke(gemmule, [*command[:-1], "--dry-run"])
     assert "the others mirrored" in dry.output, dry.output
     done = CliRunner().invoke(gemmule, [*command, "--json"])

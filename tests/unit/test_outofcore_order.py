@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
 def arguments(output, options):
     if output.endswith(".zarr"):
         pytest.importorskip("zarr")
-    return ["multiply", "A.npy", "B.npy", "-o", output, "--memory", "260KB", *options]
+    return ["matmul", "A.npy", "B.npy", "-o", output, "--memory", "260KB", *options]
 
 
 def recorded(folder, monkeypatch, output, options):

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gemmule.outofcore.journal.journal_file import Journal
-from support.outofcore.killed_products import OUTPUTS, child, damage, finish, hidden, journal_of, refused, stored
+from support.outofcore.killed_products import (
+    OUTPUTS,
+    child,
+    content,
+    damage,
+    finish,
+    hidden,
+    journal_of,
+    refused,
+    run,
+    stored,
+)
 
 
 def test_a_flipped_bit_in_a_finished_tile_is_found(killed):
@@ -64,6 +76,29 @@ def test_without_a_journal_data_are_worth_nothing(killed):
     output, expected, _ = killed
     os.unlink(journal_of(output))
     assert finish(output, expected)["tiles_reused"] == 0
+
+
+@pytest.mark.parametrize("left", ["no journal", "an empty journal"])
+def test_unfinished_work_without_a_journal_is_named(killed, left):
+    output, expected, _ = killed
+    if left == "no journal":
+        os.unlink(journal_of(output))
+    else:
+        os.truncate(journal_of(output), 0)
+    with pytest.warns(RuntimeWarning, match="unfinished work was found without its journal .*; it is deleted"):
+        assert run(output).exit_code == 0
+    assert content(output).tobytes() == expected.tobytes()
+
+
+def test_a_touched_input_is_named_in_plain_words(killed_npy):
+    before = os.stat("B.npy")
+    os.utime("B.npy")
+    message = refused("C.npy")
+    assert "its time of the last write differs, its size and sampled content do not" in message
+    assert "changed_ns" not in message
+    subprocess.run(["touch", "-d", message.partition("touch -d ")[2].split(",")[0], "B.npy"], check=True)
+    assert os.stat("B.npy").st_mtime_ns == before.st_mtime_ns
+    assert finish("C.npy", killed_npy)["tiles_reused"] > 0
 
 
 def test_changed_inputs_are_refused(killed_npy):

@@ -13,9 +13,9 @@ from gemmule.core.errors import MemoryLimitError
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
-from gemmule.outofcore.tiles.engine import multiply
 from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
-from gemmule.outofcore.verify.freivalds import ROWS, vectors_at_a_time, verify
+from gemmule.outofcore.verify.freivalds import ROWS, vectors_at_a_time
+from support.outofcore.tile_products import multiply, verify
 
 MEMORY = 16 << 20
 

@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem, mark_own_transpose, split_batch
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.dispatch.tuned_file import write_tuned
-from gemmule.lab.gemm_records import named
+from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import as_matrix, gemm_problem, own_product, random_inputs
 from support.fakes.tensors import OUT, FakeTensor, again, fake, gemm, guarded, matmul, state
 from support.tuned_entries import HOPPER, chosen, entry, forget, table

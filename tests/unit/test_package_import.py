@@ -32,7 +32,10 @@ def test_public_names_are_there():
     names: dict[str, object] = {}
     exec("from gemmule import *", names)  # what a user may write
     assert names["matmul"] is gemmule.matmul
-    assert names["Report"].__module__ == "gemmule.outofcore.tiles.engine"
+    assert gemmule.outofcore.Report.__module__ == "gemmule.outofcore.tiles.report"
+    assert set(gemmule.outofcore.__all__) <= set(dir(gemmule.outofcore))
+    with pytest.raises(AttributeError, match=r"module 'gemmule.outofcore' has no attribute 'multiply'"):
+        _ = gemmule.outofcore.multiply
 
 
 @pytest.mark.parametrize("name", ["matmull", "plan", "relu", "where"])

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from gemmule.lab.plots import Plot
-from gemmule.lab.report.drawings import draw_all, drawings
+from gemmule.lab.report.drawings import draw_all
 from gemmule.lab.report.figures import curves_view
-from gemmule.lab.report.views import MachineView, Section
+from gemmule.lab.report.views import MachineView, Section, drawings
 from gemmule.lab.styles import Style
 
 

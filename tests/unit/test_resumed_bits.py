@@ -59,7 +59,7 @@ def stopped(a, b, options):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gm.multiply(a, b, "C.npy", executor="cpu", **options, progress=stop)
+        gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options, progress=stop)
 
 
 @settable
@@ -70,10 +70,10 @@ def test_it_goes_on_with_the_threads_that_it_began_with(folder, threads, name, m
     monkeypatch.setattr("gemmule.api.streaming.host_engine.SMALL_PRODUCT", 2**20)
     a, b, options = PRODUCTS[name]
     threads(3)
-    gm.multiply(a, b, "whole.npy", executor="cpu", **options)
+    gm.outofcore.matmul(a, b, "whole.npy", executor="cpu", **options)
     stopped(a, b, options)
     threads(1)
-    report = gm.multiply(a, b, "C.npy", executor="cpu", **options)
+    report = gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options)
     assert 0 < report.tiles_computed < report.tiles
     assert blas.thread_count() == 1
     assert Path("C.npy").read_bytes() == Path("whole.npy").read_bytes()
@@ -120,9 +120,9 @@ def test_another_blas_is_refused(folder, monkeypatch):
     stopped(a, b, options)
     use(3)
     with pytest.raises(ArgumentError, match=r"2 BLAS threads, and .* uses 3 here; .* OMP_NUM_THREADS=2, or start"):
-        gm.multiply(a, b, "C.npy", executor="cpu", **options)
+        gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options)
     use(2)
-    assert gm.multiply(a, b, "C.npy", executor="cpu", **options).tiles_computed > 0
+    assert gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options).tiles_computed > 0
     assert hidden() == []
 
 
@@ -137,7 +137,7 @@ def test_a_number_of_threads_that_gemmule_cannot_have_noted_is_refused(folder, c
     text = json.dumps(header | {"blas_threads": count}, separators=(",", ":")).encode()
     path.write_bytes(text + b" %08x\n" % zlib.crc32(text) + rest)
     with pytest.raises(gm.FileFormatError, match=f"blas_threads is {count!r}"):
-        gm.multiply(a, b, "C.npy", executor="cpu", **options)
+        gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options)
 
 
 def test_small_tiles_note_no_threads(folder):

@@ -11,7 +11,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.cli import gemmule as command_line
-from gemmule.commands.multiply import multiply_command
+from gemmule.commands.matmul import matmul_command
 from gemmule.commands.spelling import in_options, options_of
 
 SOURCE = Path(gm.__file__).parent
@@ -41,7 +41,7 @@ WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
     ],
 )
 def test_arguments_become_options(python, options):
-    assert in_options(python, multiply_command) == options
+    assert in_options(python, matmul_command) == options
 
 
 def test_a_group_knows_the_options_of_its_commands():

@@ -26,11 +26,11 @@ from gemmule.outofcore.device.planner.schedule import operations
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.stores.opening import result_target
 from gemmule.outofcore.tiles.bands import Band, cut_into_bands
-from gemmule.outofcore.tiles.engine import plan_multiply
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.search import plan_product
 from support.outofcore.dask_workers import cluster, noted  # noqa: F401 - a fixture
 from support.outofcore.killed_products import hidden, killed_at
+from support.outofcore.tile_products import plan_tiles
 
 F4 = np.dtype("f4")
 N, K = 250, 90
@@ -56,7 +56,7 @@ def x(rng, tmp_path, monkeypatch):
 def arguments(out, on, *more):
     options = itertools.chain.from_iterable(("--" + name.replace("_", "-"), value) for name, value in ON[on].items())
     blocks = BLOCKS if ".zarr" in out else []
-    return ["multiply", "A.npy", "A.npy", "--transpose-b", "-o", out, *options, *blocks, "--json", *more]
+    return ["matmul", "A.npy", "A.npy", "--transpose-b", "-o", out, *options, *blocks, "--json", *more]
 
 
 def told(out, on, *more):
@@ -99,8 +99,8 @@ def test_stopped_it_goes_on(x, on):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gm.multiply("A.npy", "A.npy", "C.zarr", **options, progress=stop)
-    report = gm.multiply("A.npy", "A.npy", "C.zarr", **options)
+        gm.outofcore.matmul("A.npy", "A.npy", "C.zarr", **options, progress=stop)
+    report = gm.outofcore.matmul("A.npy", "A.npy", "C.zarr", **options)
     assert 0 < report.tiles_computed < report.tiles
     np.testing.assert_array_equal(stored("C.zarr"), x @ x.T)
     assert hidden() == []
@@ -172,7 +172,7 @@ def test_everything_that_is_written_is_whole_blocks(strategy, grain):
 
 def test_a_band_knows_the_mirror_images_of_its_tiles(x):
     a, b = ArraySource(x), ArraySource(x.T)
-    plan = plan_multiply(a, b, (N, N), F4, HostTileExecutor(), memory=200_000, mirrored=True)
+    plan = plan_tiles(a, b, (N, N), F4, HostTileExecutor(), memory=200_000, mirrored=True)
     assert plan.symmetric
     tiles = list(plan.order())[2:5]
     assert len({*tiles, *((j, i) for i, j in tiles)}) > 4
@@ -201,7 +201,7 @@ def test_workers_compute_half_of_it(x, cluster, tmp_path, out):  # noqa: F811
     if out == "C.zarr":
         pytest.importorskip("zarr")
     workers = cluster(0)
-    report = told(out, "cpu", "--scheduler", workers.scheduler_address)
+    report = told(out, "host", "--scheduler", workers.scheduler_address)
     np.testing.assert_array_equal(stored(out) if out == "C.zarr" else np.load(out), x @ x.T)
     tiles, processes = noted(tmp_path)
     count = -(-N // report["tile_m"])
@@ -216,7 +216,7 @@ def test_workers_compute_half_of_it(x, cluster, tmp_path, out):  # noqa: F811
 @pytest.mark.slow
 def test_a_killed_worker_loses_no_tile_that_is_there_on_both_sides(rng, x, cluster, tmp_path):  # noqa: F811
     np.save("A.npy", rng.standard_normal((N, K), "f4"))
-    gm.multiply("A.npy", "A.npy", "expected.npy", transpose_b=True, memory="200KB")
+    gm.outofcore.matmul("A.npy", "A.npy", "expected.npy", transpose_b=True, memory="200KB")
     workers = cluster(0.05)
     pids = [worker.pid for worker in workers.workers.values()]
 
@@ -229,7 +229,7 @@ def test_a_killed_worker_loses_no_tile_that_is_there_on_both_sides(rng, x, clust
     killer = threading.Thread(target=kill)
     killer.start()
     options = {"transpose_b": True, "memory": "200KB", "scheduler": workers.scheduler_address}
-    report = gm.multiply("A.npy", "A.npy", "C.npy", **options)
+    report = gm.outofcore.matmul("A.npy", "A.npy", "C.npy", **options)
     killer.join()
     assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
     tiles, processes = noted(tmp_path)

@@ -125,12 +125,12 @@ OPTIONS = {
     "stream": lambda x: gm.matmul(A, A, stream=x),
     "axes": lambda x: gm.transpose(A, x),
     "path": gm.load_pack,
-    "strategy": lambda x: gm.multiply(A, A, np.empty((4, 4)), strategy=x),
-    "scheduler": lambda x: gm.multiply(A, A, np.empty((4, 4)), scheduler=x),
-    "memory": lambda x: gm.multiply(A, A, np.empty((4, 4)), memory=x),
-    "devices": lambda x: gm.multiply(A, A, np.empty((4, 4)), devices=x),
+    "strategy": lambda x: gm.outofcore.matmul(A, A, np.empty((4, 4)), strategy=x),
+    "scheduler": lambda x: gm.outofcore.matmul(A, A, np.empty((4, 4)), scheduler=x),
+    "memory": lambda x: gm.outofcore.matmul(A, A, np.empty((4, 4)), memory=x),
+    "devices": lambda x: gm.outofcore.matmul(A, A, np.empty((4, 4)), devices=x),
     "alpha": lambda x: gm.gemm(A, A, alpha=x),
-    "alpha of multiply": lambda x: gm.multiply(A, A, np.empty((4, 4)), alpha=x),
+    "alpha of multiply": lambda x: gm.outofcore.matmul(A, A, np.empty((4, 4)), alpha=x),
 }
 VALUES = {
     "array": A,
@@ -190,7 +190,7 @@ def test_numbers_of_every_kind(two, rng):
     integers = rng.integers(-5, 5, (4, 4)).astype(np.int8)
     assert np.array_equal(gm.gemm(integers, integers, alpha=two), 2 * (integers.astype(int) @ integers))
     out = np.full((4, 4), np.nan)
-    gm.multiply(a, a, out, alpha=two, executor="cpu")
+    gm.outofcore.matmul(a, a, out, alpha=two, executor="cpu")
     np.testing.assert_allclose(out, 2 * (a @ a), rtol=1e-13, atol=1e-13)
 
 
@@ -254,7 +254,7 @@ def test_results_too_large_for_memory(name, dtype):
         TOO_LARGE[name](np.ones((), dtype))
     one_line(error)
     assert isinstance(error.value, MemoryError)
-    assert "gemmule.multiply" in str(error.value)
+    assert "gemmule.outofcore.matmul" in str(error.value)
 
 
 def test_memory_that_runs_out_on_the_way(monkeypatch):

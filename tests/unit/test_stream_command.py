@@ -1,4 +1,4 @@
-"""Products through a device, as users ask for them: the command and `gemmule.multiply`, on host memory as a device."""
+"""Products through a device: the command and `gemmule.outofcore.matmul`, on host memory as a device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 
 def run(*arguments: str):
-    return CliRunner().invoke(gemmule, ["multiply", *arguments])
+    return CliRunner().invoke(gemmule, ["matmul", *arguments])
 
 
 def test_a_dry_run_says_what_happens_then(folder):
@@ -162,7 +162,7 @@ def test_the_function(folder):
     for order in "CF":
         out = np.full((130, 70), np.nan)
         told = []
-        report = gm.multiply(
+        report = gm.outofcore.matmul(
             a, b, out, c=np.asarray(c, order=order), alpha=2, beta=-1, device_memory="64KiB", executor="cpu",
             progress=lambda *now, told=told: told.append(now),
         )  # fmt: skip
@@ -179,11 +179,11 @@ def test_a_stopped_product_goes_on_to_the_same_bits(folder):
         if done > total // 2:
             raise KeyboardInterrupt
 
-    gm.multiply("A.npy", "B.npy", "D.npy", **options)
+    gm.outofcore.matmul("A.npy", "B.npy", "D.npy", **options)
     with pytest.raises(KeyboardInterrupt):
-        gm.multiply("A.npy", "B.npy", "C.npy", **options, progress=stop)
+        gm.outofcore.matmul("A.npy", "B.npy", "C.npy", **options, progress=stop)
     assert not Path("C.npy").exists()
-    report = gm.multiply("A.npy", "B.npy", "C.npy", **options)
+    report = gm.outofcore.matmul("A.npy", "B.npy", "C.npy", **options)
     assert 0 < report.tiles_computed < report.tiles
     np.testing.assert_allclose(np.load("C.npy"), whole, rtol=1e-10, atol=1e-10)
 
@@ -197,10 +197,10 @@ def test_a_product_goes_on_with_the_device_that_it_began_with_only(folder):
     on_host = {"memory": "125KiB", "executor": "cpu"}
     for out, first, then in (("C.npy", on_device, on_host), ("D.npy", on_host, on_device)):
         with pytest.raises(KeyboardInterrupt):
-            gm.multiply("A.npy", "B.npy", out, **first, progress=stop)
+            gm.outofcore.matmul("A.npy", "B.npy", out, **first, progress=stop)
         with pytest.raises(gm.ArgumentError, match=r"whose device is (cpu, not None|None, not cpu); repeat"):
-            gm.multiply("A.npy", "B.npy", out, **then)
-        assert gm.multiply("A.npy", "B.npy", out, **first).tiles_computed
+            gm.outofcore.matmul("A.npy", "B.npy", out, **then)
+        assert gm.outofcore.matmul("A.npy", "B.npy", out, **first).tiles_computed
 
 
 def test_the_same_bytes_in_two_types_are_no_matrix_and_its_transpose(folder):
@@ -211,7 +211,7 @@ def test_the_same_bytes_in_two_types_are_no_matrix_and_its_transpose(folder):
     wide = {name: bits.view(numpy_dtype(name)).astype("f4") for name in ("float8_e4m3fn", "float8_e5m2")}
     for one, other in (("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "float8_e5m2")):
         out = np.full((96, 96), np.nan, "f4")
-        gm.multiply("X.npy", "X.npy", out, a_dtype=one, b_dtype=other, **options)
+        gm.outofcore.matmul("X.npy", "X.npy", out, a_dtype=one, b_dtype=other, **options)
         np.testing.assert_allclose(out, wide[one] @ wide[other].T, rtol=1e-4)
     np.save("Y.npy", bits.astype("f2"))
     two = open_source("Y.npy", "a", None, np.dtype("f4")), open_source("Y.npy", "b", None, np.dtype("f4"))

@@ -199,7 +199,7 @@ def test_files_through_two_gpus(two_gpus, tmp_path):
     a, b = matrix((300, 100), "f4", 0), matrix((100, 200), "f4", 1)
     np.save(tmp_path / "a.npy", a), np.save(tmp_path / "b.npy", b)
     names = [str(tmp_path / name) for name in ("a.npy", "b.npy", "c.npy")]
-    report = gm.multiply(*names, devices=[1, 0], verify=True)
+    report = gm.outofcore.matmul(*names, devices=[1, 0], verify=True)
     np.testing.assert_array_equal(np.load(names[2]), a @ b)
     assert report.device.startswith("2 x ")
     assert set(two_gpus) == {0, 1}
@@ -215,7 +215,7 @@ def test_files_through_two_gpus(two_gpus, tmp_path):
 def test_gpus_that_are_not_there(two_gpus, devices, rule):
     a = np.ones((4, 4), "f4")
     with pytest.raises(ArgumentError, match=rule):
-        gm.multiply(a, a, np.empty((4, 4), "f4"), devices=devices)
+        gm.outofcore.matmul(a, a, np.empty((4, 4), "f4"), devices=devices)
 
 
 def test_gpus_of_two_kinds(two_gpus, monkeypatch):
@@ -223,13 +223,13 @@ def test_gpus_of_two_kinds(two_gpus, monkeypatch):
     monkeypatch.setattr(HostStreams, "describe", lambda self: next(names))
     a = np.ones((4, 4), "f4")
     with pytest.raises(ArgumentError, match="device 0 is NVIDIA A and device 1 is NVIDIA B"):
-        gm.multiply(a, a, np.empty((4, 4), "f4"), devices=[0, 1])
+        gm.outofcore.matmul(a, a, np.empty((4, 4), "f4"), devices=[0, 1])
 
 
 def test_the_host_has_no_devices():
     a = np.ones((4, 4), "f4")
     with pytest.raises(ArgumentError, match=r"devices=\[0\] are GPUs, and this product runs on the CPU"):
-        gm.multiply(a, a, np.empty((4, 4), "f4"), devices=[0], executor="cpu")
+        gm.outofcore.matmul(a, a, np.empty((4, 4), "f4"), devices=[0], executor="cpu")
 
 
 def test_one_device_is_as_without(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+import types
 
 import ml_dtypes
 import numpy as np
@@ -169,6 +170,33 @@ def test_progress_tiles_and_activity(direct):
     assert sizes[COMPUTE] == streamed.flop
     assert sizes[C_OUT] == out.nbytes
     assert 0 <= streamed.exposed_share < 1
+
+
+def test_a_tile_is_told_of_when_its_copy_has_arrived():
+    """Whether it arrives before or after its end is known: once."""
+    arrived, told = threading.Event(), []
+
+    class Streams:
+        def record(self, stream):
+            return None
+
+        def copy_out(self, stream, array, source):
+            pass
+
+        def synchronize(self, event):
+            arrived.wait(10)
+
+    board, out = types.SimpleNamespace(failed=False, fail=pytest.fail), np.zeros((2, 4))
+    drain = Drain(None, out, Streams(), board, buffers=None, threads=1, stored=lambda *at: told.append(at))
+    tiles = [(0, 0), (0, 1)]
+    for tile in tiles:
+        op = types.SimpleNamespace(tile=tile, rows=(0, 2), cols=(2 * tile[1], 2 * tile[1] + 2), final=True, nbytes=32)
+        drain.store(None, op, None)
+        assert told == []
+    arrived.set()
+    drain.finish()
+    assert sorted(told) == tiles
+    assert drain.tiles == 2
 
 
 def test_tiles_that_are_there_are_kept():

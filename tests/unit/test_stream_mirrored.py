@@ -23,11 +23,11 @@ def test_it_goes_on_to_the_same_bits(rng, tmp_path, monkeypatch, strategy):
         if done > total * (0.5 if strategy == "c-stationary" else 0.97):
             raise KeyboardInterrupt
 
-    whole = gm.multiply("A.npy", "A.npy", "D.npy", **options)
+    whole = gm.outofcore.matmul("A.npy", "A.npy", "D.npy", **options)
     assert (whole.strategy, whole.tiles > 4) == (strategy, True)
     with pytest.raises(KeyboardInterrupt):
-        gm.multiply("A.npy", "A.npy", "C.npy", **options, progress=stop)
-    told = gm.multiply("A.npy", "A.npy", "C.npy", **options)
+        gm.outofcore.matmul("A.npy", "A.npy", "C.npy", **options, progress=stop)
+    told = gm.outofcore.matmul("A.npy", "A.npy", "C.npy", **options)
     assert told.tiles_computed <= whole.tiles
     if strategy == "c-stationary":
         assert 0 < told.tiles_computed < whole.tiles

@@ -27,7 +27,7 @@ def stores(rng, tmp_path, monkeypatch):
 
 
 def product(out, **more):
-    return gm.multiply(
+    return gm.outofcore.matmul(
         "s.zarr::a", "d.h5::g/b", out, c="c.npy", alpha=2, beta=-3, compute_dtype="float32", executor="cpu",
         **{"device_memory": "80KB", "pinned_memory": "128KB", "chunks": (16, 24), "shards": (32, 48), **more},
     )  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_stopped_product_into_a_store_goes_on(stores, monkeypatch):
 
 def test_a_gram_matrix_into_a_store_with_oblong_blocks(stores):
     a = stores[0]
-    report = gm.multiply(
+    report = gm.outofcore.matmul(
         "s.zarr::a", "s.zarr::a", "out.zarr", transpose_a=True, compute_dtype="float32", executor="cpu",
         device_memory="100KB", chunks=(20, 30),
     )  # fmt: skip

@@ -16,15 +16,15 @@ from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.stores.formats.npy_sink import NpySink
 from gemmule.outofcore.stores.formats.npy_source import NpySource
-from gemmule.outofcore.tiles.engine import plan_multiply
 from gemmule.outofcore.tiles.memory_budget import parse_bytes
 from gemmule.outofcore.tiles.plan import StreamPlan
+from support.outofcore.tile_products import plan_tiles
 from support.system_calls import replaced, shortened
 
 
 def planned(m: int, k: int, n: int, dtype: str, memory: str) -> StreamPlan:
     a, b = (ArraySource(np.broadcast_to(np.zeros((), dtype), shape), "a") for shape in ((m, k), (k, n)))
-    return plan_multiply(a, b, (m, n), np.dtype(dtype), HostTileExecutor(tiny=True), memory=parse_bytes(memory))
+    return plan_tiles(a, b, (m, n), np.dtype(dtype), HostTileExecutor(tiny=True), memory=parse_bytes(memory))
 
 
 @pytest.mark.parametrize(("dtype", "memory"), [("f4", "4MiB"), ("f8", "4MiB"), ("f8", "6MiB"), ("i4", "4MiB")])
@@ -54,7 +54,7 @@ def test_the_refusal_reaches_the_caller(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
     a = np.broadcast_to(np.float32(1), (3000, 3000))
     with pytest.raises(MemoryLimitError, match=r"memory limit 512 KiB cuts this product into [0-9]+ tiles of"):
-        gm.multiply(a, a, tmp_path / "C.npy", memory="512KiB")
+        gm.outofcore.matmul(a, a, tmp_path / "C.npy", memory="512KiB")
     assert not list(tmp_path.iterdir())
 
 

@@ -12,7 +12,8 @@ PROGRAM = """
     import numpy.typing as npt
 
     import gemmule as gm
-    from gemmule import GemmuleError, Plan, Report, epilogue
+    from gemmule import GemmuleError, Plan, epilogue
+    from gemmule.outofcore import Report
 
     Matrix = npt.NDArray[np.float32]
 
@@ -40,7 +41,7 @@ PROGRAM = """
 
 
     def stored(a: str, b: str) -> float:
-        report: Report = gm.multiply(a, b, "c.npy", memory="1GiB")
+        report: Report = gm.outofcore.matmul(a, b, "c.npy", memory="1GiB")
         return report.seconds
 
 

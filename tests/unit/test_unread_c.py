@@ -18,7 +18,7 @@ def test_beta_must_be_said():
             with pytest.raises(gm.ArgumentError, match=r"c would not be read; give beta=1, or no c"):
                 call(X, X, X, **options)
     with pytest.raises(gm.ArgumentError, match=r"give beta=1, or no c"):
-        gm.multiply(X, X, np.empty((2, 2)), c=X, executor="cpu")
+        gm.outofcore.matmul(X, X, np.empty((2, 2)), c=X, executor="cpu")
 
 
 def test_what_is_said_is_done():
@@ -27,14 +27,14 @@ def test_what_is_said_is_done():
     np.testing.assert_array_equal(gm.gemm(X, X, X, beta=1), X @ X + X)
     np.testing.assert_array_equal(gm.gemm(X, X, X, epilogue=lambda acc, c: acc - c), X @ X - X)
     out = np.empty((2, 2))
-    gm.multiply(X, X, out, c=nan, beta=0, executor="cpu")
+    gm.outofcore.matmul(X, X, out, c=nan, beta=0, executor="cpu")
     np.testing.assert_array_equal(out, X @ X)
 
 
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", X)
-    command = ["multiply", "x.npy", "x.npy", "-o", "y.npy", "--c", "x.npy", "--executor", "cpu"]
+    command = ["matmul", "x.npy", "x.npy", "-o", "y.npy", "--c", "x.npy", "--executor", "cpu"]
     refused = CliRunner().invoke(gemmule, command)
     assert (refused.exit_code, refused.stderr) == (
         1,

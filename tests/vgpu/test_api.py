@@ -196,7 +196,7 @@ def test_large_products_in_tiles(tmp_path, rng):
         np.save(tmp_path / f"{name}.npy", array)
     paths = [str(tmp_path / f"{name}.npy") for name in "abc"]
     options = ["--executor", "vgpu", "--memory", "25kB", "--json"]
-    result = CliRunner().invoke(gemmule, ["multiply", *paths[:2], "-o", paths[2], *options])
+    result = CliRunner().invoke(gemmule, ["matmul", *paths[:2], "-o", paths[2], *options])
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert record["executor"] == "vgpu"

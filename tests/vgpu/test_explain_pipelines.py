@@ -1,4 +1,4 @@
-"""Kernels of the copy engine explained: their bytes, and their timelines, each of which shows its kernel's idea."""
+"""Kernels with TMA loads explained: their bytes, and their timelines, each of which shows its kernel's idea."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_formulas_and_counts_agree(kernel):
     assert found.totals.engine_passes == (levels["shared: products"].bytes + out) // 128
 
 
-def test_slices_shared_by_a_cluster_are_read_once():
+def test_k_tiles_shared_by_a_cluster_are_read_once():
     shared, alone = (explained(kernel, "512,768,256") for kernel in ("h06_cluster_multicast", "h05_persistent"))
     assert shared.totals.engine_bytes["bulk load"] == alone.totals.engine_bytes["bulk load"]
     assert shared.totals.l2_bytes < alone.totals.l2_bytes
@@ -103,10 +103,10 @@ def test_ctas_that_stay_are_counted_tile_by_tile():
 
 
 def test_one_stage_and_several():
-    """h02 asks for a slice when the one before has been multiplied, h03 while it is."""
+    """h02 asks for a k-tile when the one before has been multiplied, h03 while it is."""
     for kernel, ahead in (("h02_wgmma_tma", False), ("h03_stages", True)):
-        copies = {span.slice: span for span in spans(kernel, "copy")}
-        products = {span.slice: span for span in spans(kernel, "products")}
+        copies = {span.k_tile: span for span in spans(kernel, "copy")}
+        products = {span.k_tile: span for span in spans(kernel, "products")}
         assert sorted(copies) == sorted(products) == list(range(6))
         assert all(copies[k].end <= products[k].begin for k in copies)
         assert all((copies[k + 1].begin < products[k].end) == ahead for k in range(5))
@@ -124,7 +124,7 @@ def test_roles():
     assert [one.warps for one in (producer, *consumers)] == [(0,), (4, 5, 6, 7), (8, 9, 10, 11)]
     waits = {(wait.role, wait.about): wait for wait in found.waits}
     assert set(waits[producer, "free stages"].by) == set(consumers)
-    # Of seven slices, four find their stage empty from the start.
+    # Of seven k-tiles, four find their stage empty from the start.
     assert waits[producer, "free stages"].times == 3
     assert all(waits[one, "slices"].by == (producer,) for one in consumers)
     assert found.stages == 4
@@ -133,16 +133,16 @@ def test_roles():
 
 
 def test_ctas_that_stay_copy_while_they_write():
-    """The next tile's slices are asked for, and have come, before this one is written."""
-    copies = {span.slice: span for span in spans("h05_persistent", "copy")}
-    products = {span.slice: span for span in spans("h05_persistent", "products")}
+    """The next tile's k-tiles are asked for, and have come, before this one is written."""
+    copies = {span.k_tile: span for span in spans("h05_persistent", "copy")}
+    products = {span.k_tile: span for span in spans("h05_persistent", "products")}
     first_tile = [span for span in spans("h05_persistent", "write") if span.begin < products[7].begin]
     written = max(span.end for span in first_tile)
     assert all(copies[k].end < written for k in range(7, 11))
-    assert line("h05_persistent").slices == 7
+    assert line("h05_persistent").k_tiles == 7
     idle = {when for when, _ in line("h05_persistent").idle}
     assert "tile" in idle
-    # Written by the copy engine, there is nothing to wait for.
+    # Written by TMA, there is nothing to wait for.
     assert sample_shares(line("h07_tma_store"), 64)["ends"] < 0.25 * sample_shares(line("h05_persistent"), 64)["ends"]
 
 
@@ -150,8 +150,8 @@ def test_warpgroups_take_turns():
     """h08: each multiplies every other tile alone, and hands over to the other, which waits for that."""
     one, two = role("h08_pingpong", "multiplies", "writes")
     by_role = {found: [s for s in spans("h08_pingpong", "products") if s.role == found] for found in (one, two)}
-    assert {span.slice // 8 for span in by_role[one]} == {0, 2}
-    assert {span.slice // 8 for span in by_role[two]} == {1}
+    assert {span.k_tile // 8 for span in by_role[one]} == {0, 2}
+    assert {span.k_tile // 8 for span in by_role[two]} == {1}
     assert all(a.end <= b.begin or b.end <= a.begin for a in by_role[one] for b in by_role[two])
     turns = {wait.role: wait.by for wait in line("h08_pingpong").waits if wait.about == "its turn"}
     assert turns == {one: (two,), two: (one,)}
@@ -167,7 +167,7 @@ def test_warpgroups_take_turns():
 @pytest.mark.parametrize(
     ("kernel", "sentence"),
     [
-        ("h02_wgmma_tma", "Keep more slices on their way: the tensor cores wait for copies 7%"),
+        ("h02_wgmma_tma", "Keep more k-tiles on their way: the tensor cores wait for copies 7%"),
         ("h03_stages", "Ask for fewer bytes: copies take 1 steps for a step of products"),
         ("h04_warp_specialised", "Let CTAs stay: the tensor cores have nothing to do for 7%"),
         ("h05_persistent", "Multiply while a tile is written"),
@@ -291,5 +291,5 @@ def test_a_kernel_without_a_pipeline_has_no_timeline(tmp_path):
 def test_few_tiles_are_shown_as_they_are():
     """Where every CTA has one tile, no second one is made up."""
     found = explained("h08_pingpong", "256,256,192").timeline
-    assert (found.tiles, found.slices) == (1, 3)
+    assert (found.tiles, found.k_tiles) == (1, 3)
     assert dataclasses.replace(found, persistent=True).ctas == 2

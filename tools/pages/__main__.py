@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gemmule.core.errors import UnsupportedError
 from gemmule.lab.drawing.theme import THEMES
-from gemmule.lab.plots import Picture, draw
+from gemmule.lab.pictures import Picture, draw
 
 from .blocks import PLOTS, generated, pages, pictures, plots_link
 

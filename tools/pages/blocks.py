@@ -36,10 +36,13 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.core.chips import chip_named
-from gemmule.lab import counted, gemm_tables, rooflines
+from gemmule.lab import bench_tables, counted, gemm_tables, rooflines
 from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.explain.timeline_plot import timeline_plot
-from gemmule.lab.plots import Picture, Plot, fingerprint, plot_stem, plots
+from gemmule.lab.gemm_operation import GEMM
+from gemmule.lab.kernel_labels import labels
+from gemmule.lab.pictures import Picture, fingerprint, plot_stem
+from gemmule.lab.plots import Plot, plots
 from gemmule.lab.records import read_records
 from gemmule.lab.tables import check_rows, experiment_line
 from gemmule.lab.transpose_plots import transpose_plots
@@ -177,8 +180,8 @@ def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) ->
     if wrong:
         raise KeyError(f"the record has no kernel {', '.join(sorted(wrong))}")
     # A page shows what was measured, and says in lines below what was not.
-    rows = markdown(*gemm_tables.figures([r for r in chosen if r["record"] not in ("skipped", "check")]))
-    notes = [*gemm_tables.skipped(chosen), *gemm_tables.controls(chosen)]
+    rows = markdown(*bench_tables.figures(GEMM, [r for r in chosen if r["record"] not in ("skipped", "check")]))
+    notes = [*bench_tables.skipped(GEMM, chosen), *gemm_tables.controls(chosen)]
     return "\n".join([rows, *(f"\n{note}." for note in notes)])
 
 
@@ -189,7 +192,7 @@ def checks_block(records: Sequence[Record]) -> str:
 
 def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the ratios to the yardstick, sizes by kernels."""
-    return markdown(*gemm_tables.ratios(records))
+    return markdown(*bench_tables.ratios(GEMM, records))
 
 
 def searched_block(records: Sequence[Mapping[str, Any]], only: Sequence[str]) -> str:
@@ -229,7 +232,7 @@ def counts_block(kernel: str, records: Sequence[Record]) -> str:
     of_kernel = [one for one in counted.counted(records) if one.key[0] == kernel and one.layout == "nn"]
     if not of_kernel:
         raise KeyError(f"the records have no counts of {kernel}")
-    names = gemm_tables.labels(r for r in records if r["record"] == "counts" and r["kernel"] == kernel)
+    names = labels(r for r in records if r["record"] == "counts" and r["kernel"] == kernel)
     places = {
         (roofline.dtype, roofline.shape, place.key): place
         for roofline in rooflines.rooflines(records, chip_named(str(records[0]["gpu"])))

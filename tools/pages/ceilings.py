@@ -11,7 +11,7 @@ from .markdown import markdown
 _PARTS = {
     "products": "products alone, of fragments that stay in registers",
     "products_and_fragments": "and fragments from shared memory",
-    "products_fragments_and_waits": "fragments, and a wait for each slice",
+    "products_fragments_and_waits": "fragments, and a wait for each k-tile",
     "products_fragments_and_copies": "fragments and copies, without waits",
     "all_of_it": "fragments, copies and waits",
     "all_of_it_with_waits_split": "the same, warps saying one step before they wait that they are there",
@@ -32,4 +32,4 @@ def ceiling_table(records: Sequence[Mapping[str, Any]]) -> str:
         for record in records
         if record["record"] == "ceiling"
     ]
-    return markdown(("what a CTA does", "clocks a slice", "FLOP a clock", "TFLOP/s", "MHz", "watts"), rows)
+    return markdown(("what a CTA does", "clocks a k-tile", "FLOP a clock", "TFLOP/s", "MHz", "watts"), rows)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmule.lab.counted import SECTOR, WARP, Counted, Counts, counted, percent, scaled
-from gemmule.lab.gemm_tables import labels
+from gemmule.lab.kernel_labels import labels
 
 from .markdown import markdown
 

@@ -1,4 +1,4 @@
-"""How the virtual GPU compares with a GPU: tables from the records of benchmarks/faithfulness.py and of its tests."""
+"""How the virtual GPU compares with a GPU: tables from records of benchmarks/records/faithfulness.py and tests."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def glance_table(records: Sequence[Mapping[str, Any]]) -> str:
     Parameters
     ----------
     records : sequence of mapping
-        Products with their kind, of ``benchmarks/glance.py``.
+        Products with their kind, of ``benchmarks/records/glance.py``.
     """
     cells = [one for one in records if one["record"] == "gemm" and "ratio" in one]
     edges = sorted({one["m"] for one in cells})

@@ -10,7 +10,9 @@ from gemmule.core.chips import chip_named
 from gemmule.core.spec import Config, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab.gemm_tables import Record, Table, size_text
+from gemmule.lab.bench_tables import Table
+from gemmule.lab.gemm_operation import size_text
+from gemmule.lab.operation import Record
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.tuning.cells import PRESETS, preset
 

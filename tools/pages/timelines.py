@@ -27,7 +27,7 @@ def timeline_block(records: Sequence[Mapping[str, Any]], kernel: str) -> str:
     return "\n".join(
         [
             f"{' x '.join(map(str, one['shape']))}, {one['dtype']}, {one['chip']}, {config}: {tiles}, cut to "
-            f"{found.slices} slices. A step is a slice's products, {found.step:,.0f} clocks; {rules.copy_bytes:g} "
+            f"{found.k_tiles} k-tiles. A step is a k-tile's products, {found.step:,.0f} clocks; {rules.copy_bytes:g} "
             f"bytes a clock for copies and {rules.copy_latency:g} clocks until the first one comes are assumed. By "
             "rule, not measured.",
             "",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmule.lab.counted import Counted, Counts, counted, scaled
-from gemmule.lab.gemm_tables import telling_fields
+from gemmule.lab.kernel_labels import labels_of
 
 Record = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ COLUMNS = (
 def counters_table(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: a launch a row; what both counted alike once, else the virtual GPU's / the hardware's."""
     launches = [one for one in counted(records) if len(one.shape) == 2]
-    names = _names(launches)
+    names = labels_of(one.key for one in launches)
     rows = [
         [names[one.key], _size(one), *(_cell(counter, one.virtual, one.hardware) for _, counter in COLUMNS)]
         for one in launches
@@ -51,7 +51,7 @@ def throughput_table(records: Sequence[Record], times: Sequence[Record]) -> tupl
     measured = {_what(r["kernel"], r["config"], r["itemsize"], r["m"], r["n"]): r
                 for r in times if r["record"] == "transpose"}  # fmt: skip
     launches = [one for one in counted(records) if len(one.shape) == 2]
-    names = _names(launches)
+    names = labels_of(one.key for one in launches)
     rows = []
     for one in launches:
         record = measured.get(_what(one.key[0], dict(one.key[1]), _item(one), *one.shape))
@@ -77,19 +77,6 @@ def _cell(counter: str, virtual: Counts, hardware: Counts) -> str:
         known = theirs if mine is None else mine
         return "" if known is None else scaled(known)
     return f"{scaled(mine)} / {scaled(theirs)}"
-
-
-def _names(launches: Sequence[Counted]) -> dict[Any, str]:
-    by_kernel: dict[str, dict[Any, None]] = {}
-    for one in launches:
-        by_kernel.setdefault(one.key[0], {})[one.key] = None
-    found = {}
-    for name, keys in by_kernel.items():
-        fields = telling_fields([dict(key[1]) for key in keys])
-        for key in keys:
-            told = ",".join(f"{field}={dict(key[1]).get(field)}" for field in fields)
-            found[key] = f"{name}[{told}]" if told else name
-    return found
 
 
 def _item(one: Counted) -> int:

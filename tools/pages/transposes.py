@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmule.lab import transpose_tables
+from gemmule.lab import bench_tables, transpose_tables
 from gemmule.lab.records import read_records
 from gemmule.lab.transpose_counts import with_counts
+from gemmule.lab.transpose_operation import TRANSPOSE
 
 from . import transpose_counters
 from .markdown import markdown
@@ -25,13 +26,13 @@ def figures_block(results: Path, words: Sequence[str]) -> str:
     if wrong := set(kernels) - known:
         raise KeyError(f"{file} has no kernel {', '.join(sorted(wrong))}")
     chosen = [r for r in records if r["record"] == "transpose" and (not kernels or r["kernel"] in kernels)]
-    return markdown(*transpose_tables.figures(chosen))
+    return markdown(*bench_tables.figures(TRANSPOSE, chosen))
 
 
 def ratios_block(results: Path, words: Sequence[str]) -> str:
     """Return shares of the copy's bandwidth, sizes by kernels."""
     (file,) = words
-    return markdown(*transpose_tables.ratios(read_records(results / file)))
+    return markdown(*bench_tables.ratios(TRANSPOSE, read_records(results / file)))
 
 
 def sweep_block(results: Path, words: Sequence[str]) -> str:

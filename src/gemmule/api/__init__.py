@@ -9,14 +9,13 @@ from gemmule.runtime.stream import stream_handle
 
 from . import plans
 from .call_plan import Plan
-from .multiplication import multiply
 from .packs import load_pack
 from .prepared import product
 from .prepared_transposes import LAST_TWO, transposed
 from .recent import find as find_recent
 from .transposes import axes_as_given, last_two_exchanged
 
-__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "transpose"]
+__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
 
 
 @plans.attached(plans.matmul)

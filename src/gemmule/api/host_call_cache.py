@@ -218,7 +218,8 @@ def repeated(library: HostLibrary, given: Given, options: tuple[Any, ...]) -> An
 def keep(library: HostLibrary, given: Given, options: tuple[Any, ...], plan: Plan) -> None:
     """Cache what was planned for a call, if the host computes it and it is so small that a plan costs much."""
     product = plan.product
-    if product is None:
+    # The B of a gated form holds two factors.
+    if product is None or (product.ending is not None and product.ending.expression.gated):
         return
     shape = product.shape
     sizes = [view.host.size for view in product.operands.views.values() if view.host is not None]

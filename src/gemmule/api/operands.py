@@ -72,7 +72,7 @@ class Operands:
 
 
 _OPTIONAL = ("c", "out")
-_PARTS = "compute it in parts, or into a file with gemmule.multiply"
+_PARTS = "compute it in parts, or into a file with gemmule.outofcore.matmul"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

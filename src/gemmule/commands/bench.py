@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from ..core.dtype import Precision
 from ..core.errors import ArgumentError, FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
-from .bench_end import end
+from .bench_end import end, measured
 from .bench_transpose import show_transposes, transpose_command
 from .choice import NameChoice
 from .command_line import RecordedCommand, command_line
-from .failures import LEFT
 from .json_output import json_option
 from .option_values import check_finite
 from .progress import steps_progress
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
     from ..core.arch import Arch
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
-    from ..lab.bench import Bench
-    from ..lab.gemm_records import Record
+    from ..lab.bench_records import Record
     from ..runtime.bench import BenchGpu
 
 #: Products beyond which ratios are summed up only.
@@ -123,12 +120,13 @@ def _gemm(
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..dispatch.rates_table import rates_for
-    from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
     from ..lab.candidates import on_gpu, parse_kernels, without_chosen
+    from ..lab.drawing.canvas import check_matplotlib
     from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
-    from ..lab.plots import check_matplotlib
+    from ..lab.gemm_bench import GemmBench
+    from ..lab.gemm_operation import product_of
     from .bench_products import Shapes, parse_types
 
     types = parse_types(dtypes, out_dtype, precision)
@@ -161,15 +159,16 @@ def _gemm(
             problems, choices, seconds=seconds or (SECONDS if drawn else 1.0), seed=seed, chosen=chosen,
             about={"untuned": untuned} | ({"draws": [vars(draw) for draw in shapes.draws]} if drawn else {}),
         )  # fmt: skip
-        bench = Bench(plan, device, gpu.known_chip(device.name), library, torch)
+        bench = GemmBench(plan, device, gpu.known_chip(device.name), library, torch)
         block = experiment(command_line(), device.pci_bus_id) | bench.about()
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
         if chosen is not None and drawn:
             # One kernel after another, at its turn, would take most of the time.
             _compile(problems, chosen, device.arch)
-        points = len(problems) * (len(choices) + asks_chosen)
-        records = _measured(bench, block, points, record, show=None if as_json else _line if drawn else _table)
+        records = measured(
+            bench, block, plan.points, record, key=product_of, show=None if as_json else _line if drawn else _table
+        )
     end(block, records, _print_end, _draw, plot=plot, as_json=as_json)
 
 
@@ -203,44 +202,12 @@ def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choi
     return chosen
 
 
-def _measured(
-    bench: Bench, block: Record, points: int, folder: str | None, *, show: Callable[[list[Record]], None] | None
-) -> list[Record]:
-    """Measure; show the figures of a product, and write each record, as soon as they are there."""
-    from ..lab.gemm_records import TORCH, YARDSTICK
-    from ..lab.gemm_tables import product_of
-    from ..lab.records import RecordFile
-
-    records: list[Record] = []
-    point: list[Record] = []
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
-        if file is not None:
-            click.get_current_context().meta[LEFT] = file.partial
-        step = stack.enter_context(steps_progress("measuring", points))
-        for one in bench.records(lambda doing: step(doing, 0)):
-            if point and show and product_of(point[0]) != product_of(one):
-                show(point)
-                point = []
-            point.append(one)
-            records.append(one)
-            if file is not None:
-                file.write(one)
-            step("", one.get("kernel", YARDSTICK) not in (YARDSTICK, TORCH))
-        if point and show:
-            show(point)
-    if file is not None:
-        del click.get_current_context().meta[LEFT]
-        if show:
-            click.echo(f"record: {file.path}")
-    return records
-
-
 def _table(point: list[Record]) -> None:
     """Print the figures of a product, a row for each kernel."""
-    from ..lab.gemm_tables import figures, rate_unit, size_text
+    from ..lab.bench_tables import figures
+    from ..lab.gemm_operation import GEMM, size_text
 
-    header, rows = figures(point, with_size=False, paired=True, unit=rate_unit(point))
+    header, rows = figures(GEMM, point, with_size=False, paired=True)
     print_table(_title(point[0], size_text(point[0])), header, rows, optional=_OPTIONAL)
 
 
@@ -253,8 +220,8 @@ def _line(point: list[Record]) -> None:
             click.echo(text)
 
 
-def _title(record: Record, size: str) -> str:
-    from ..lab.gemm_tables import layout_text
+def _title(record: Mapping[str, Any], size: str) -> str:
+    from ..lab.gemm_operation import layout_text
 
     out = f" -> {record['out_dtype']}" if record["out_dtype"] != record["dtype"] else ""
     precision = f" as {record['precision']}" if record.get("precision", "ieee") != "ieee" else ""
@@ -270,17 +237,19 @@ def _print_end(records: Sequence[Record]) -> None:
     _print_ratios(records)
 
 
-def _print_ratios(records: Sequence[Record]) -> None:
+def _print_ratios(records: Sequence[Mapping[str, Any]]) -> None:
     """Print the ratios of all sizes, skipped kernels, and controls outside of the protocol's limits."""
+    from ..lab.bench_tables import ratios, skipped
     from ..lab.draw_tables import draw_rows
-    from ..lab.gemm_tables import controls, ratios, skipped
+    from ..lab.gemm_operation import GEMM
+    from ..lab.gemm_tables import controls
 
     header, rows = draw_rows(records)
     if len(records) and any(one.get("chosen_by") == "dispatch" for one in records) and len(rows):
         print_table("speed-up of a call over a baseline (more than 1 is faster)", header, rows)
-        for line in skipped(records):
+        for line in skipped(GEMM, records):
             click.echo(line)
-    header, rows = ratios(records, paired=True)
+    header, rows = ratios(GEMM, records, paired=True)
     if 1 < len(rows) <= _MOST_RATIOS:
         print_table("speed-up over cuBLASLt (more than 1 is faster)", header, rows)
     for line in controls(records):
@@ -288,7 +257,8 @@ def _print_ratios(records: Sequence[Record]) -> None:
 
 
 def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) -> None:
-    from ..lab.plots import draw, plots
+    from ..lab.pictures import draw
+    from ..lab.plots import plots
 
     found = plots(records)
     for plot in found:
@@ -310,7 +280,7 @@ def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) ->
 )
 def show_command(*, file: Path, plot: str | None) -> None:
     """Show the products and transposes of a record file, or of all record files in a folder; needs no GPU."""
-    from ..lab.plots import check_matplotlib
+    from ..lab.drawing.canvas import check_matplotlib
     from ..lab.report.sources import record_files
 
     if plot is not None:
@@ -337,15 +307,17 @@ def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> 
 
     `apart` is whether an empty line precedes the heading.
     """
-    from ..lab.gemm_tables import PRODUCTS, controls, figures, rate_unit, ratios, size_text, speed_up_line
+    from ..lab.bench_tables import figures, ratios
+    from ..lab.gemm_operation import GEMM, size_text
+    from ..lab.gemm_tables import controls, speed_up_line
     from ..lab.plots import plots
     from ..lab.records import read_records
     from ..lab.tables import experiment_line
-    from ..lab.transpose_tables import of_transposes
+    from ..lab.transpose_operation import TRANSPOSE
 
     records = read_records(path)
-    products = [one for one in records if one["record"] in PRODUCTS and "m" in one]
-    transposes = bool(of_transposes(records))
+    products = GEMM.of(records)
+    transposes = bool(TRANSPOSE.of(records))
     if not products and not transposes:
         return False
     if heading is not None:
@@ -357,8 +329,8 @@ def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> 
         head = experiment_line(records)
         for title in dict.fromkeys(_title(one, size_text(one)) for one in products):
             of_size = [one for one in products if _title(one, size_text(one)) == title]
-            tables.append((title, *figures(of_size, with_size=False, paired=True, unit=rate_unit(of_size))))
-        controls(products), ratios(products), plots(records)
+            tables.append((title, *figures(GEMM, of_size, with_size=False, paired=True)))
+        controls(products), ratios(GEMM, products), plots(records)
         verdict = speed_up_line(products)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,17 +12,15 @@ import click
 from ..core.errors import FileFormatError
 from ..lab.transposes import SIZE_SETS
 from . import gpu
-from .bench_end import end
+from .bench_end import end, measured
 from .command_line import RecordedCommand, command_line
-from .failures import LEFT
 from .json_output import echo_json, json_option
 from .option_values import check_finite
 from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.spec import Choice
-    from ..lab.transpose_bench import TransposeBench
-    from ..lab.transpose_records import Record
+    from ..lab.bench_records import Record
 
 #: Rows and columns of the matrix that is counted on the virtual GPU, which sees no larger ones in good time.
 _COUNTED = (512, 512)
@@ -87,11 +84,13 @@ def _transpose(
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..dispatch.select import choose
+    from ..lab.bench_plan import BenchPlan
     from ..lab.candidates import parse_kernels, without_chosen
+    from ..lab.drawing.canvas import check_matplotlib
     from ..lab.experiment import experiment
-    from ..lab.plots import check_matplotlib
-    from ..lab.transpose_bench import TransposeBench, TransposePlan
-    from ..lab.transposes import itemsize_of, parse_sizes, transpose_of
+    from ..lab.transpose_bench import TransposeBench
+    from ..lab.transpose_operation import size_text
+    from ..lab.transposes import itemsize_of, parse_sizes, transpose_of, transposes_of
 
     wanted = parse_sizes(sizes)
     itemsizes = tuple(dict.fromkeys(map(itemsize_of, dtypes)))
@@ -105,62 +104,35 @@ def _transpose(
         return
     with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
         multiprocessors = device.multiprocessors
-        plan = TransposePlan(
-            wanted, itemsizes, choices, peers=peers, seconds=seconds, seed=seed, in_order=in_order,
+        plan = BenchPlan(
+            transposes_of(wanted, itemsizes), choices, seconds=seconds, seed=seed,
             chosen=(lambda problem: choose(problem, device.arch, multiprocessors=multiprocessors)) if chosen else None,
         )  # fmt: skip
-        bench = TransposeBench(plan, device, gpu.known_chip(device.name))
+        bench = TransposeBench(plan, device, gpu.known_chip(device.name), peers=peers, in_order=in_order)
         block = experiment(command_line(), device.pci_bus_id) | bench.about()
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
         add = _counter() if counts else None
-        records = _measured(bench, block, plan.points, record, add, quiet=as_json)
+        records = measured(bench, block, plan.points, record, key=size_text, show=None if as_json else _show, add=add)
     end(block, records, print_end, draw_plots, plot=plot, as_json=as_json)
 
 
-def _measured(
-    bench: TransposeBench, block: Record, points: int, folder: str | None,
-    add: Callable[[Record], Record] | None, *, quiet: bool,
-) -> list[Record]:  # fmt: skip
-    """Measure; print the figures of a size, and write each record, as soon as they are there."""
-    from ..lab.records import RecordFile
-    from ..lab.transpose_tables import figures, size_text
-    from .progress import steps_progress
+def _show(point: list[Record]) -> None:
+    """Print the figures of a size, a row for each kernel."""
+    from ..lab.bench_tables import figures
+    from ..lab.transpose_operation import TRANSPOSE, size_text
 
-    def show(point: list[Record]) -> None:
-        if point and not quiet:
-            print_table(size_text(point[0]), *figures(point, with_size=False, paired=True), optional=_OPTIONAL)
-
-    records: list[Record] = []
-    point: list[Record] = []
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
-        if file is not None:
-            click.get_current_context().meta[LEFT] = file.partial
-        step = stack.enter_context(steps_progress("measuring", points))
-        for found in bench.records(lambda doing: step(doing, 0)):
-            one = add(found) if add is not None else found
-            if point and size_text(point[0]) != size_text(one):
-                show(point)
-                point = []
-            point.append(one)
-            records.append(one)
-            if file is not None:
-                file.write(one)
-            step("", 1)
-        show(point)
-    if file is not None:
-        del click.get_current_context().meta[LEFT]
-        if not quiet:
-            click.echo(f"record: {file.path}")
-    return records
+    header, rows = figures(TRANSPOSE, point, with_size=False, paired=True)
+    print_table(size_text(point[0]), header, rows, optional=_OPTIONAL)
 
 
 def print_end(records: Sequence[Mapping[str, Any]]) -> None:
     """Print summaries of all sizes: shares of the copy's bandwidth, the sweep of block shapes, L1 requests."""
-    from ..lab.transpose_tables import ratios, sweep, sweep_table, throughput
+    from ..lab.bench_tables import ratios
+    from ..lab.transpose_operation import TRANSPOSE
+    from ..lab.transpose_tables import sweep, sweep_table, throughput
 
-    header, rows = ratios(records, paired=True)
+    header, rows = ratios(TRANSPOSE, records, paired=True)
     if len(rows) > 1:
         print_table("share of the bandwidth of a copy", header, rows)
     for size, (shapes, rates) in sweep(records).items():
@@ -178,20 +150,22 @@ def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str 
     FileFormatError
         If records of transposes lack fields.
     """
+    from ..lab.bench_tables import figures, ratios
     from ..lab.tables import experiment_line
+    from ..lab.transpose_operation import TRANSPOSE, size_text
     from ..lab.transpose_plots import transpose_plots
-    from ..lab.transpose_tables import figures, of_transposes, ratios, size_text, sweep, throughput
+    from ..lab.transpose_tables import sweep, throughput
 
-    found = of_transposes(records)
+    found = TRANSPOSE.of(records)
     if not found:
         return False
     try:
         head = experiment_line(records)
         tables = [
-            (size, *figures([one for one in found if size_text(one) == size], with_size=False, paired=True))
+            (size, *figures(TRANSPOSE, [one for one in found if size_text(one) == size], with_size=False, paired=True))
             for size in dict.fromkeys(map(size_text, found))
         ]
-        ratios(found), sweep(found), throughput(found), transpose_plots(records)
+        ratios(TRANSPOSE, found), sweep(found), throughput(found), transpose_plots(records)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(
             f"{path.name}: not a whole record of transposes ({type(error).__name__}: {error}); give one that "
@@ -208,7 +182,7 @@ def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str 
 
 def draw_plots(records: Sequence[Mapping[str, Any]], folder: Path, stem: str, *, quiet: bool) -> None:
     """Draw the plots that records give, and print their names."""
-    from ..lab.plots import draw
+    from ..lab.pictures import draw
     from ..lab.transpose_plots import transpose_plots
 
     found = transpose_plots(records)

@@ -24,9 +24,9 @@ from .tune_compile import compiled, jobs
 if TYPE_CHECKING:
     from ..core.arch import Arch
     from ..core.gpu_rates import GpuRates
+    from ..lab.bench_records import Record
     from ..lab.calibration.fit import Fit, Timed
     from ..lab.calibration.products import Product
-    from ..lab.gemm_records import Record
     from ..lab.tuning.tuner import Search
 
 #: Fewest products whose times tell five rates, with those that are left out of the fit.

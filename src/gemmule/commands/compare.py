@@ -18,7 +18,7 @@ from .tables import echo_text, print_table
 if TYPE_CHECKING:
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
-    from ..lab.gemm_records import Record
+    from ..lab.bench_records import Record
 
 #: Chip of the roofline where there is no GPU.
 DEFAULT_CHIP = "h100"
@@ -97,7 +97,7 @@ def _check_fits(problem: GemmProblem) -> None:
     if needed > there:
         raise UnsupportedError(
             f"{problem.m} x {problem.n} x {problem.k} takes {needed / 1e9:.4g} GB of the host's memory, which has "
-            f"{there / 1e9:.4g} GB; compare a smaller product, or multiply files with `gemmule multiply`"
+            f"{there / 1e9:.4g} GB; compare a smaller product, or multiply files with `gemmule matmul`"
         )
 
 
@@ -109,10 +109,10 @@ def _on_the_gpu(
     `limits` is the theory of another chip; None asks for that of this GPU, which is None where the table lacks it.
     """
     from ..dispatch.rates_table import rates_for
-    from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
     from ..lab.candidates import on_gpu
     from ..lab.compare import COMPARED_ROWS, theory
+    from ..lab.gemm_bench import GemmBench
     from .progress import steps_progress
 
     with (
@@ -125,7 +125,7 @@ def _on_the_gpu(
         rates = rates_for(device.name, device.multiprocessors)
         plan = BenchPlan((problem,), on_gpu(choices, rates), seconds=_SECONDS, seed=seed, rows=COMPARED_ROWS)
         records = []
-        for one in Bench(plan, device, facts, library).records(lambda doing: step(doing, 0)):
+        for one in GemmBench(plan, device, facts, library).records(lambda doing: step(doing, 0)):
             records.append(one)
             step("", 1)
         try:
@@ -141,7 +141,7 @@ def _verdict(
     here: bool,
 ) -> str:  # fmt: skip
     """Return the fastest way to compute the product, and the bound on a chip, in a line."""
-    from ..lab.gemm_tables import labels, name_of
+    from ..lab.kernel_labels import labels, name_of
 
     text = f"{problem.m} x {problem.n} x {problem.k}, {problem.a.dtype}: "
     timed = [one for one in records if one["record"] == "gemm" and "median_us" in one]
@@ -160,7 +160,9 @@ def _verdict(
 
 
 def _print_times(host: Mapping[str, Any], records: Sequence[Record]) -> None:
-    from ..lab.gemm_tables import RATES, labels, name_of, note_of, rate_unit
+    from ..lab.bench_tables import note_of
+    from ..lab.gemm_operation import RATES, rate_unit
+    from ..lab.kernel_labels import labels, name_of
 
     unit = rate_unit([*records, {"tflops": host["gflops"] / 1e3}])
     scale = RATES[unit]

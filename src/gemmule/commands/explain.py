@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .choice import NameChoice
+from .drawings import check_drawings
 from .json_output import echo_json, json_option
-from .streaming import check_drawings
 from .tables import prose_width
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _draw(explained: Explanation, path: str, *, force: bool) -> None:
         )
     shape = " x ".join(map(str, extents(explained.problem)))
     tiles = f"{explained.timeline.tiles} tiles" if explained.timeline.tiles > 1 else "a tile"
-    title = f"{name}, {shape}, on {explained.chip.name}: {tiles} of a CTA, cut to {explained.timeline.slices} slices"
+    title = f"{name}, {shape}, on {explained.chip.name}: {tiles} of a CTA, cut to {explained.timeline.k_tiles} k-tiles"
     draw_timeline(Path(path).absolute(), explained.timeline, title, force=force)
 
 
@@ -172,7 +172,7 @@ def explanation(
     bandwidth, l2_bandwidth : float, optional
         GB/s, as measured.
     copy_bytes, copy_latency : float, optional
-        Bytes a clock of a multiprocessor's copy engine, and clocks until the first one comes, in a timeline.
+        Bytes a clock that TMA copies for a multiprocessor, and the latency of the first in clocks, in a timeline.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
         _fail(ctx, f"{in_options(str(error), _command(ctx))}{left}", 1)
     except MemoryError as error:
-        limit = "; give a smaller --memory" if _command(ctx).name == "multiply" else "; give smaller sizes"
+        limit = "; give a smaller --memory" if _command(ctx).name == "matmul" else "; give smaller sizes"
         _fail(ctx, f"not enough memory: {error}{limit}", 1)
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():

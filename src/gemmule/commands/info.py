@@ -67,6 +67,7 @@ def _rates(devices: list[dict[str, Any]]) -> dict[str, Any]:
     from ..core.errors import FileFormatError
     from ..dispatch.rates_file import read_rates
     from ..dispatch.rates_table import known_rates, rates_file
+    from ..kernels.hopper.gemm.spec import SPEC
 
     file = rates_file()
     count, unreadable = 0, {}
@@ -77,7 +78,13 @@ def _rates(devices: list[dict[str, Any]]) -> dict[str, Any]:
     except (FileFormatError, OSError) as error:
         # Printed as part of the report, not an error of the command.
         unreadable = {"unreadable": str(error)}
-    taken = {str(one["ordinal"]): known_rates(one["name"], one["multiprocessors"]).source for one in devices}
+    measurable = {arch.capability for arch in SPEC.archs}
+    taken = {
+        str(one["ordinal"]): known_rates(one["name"], one["multiprocessors"]).source
+        if tuple(one["capability"]) in measurable
+        else "none; kernels for this GPU are chosen without rates"
+        for one in devices
+    }
     return {"file": str(file), "gpus": count, **unreadable, "devices": taken}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
     from ..executor.activity import Profile
-    from ..lab.gemm_records import Record
+    from ..lab.bench_records import Record
     from ..runtime.bench import BenchGpu
 
 _EPILOG = """\b

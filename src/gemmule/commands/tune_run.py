@@ -22,7 +22,7 @@ from .tune_products import key
 if TYPE_CHECKING:
     from ..core.errors import GemmuleError
     from ..dispatch.tuned_file import Entry
-    from ..lab.gemm_records import Record
+    from ..lab.bench_records import Record
     from ..lab.tuning.journal import TuningJournal
     from ..lab.tuning.tuner import Cell, Search
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from .errors import DTypeError, shown
-from .name_suggestions import remedy_for
+from .name_suggestions import did_you_mean, remedy_for, similar_names
 
 
 class Kind(enum.Enum):
@@ -178,6 +178,11 @@ EXTENSION_FLOATS = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
 NARROW_FLOATS = EXTENSION_FLOATS | {"float16"}
 
 _OPAQUE_16 = "uint128"
+#: NumPy's names that are suggested for a misspelled one.
+_COMMON_NUMBERS = (
+    *("float16", "float32", "float64", "complex64", "complex128"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
 
 
 @functools.cache
@@ -196,8 +201,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name) if name in EXTENSION_FLOATS else name)
     except (TypeError, ValueError, SyntaxError):
         # NumPy raises the last two for a malformed structured type.
+        near = similar_names(str(name), (*_COMMON_NUMBERS, *EXTENSION_FLOATS))
+        remedy = f"; {did_you_mean(near)}" if near else ""
         raise DTypeError(
-            f"dtype must be a name such as float32, bfloat16, float8_e4m3fn or int8; got {shown(name)}"
+            f"dtype must be a name such as float32, bfloat16, float8_e4m3fn or int8; got {shown(name)}{remedy}"
         ) from None
 
 

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 First = TypeVar("First")
-#: Capacity of `cache_for_configs` for a function.
+#: Results of a function that `cache_for_configs` keeps; then all of them make room.
 _CAPACITY = 64
 
 
@@ -57,7 +57,9 @@ def cache_for_configs(
         if found is not None and found[0] is first:
             return found[1]
         result = function(first, *args, **named)
-        if isinstance(first, tuple) and len(results) < _CAPACITY:
+        if isinstance(first, tuple):
+            if len(results) >= _CAPACITY:
+                results.clear()
             results[key] = (first, result)
         return result
 

@@ -1,25 +1,28 @@
-"""What a run of `gemmule bench gemm` measures."""
+"""What a run of `gemmule bench` measures."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import Problem
 from gemmule.core.spec import Choice
 
 from . import protocol
 from .accuracy import ROWS
 
+P = TypeVar("P", bound=Problem)
+
 
 @dataclasses.dataclass(frozen=True)
-class BenchPlan:
+class BenchPlan(Generic[P]):
     """What is to be measured.
 
     Attributes
     ----------
-    problems : tuple of GemmProblem
-        The products, in order.
+    problems : tuple of GemmProblem or TransposeProblem
+        The problems, in order.
     choices : tuple of Choice
         The kernels, each with a config.
     seconds : float
@@ -29,18 +32,23 @@ class BenchPlan:
     seed : int
         Of the random inputs.
     rows : int
-        Rows of each result that are compared with the reference.
+        Rows of each product that are compared with the reference.
     chosen : callable, optional
-        Gives the kernel and config that a product would be computed by, to be measured too.
+        Gives the kernel and config that a call would run, to be measured too.
     about : mapping
-        What the experiment block says of the plan beside the protocol.
+        Fields of the experiment block that describe the plan.
     """
 
-    problems: tuple[GemmProblem, ...]
+    problems: tuple[P, ...]
     choices: tuple[Choice, ...]
     seconds: float = 1.0
     warm_up_seconds: float = protocol.WARM_UP_SECONDS
     seed: int = 0
     rows: int = ROWS
-    chosen: Callable[[GemmProblem], Choice] | None = None
+    chosen: Callable[[P], Choice] | None = None
     about: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    @property
+    def points(self) -> int:
+        """Steps of the run, for its progress."""
+        return len(self.problems) * (len(self.choices) + (self.chosen is not None))

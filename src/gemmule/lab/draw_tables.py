@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .gemm_tables import Table, layout_text, size_text
+from .bench_tables import Table
+from .gemm_operation import layout_text, size_text
 
 Record = Mapping[str, Any]
 

@@ -21,7 +21,7 @@ from .counted import (
     percent,
     scaled,
 )
-from .gemm_tables import labels
+from .kernel_labels import labels
 from .styles import Style, in_order, styles
 
 #: The figures that are drawn; the table has all.

@@ -1,38 +1,17 @@
-"""Plots of measured products over sizes, made from records only.
-
-What there is to draw is found out without matplotlib, drawing needs it.
-"""
+"""Plots of measured products over sizes, made from records only, without matplotlib; `pictures` draws them."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from .drawing.bars import bars_height, draw_bars
-from .drawing.canvas import KINDS, Page, check_matplotlib, figure_on, save
-from .drawing.curves import draw_curves
-from .drawing.places import draw_roofline
-from .drawing.theme import LIGHT, MARKS, Theme
-from .explain.timeline_picture import draw_rows, timeline_page
-from .explain.timeline_plot import TimelinePlot
-from .gemm_tables import Key, key_of, labels, layout_text
-from .rooflines import Roofline
+from .gemm_operation import layout_text
+from .kernel_labels import Key, key_of, labels
 from .styles import Style, styles
-from .transpose_plots import TransposePlot, as_curves, as_panels
-
-__all__ = [
-    "COLOURS", "KINDS", "MARKERS", "Picture", "Plot", "check_matplotlib", "draw", "error_plots", "fingerprint",
-    "plot_stem", "plots",
-]  # fmt: skip
 
 Record = Mapping[str, Any]
-#: Colours and marks on a light page.
-COLOURS, MARKERS = LIGHT.series, MARKS
-
 #: Fewer sizes make no curve.
 _FEWEST_SIZES = 3
 #: The float64 kernels by the names that the paper they come from gives them.
@@ -74,10 +53,6 @@ class Plot:
     styles: tuple[Style, ...]
     unit: str = "TFLOP/s"
     reference: str = "cuBLASLt"
-
-
-#: What a page may show.
-Picture = Plot | Roofline | TransposePlot | TimelinePlot
 
 
 def plots(records: Sequence[Record]) -> list[Plot]:
@@ -201,42 +176,3 @@ def _plot(family: _Family, title: str, products: Sequence[Record], names: Mappin
     named = tuple((names[key], curve) for key, curve in curves.items())
     drawn = tuple(looks[key] for key in curves)
     return Plot(family.name, title, family.axis, named, rates, tuple(sorted(peaks.items())), drawn)
-
-
-def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGHT,)) -> list[Path]:
-    """Draw a plot as PNG and as SVG, called after `stem` and the plot; return the files.
-
-    The same records give the same files, with the same version of matplotlib. A file of a dark theme is called so.
-
-    Raises
-    ------
-    UnsupportedError
-        If matplotlib is not installed.
-    """
-    written = []
-    panels = as_panels(plot) if isinstance(plot, TransposePlot) and plot.bars else ()
-    for theme in themes:
-        page = Page(theme=theme, height=bars_height(panels, narrow=False)) if panels else Page(theme=theme)
-        if isinstance(plot, TimelinePlot):
-            page = timeline_page(plot.found, theme)
-        with figure_on(page) as figure:
-            if isinstance(plot, TimelinePlot):
-                draw_rows(figure, page, plot.found, plot.title)
-            elif isinstance(plot, Roofline):
-                draw_roofline(figure, plot, page)
-            elif isinstance(plot, TransposePlot):
-                draw_bars(figure, panels, page) if panels else draw_curves(figure, as_curves(plot), page)
-            else:
-                draw_curves(figure, plot, page)
-            written += save(figure, folder, plot_stem(stem, plot, theme), fingerprint(plot))
-    return written
-
-
-def plot_stem(stem: str, plot: Picture, theme: Theme = LIGHT) -> str:
-    """Return a plot's file name without its suffix."""
-    return f"{stem}-{plot.name}" + ("" if theme is LIGHT else f"-{theme.name}")
-
-
-def fingerprint(plot: Picture) -> str:
-    """Return a word that tells a plot's figures from all others: its files hold it, so that a test can compare."""
-    return f"figures {hashlib.sha256(repr(plot).encode()).hexdigest()[:32]}"

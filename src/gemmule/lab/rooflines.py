@@ -17,7 +17,7 @@ from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.roofline import attainable, fastest_unit, ridge
 
 from .counted import Counted, Counts, Shape, counted, dram_bytes, l2_bytes, percent
-from .gemm_tables import Key, key_of, labels
+from .kernel_labels import Key, key_of, labels
 from .styles import Style, in_order, styles
 
 Record = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmule.dispatch.registry import LADDER
 
-from .gemm_tables import NAMED, Key, key_of
+from .kernel_labels import NAMED, Key, key_of
 
 #: There are so many colours, and as many marks.
 COLOURS = 10

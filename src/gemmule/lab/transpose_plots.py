@@ -1,6 +1,6 @@
 """Plots of measured transposes, made from records only: bandwidth over sizes, and over block shapes.
 
-What there is to draw is found out here; `plots.draw` draws it.
+What there is to draw is found out here; `pictures.draw` draws it.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .kernel_labels import labels, name_of
+from .panels import Bar, Panel
+from .plots import Plot
 from .styles import COLOURS, Style
-from .transpose_tables import labels, name_of, of_transposes, sweep
-
-if TYPE_CHECKING:
-    from .panels import Panel
-    from .plots import Plot
+from .transpose_operation import TRANSPOSE
+from .transpose_tables import sweep
 
 Record = Mapping[str, Any]
 # Fewer sizes make no curve.
@@ -58,10 +58,11 @@ class TransposePlot:
 
 def transpose_plots(records: Sequence[Record]) -> list[TransposePlot]:
     """Return the plots that a record file gives: one for each element size over squares, one for each sweep."""
-    names = labels(records)
+    measured = TRANSPOSE.of(records)
+    names = labels(measured)
     gpu = f", {records[0]['gpu']}" if records and "gpu" in records[0] else ""
     found = []
-    squares = [r for r in of_transposes(records) if "gbps" in r and r["m"] == r["n"]]
+    squares = [r for r in measured if "gbps" in r and r["m"] == r["n"]]
     for itemsize in dict.fromkeys(r["itemsize"] for r in squares):
         here = [r for r in squares if r["itemsize"] == itemsize]
         edges = sorted({r["m"] for r in here})
@@ -92,21 +93,19 @@ def transpose_plots(records: Sequence[Record]) -> list[TransposePlot]:
 
 def as_curves(plot: TransposePlot) -> Plot:
     """Return a plot over sizes as one of curves."""
-    from .plots import Plot
-
-    def by_size(rates: Sequence[float | None]) -> dict[int, float]:
-        return {int(place): rate for place, rate in zip(plot.places, rates, strict=True) if rate is not None}
-
-    curves = tuple((name, by_size(rates)) for name, rates in plot.curves)
+    curves = tuple((name, by_size(plot, rates)) for name, rates in plot.curves)
     looks = tuple(Style(number % COLOURS, number // COLOURS) for number, _ in enumerate(curves))
-    copies = by_size(plot.copy) if plot.copy else {}
+    copies = by_size(plot, plot.copy) if plot.copy else {}
     return Plot(plot.name, plot.title, plot.axis, curves, copies, (), looks, "effective GB/s", "copy")
+
+
+def by_size(plot: TransposePlot, rates: Sequence[float | None]) -> dict[int, float]:
+    """Return the rates of a plot over sizes by size, those that there are."""
+    return {int(place): rate for place, rate in zip(plot.places, rates, strict=True) if rate is not None}
 
 
 def as_panels(plot: TransposePlot) -> tuple[Panel, ...]:
     """Return a plot over block shapes as a panel of bars for each kernel."""
-    from .panels import Bar, Panel
-
     return tuple(
         Panel(
             name,

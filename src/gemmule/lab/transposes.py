@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,11 @@ def transpose_of(m: int, n: int, itemsize: int) -> TransposeProblem:
     # The source's neighbours lie along i, the n columns of its rows.
     source = StridedMatrix(kind, n, m, 1, n, (), _ALIGNMENT)
     return TransposeProblem(n, m, (), source, StridedMatrix(kind, n, m, m, 1, (), _ALIGNMENT))
+
+
+def transposes_of(sizes: Iterable[Size], itemsizes: Iterable[int]) -> tuple[TransposeProblem, ...]:
+    """Return the transposes of matrices of all sizes, of elements of each of some bytes."""
+    return tuple(transpose_of(m, n, itemsize) for itemsize, (m, n) in itertools.product(itemsizes, sizes))
 
 
 def copy_of(m: int, n: int, itemsize: int) -> TransposeProblem:

@@ -1,1 +1,37 @@
-"""Products of matrices that do not fit into memory: planned, streamed by tiles, verified."""
+"""Products of matrices that do not fit into memory: planned, streamed by tiles, verified.
+
+`matmul` multiplies files and arrays of any size; ``matmul.plan(…)`` plans a call with the same arguments.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gemmule.api.streaming.matmul import matmul
+    from gemmule.api.streaming.plan import Plan
+
+    from .tiles.report import Report
+
+__all__ = ["Plan", "Report", "matmul"]
+
+#: Names by the module that has them, imported when one is first used: the rooms of this package do not need the API.
+_LAZY = {
+    "Plan": "gemmule.api.streaming.plan",
+    "Report": "gemmule.outofcore.tiles.report",
+    "matmul": "gemmule.api.streaming.matmul",
+}
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a public name's module, and bind the name."""
+        if name not in _LAZY:
+            raise AttributeError(f"module 'gemmule.outofcore' has no attribute {name!r}")
+        found: object = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

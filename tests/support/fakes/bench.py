@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+# It binds the registry where it is imported first, which must not be while a test replaces the registry.
+import gemmule.dispatch.select  # noqa: F401
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Kind
 from gemmule.core.errors import UnsupportedError

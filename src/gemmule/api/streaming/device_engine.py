@@ -23,10 +23,10 @@ from gemmule.outofcore.journal.resumption import finished_tiles
 from gemmule.outofcore.stores.arrays import ArraySink
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
 from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.engine import Report
 from gemmule.outofcore.tiles.memory_budget import memory_limit
 from gemmule.outofcore.tiles.plan import Product
 from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.report import Report
 
 from .devices import device_memory, measured_rates, open_streams, sums_of, threads_for_copies
 
@@ -142,9 +142,8 @@ class DeviceEngine:
         """Bytes of device memory that a plan may take."""
         return self.chosen.memory
 
-    def identity(self, scheduler: str | None = None) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return what decides the bits of a tile, for the journal."""
-        del scheduler
         threads = {"blas_threads": blas.thread_count()} if self.name != "gpu" else {}
         return {"executor": self.device, "device": self.name, **threads}
 
@@ -237,7 +236,7 @@ def plan_device_engine(
     Raises
     ------
     ShapeError, DTypeError, ArgumentError, MemoryLimitError
-        As of `plan_multiply` and `choose_plan`; also if the GPUs are not of one kind.
+        As of `plan_tiles` and `choose_plan`; also if the GPUs are not of one kind.
     """
     product = problem.product(place.grain)
     sums = sums_of(name, problem.a.dtype, problem.b.dtype, problem.dtype)

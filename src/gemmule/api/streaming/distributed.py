@@ -9,24 +9,23 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
 from gemmule.host import blas
+from gemmule.outofcore.journal.resumption import Work
 from gemmule.outofcore.stores.opening import result_target
 from gemmule.outofcore.stores.optional_packages import optional_package
 from gemmule.outofcore.stores.uri import MatrixUri
 from gemmule.outofcore.tiles.bands import Band, Tile, collect, cut_into_bands
-from gemmule.outofcore.tiles.engine import Progress, Report
+from gemmule.outofcore.tiles.engine import Progress
 from gemmule.outofcore.tiles.plan import StreamPlan
 from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.report import Report
 
 from .host_engine import HostEngine, chosen_executor
 from .request import Request, open_inputs
-
-if TYPE_CHECKING:
-    from .session import StreamSession
 
 #: How often a band is tried again after an error on a worker, for instance a file system that is away for a moment.
 RETRIES = 2
@@ -222,7 +221,13 @@ def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> It
         raise error
 
 
-def run_distributed(session: StreamSession, scheduler: str, progress: Progress | None = None) -> Report:
+def run_distributed(
+    request: Request,
+    scheduler: str,
+    work: Work[StreamPlan],
+    engine: HostEngine,
+    progress: Progress | None = None,
+) -> Report:
     """Compute the tiles that are not there on the workers of a scheduler.
 
     Each worker opens the files by their names, which must hold on all of them, and notes its finished tiles in a
@@ -230,10 +235,14 @@ def run_distributed(session: StreamSession, scheduler: str, progress: Progress |
 
     Parameters
     ----------
-    session : StreamSession
-        The product, opened here; its limit of memory holds for each worker.
+    request : Request
+        The product.
     scheduler : str
         Address, e.g. ``tcp://node:8786``.
+    work : Work
+        The result, opened here.
+    engine : HostEngine
+        What the workers compute with; its limit of memory holds for each.
     progress : callable, optional
         Told after every band: multiplications done, multiplications in all.
 
@@ -251,23 +260,18 @@ def run_distributed(session: StreamSession, scheduler: str, progress: Progress |
         If a matrix is no file, or the address is none.
     """
     dask = optional_package("distributed", f"scheduler {scheduler}", "distributed")
-    plan, work, engine = session.plan, session.work, session.engine
-    assert isinstance(engine, HostEngine)
-    if work is None:
-        raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
+    plan, finished = work.plan, work.finished
     check_address(scheduler)
     start = time.perf_counter()
-    job = Job(
-        worker_request(session.request), plan, session.problem.dtype, engine.device, engine.memory, work.blas_threads
-    )
-    total = sum(plan.area(*tile) for tile in plan.order(session.finished)) * plan.product.k
+    job = Job(worker_request(request), plan, work.dtype, engine.device, engine.memory, work.blas_threads)
+    total = sum(plan.area(*tile) for tile in plan.order(finished)) * plan.product.k
     done = 0
     figures = [0, 0]
     with _no_tracebacks(), _client(dask, scheduler) as client:
         resources = {"GPU": 1} if engine.name == "gpu" else None
         with _connection(dask, scheduler):
             workers = _count_workers(client, scheduler, resources)
-            bands = cut_into_bands(plan, session.finished, workers)
+            bands = cut_into_bands(plan, finished, workers)
             waiting = {
                 client.submit(compute_band, job, band, pure=False, retries=RETRIES, resources=resources): band
                 for band in bands
@@ -296,7 +300,7 @@ def run_distributed(session: StreamSession, scheduler: str, progress: Progress |
         device=f"{workers} Dask workers: {engine.device}",
         m=plan.product.m,
         n=plan.product.n,
-        k=session.problem.a.shape[1],
+        k=work.inputs["a"].shape[1],
         tiles=plan.tiles,
         tiles_computed=sum(len(band) for band in bands),
         tile_m=plan.tile_m,

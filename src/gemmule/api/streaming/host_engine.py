@@ -14,9 +14,10 @@ from gemmule.host import blas
 from gemmule.host.block_product import SMALL_PRODUCT
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
 from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.engine import Progress, Report, multiply, plan_multiply
+from gemmule.outofcore.tiles.engine import Progress, plan_tiles, stream_tiles
 from gemmule.outofcore.tiles.plan import StreamPlan
 from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.report import Report
 from gemmule.outofcore.tiles.search import TINY_BUDGET
 
 from ..executors import host_arrays_executor, wanted_executor
@@ -56,20 +57,11 @@ class HostEngine:
         """What computes, in words."""
         return self.computer.describe()
 
-    def identity(self, scheduler: str | None = None) -> dict[str, Any]:
-        """Return what decides the bits of a tile, for the journal; `scheduler` is that of the workers, if any."""
-        return {"executor": self.device, "blas_threads": self._blas_threads(scheduler)}
-
-    def _blas_threads(self, scheduler: str | None) -> int | None:
-        """Return the threads of the host's BLAS that the product begins with; None where they decide no bits."""
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the bits of a tile, for the journal; the BLAS threads are None where they do not."""
         plan = self.plan
-        if self.computer.name in ("gpu", "vgpu") or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT:
-            return None
-        if scheduler is None:
-            return blas.thread_count()
-        from .distributed import worker_blas_threads
-
-        return worker_blas_threads(scheduler)
+        alike = self.name in ("gpu", "vgpu") or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT
+        return {"executor": self.device, "blas_threads": None if alike else blas.thread_count()}
 
     def run(
         self,
@@ -80,10 +72,7 @@ class HostEngine:
         progress: Progress | None = None,
     ) -> Report:
         """Compute the tiles that are not there."""
-        return multiply(
-            problem.a, problem.b, sink, self.computer, memory=self.memory, alpha=problem.alpha, beta=problem.beta,
-            c=problem.c, plan=plan, progress=progress, finished=finished,
-        )  # fmt: skip
+        return stream_tiles(problem, sink, self.computer, plan, finished=finished, progress=progress)
 
     def roomier_plan(self, problem: StreamProblem) -> StreamPlan:
         """Return the plan within twice the memory."""
@@ -98,16 +87,13 @@ def plan_host_engine(
     Raises
     ------
     ShapeError, DTypeError, ArgumentError, MemoryLimitError
-        As of `plan_multiply`.
+        As of `plan_tiles`.
     """
     return HostEngine(computer, memory, _plan(problem, computer, memory, place), place)
 
 
 def _plan(problem: StreamProblem, computer: TileExecutor, memory: int, place: MatrixSink | Target) -> StreamPlan:
-    return plan_multiply(
-        problem.a, problem.b, problem.shape, problem.dtype, computer, memory=memory, alpha=problem.alpha,
-        beta=problem.beta, c=problem.c, grain=place.grain, scratch=place.scratch_bytes, mirrored=True,
-    )  # fmt: skip
+    return plan_tiles(problem, computer, memory=memory, grain=place.grain, scratch=place.scratch_bytes, mirrored=True)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from gemmule.outofcore.tiles.result_rules import output_dtype
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A product as the caller wants it; `gemmule.multiply` says what the fields are."""
+    """A product as the caller wants it; `gemmule.outofcore.matmul` says what the fields are."""
 
     a: Any
     b: Any
@@ -64,7 +64,7 @@ class Request:
 @contextlib.contextmanager
 def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, MatrixSource | None]]:
     """Open the factors, converted and transposed as asked for, and the matrix to add."""
-    computed = None if request.compute_dtype is None else output_dtype(request.compute_dtype)
+    computed = None if request.compute_dtype is None else output_dtype(request.compute_dtype, "compute_dtype")
     with contextlib.ExitStack() as stack:
 
         def opened(matrix: Any, name: str, dtype: str | None, compute: AnyDType | None = None) -> MatrixSource:

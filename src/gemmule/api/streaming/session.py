@@ -16,9 +16,9 @@ from gemmule.outofcore.journal.resumption import Work, finished_tiles, open_work
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
 from gemmule.outofcore.stores.opening import result_target
 from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.engine import Report
 from gemmule.outofcore.tiles.memory_budget import given_bytes, memory_limit, parse_bytes
 from gemmule.outofcore.tiles.problem import StreamProblem
+from gemmule.outofcore.tiles.report import Report
 from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
 from gemmule.outofcore.verify.freivalds import Verdict, vectors_at_a_time, verify
 
@@ -156,11 +156,16 @@ class StreamSession:
         if self._target is None:
             return
         request = self.request
+        identity = self.engine.identity()
+        if request.scheduler is not None and identity["blas_threads"] is not None:
+            from .distributed import worker_blas_threads
+
+            identity["blas_threads"] = worker_blas_threads(request.scheduler)
         decided = {
             "alpha": repr(request.alpha),
             "beta": repr(request.beta),
             "precision": Precision.parse(request.precision).value,
-            **self.engine.identity(request.scheduler),
+            **identity,
         }
         self.work = open_work(
             self._target, self.problem.dtype, self.engine.plan, decided, self.problem.inputs,
@@ -176,9 +181,12 @@ class StreamSession:
         """
         assert self.sink is not None
         if self.request.scheduler is not None:
+            if self.work is None:
+                raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
             from .distributed import run_distributed
 
-            return run_distributed(self, self.request.scheduler, progress)
+            assert isinstance(self.engine, HostEngine)
+            return run_distributed(self.request, self.request.scheduler, self.work, self.engine, progress)
         with blas.threads_set(None if self.work is None else self.work.blas_threads):
             return self.engine.run(self.problem, self.sink, self.plan, self.finished, progress)
 
@@ -208,12 +216,9 @@ class StreamSession:
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""
         assert self.sink is not None
-        problem = self.problem
         with contextlib.closing(self.sink.written()) as written:
-            return verify(
-                problem.a, problem.b, written, memory=self.limit, alpha=problem.alpha, beta=problem.beta,
-                c=problem.c, precision=Precision.parse(self.request.precision), seed=seed,
-            )  # fmt: skip
+            precision = Precision.parse(self.request.precision)
+            return verify(self.problem, written, memory=self.limit, precision=precision, seed=seed)
 
 
 def device_of(request: Request, problem: StreamProblem) -> str | None:

@@ -33,7 +33,7 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class SimtRates:
-    """What the predicted times of `simt_gemm` were fitted to: benchmarks/fit_simt_cost.py.
+    """What the predicted times of `simt_gemm` were fitted to: benchmarks/experiments/fit_simt_cost.py.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ def _larger(one: Any, other: Any) -> Any:
     return (one**6 + other**6) ** (1 / 6)
 
 
-#: By `benchmarks/fit_simt_cost.py`, of times on an H100.
+#: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100.
 RATES = SimtRates(
     launch=2.321,
     exchange=1.178,

@@ -57,9 +57,9 @@ class Figures:
     stay : bool
         Whether CTAs stay and compute tile after tile; `ctas` are tiles then.
     timeline : Timeline or None
-        The pipeline of a kernel whose slices the copy engine brings.
-    slices : int
-        Slices of a tile, of such a kernel.
+        The pipeline of a kernel whose k-tiles TMA loads.
+    k_tiles : int
+        K-tiles of a tile, of such a kernel.
     """
 
     seconds: tuple[tuple[str, float], ...]
@@ -87,7 +87,7 @@ class Figures:
     worst_conflict: str = ""
     stay: bool = False
     timeline: Timeline | None = None
-    slices: int = 0
+    k_tiles: int = 0
 
     @property
     def balance(self) -> float:
@@ -164,8 +164,8 @@ def _relieve(figures: Figures) -> str:
 
 def _of_pipeline(line: Timeline, figures: Figures, unit: str) -> str:
     """Return what a pipeline waits for, if that is much; else what its longest unit does."""
-    if (sentence := keep_busy(line, figures.slices, _WAITING)) or unit == ARITHMETIC:
-        return sentence or keep_busy(line, figures.slices) or _feed(figures, unit)
+    if (sentence := keep_busy(line, figures.k_tiles, _WAITING)) or unit == ARITHMETIC:
+        return sentence or keep_busy(line, figures.k_tiles) or _feed(figures, unit)
     return read_less(figures.conflicts / max(figures.shared_passes, 1), figures.shared_passes / figures.multiply_adds)
 
 
@@ -217,13 +217,13 @@ def _hide(figures: Figures) -> str:
     if figures.asynchronous:
         return (
             f"Hide the latency: what is asked for is waited for {figures.distance} instructions later, and few warps "
-            f"can step in{where}; the copies are asynchronous already, so ask earlier, with more slices on their way, "
+            f"can step in{where}; the copies are asynchronous already, so ask earlier, with more k-tiles on their way, "
             "or let more warps run at a time."
         )
     return (
-        f"Hide the latency: what a slice loads is used {figures.distance} instructions after it was asked for, and few "
-        f"warps can step in{where}; fetch the next slice while this one is multiplied, with two buffers in shared "
-        "memory."
+        f"Hide the latency: what a k-tile loads is used {figures.distance} instructions after it was asked for, and "
+        f"few warps can step in{where}; fetch the next k-tile while this one is multiplied, with two buffers in "
+        "shared memory."
     )
 
 
@@ -250,7 +250,7 @@ def _feed(figures: Figures, unit: str) -> str:
     if figures.registers_between and not figures.asynchronous:
         return (
             f"Take the copies out of the instruction stream: {share:.0%} of the instructions are multiply-adds, no "
-            "memory stands in their way, and slices still pass through registers; copy with cp.async into three or "
+            "memory stands in their way, and k-tiles still pass through registers; copy with cp.async into three or "
             "more buffers" + (", and use the registers for larger tiles." if figures.room else ".")
         )
     assert unit in (ARITHMETIC, ISSUE)

@@ -24,7 +24,7 @@ from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 
 from .instrument import Counted
-from .sample import buffers, resized, slice_depth, spanned
+from .sample import buffers, k_tile_depth, resized, spanned
 
 # Most bytes of an operand that are laid out to see what a wave reads.
 _LARGEST = 1 << 28
@@ -109,7 +109,7 @@ def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, cta
     room = chip.l2_bytes // parts if chip.l2_bytes is not None else None
     if room is not None and least <= room:
         return once("each operand once: fits in L2")
-    depth = math.lcm(slice_depth(choice.config, problem), _UNROLLED)
+    depth = math.lcm(k_tile_depth(choice.config, problem), _UNROLLED)
     # What is left of K at the end stays, so that the same code runs.
     small = resized(problem, (problem.m, problem.n, min(depth + problem.k % depth, problem.k)))
     assert isinstance(small, GemmProblem)

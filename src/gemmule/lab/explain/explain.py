@@ -148,7 +148,9 @@ def explain(
         missing=lacking,
         waiting=waits,
         published=_published(problem, counted, ctas * warps, shared, peak, bandwidth),
-        next=_next(problem, counted, chip, full, least, lacking, waits, (tiles, ctas), memory.bytes, kernel, line),
+        next=_next(
+            _Grounds(problem, counted, chip, full, least, lacking, waits, (tiles, ctas), memory.bytes, kernel, line)
+        ),
         tiles=tiles,
         warp_registers=_warp_registers(runs[0]),
         timeline=line,
@@ -248,22 +250,49 @@ def _published(
     return Published(sectors / (warps * problem.k), size, intensity, bound)
 
 
-def _next(
-    problem: Problem,
-    counted: Totals,
-    chip: Chip,
-    full: Occupancy,
-    least: tuple[Limit, ...],
-    lacking: tuple[str, ...],
-    waits: Waiting | None,
-    ctas: tuple[int, int],
-    memory: int,
-    kernel: Counted,
-    line: Timeline | None,
-) -> str | None:
+@dataclasses.dataclass(frozen=True)
+class _Grounds:
+    """What an explanation found of a launch, which its advice rests on.
+
+    Attributes
+    ----------
+    problem, chip, kernel
+        What was explained.
+    counted : Totals
+        Requests and instructions of the whole launch.
+    full : Occupancy
+        Warps that a multiprocessor holds.
+    least, lacking
+        The least times of the units, and units whose rates are not known.
+    waits : Waiting or None
+        Latency that nothing hides.
+    ctas : tuple of (int, int)
+        Tiles, and CTAs of the grid.
+    memory : int
+        Bytes between device memory and the L2 cache.
+    line : Timeline or None
+        The pipeline of a kernel with TMA loads.
+    """
+
+    problem: Problem
+    counted: Totals
+    chip: Chip
+    full: Occupancy
+    least: tuple[Limit, ...]
+    lacking: tuple[str, ...]
+    waits: Waiting | None
+    ctas: tuple[int, int]
+    memory: int
+    kernel: Counted
+    line: Timeline | None
+
+
+def _next(found: _Grounds) -> str | None:
+    """Return what to do next, in a sentence; None where rates are not known."""
+    counted, chip, full, waits, kernel = found.counted, found.chip, found.full, found.waits, found.kernel
     if full.reason is not None:
         return f"Make it fit: {chip.name} cannot launch it, since {full.reason}."
-    if lacking:
+    if found.lacking:
         return None
     kinds = counted.by_class
 
@@ -272,15 +301,15 @@ def _next(
 
     return advice(
         Figures(
-            seconds=tuple((limit.unit, limit.seconds) for limit in least),
+            seconds=tuple((limit.unit, limit.seconds) for limit in found.least),
             exposed_seconds=(waits.exposed_seconds or 0.0) if waits is not None else 0.0,
             distance=waits.distance if waits is not None else 0,
-            ctas=ctas[0],
-            stay=ctas[0] > ctas[1],
+            ctas=found.ctas[0],
+            stay=found.ctas[0] > found.ctas[1],
             multiprocessors=chip.sms,
-            product=isinstance(problem, GemmProblem),
-            memory_bytes=memory,
-            least_bytes=problem.bytes_min,
+            product=isinstance(found.problem, GemmProblem),
+            memory_bytes=found.memory,
+            least_bytes=found.problem.bytes_min,
             global_passes=sum(line.passes for line in counted.by_line if not line.wavefronts),
             needed_passes=sum(line.needed_passes for line in counted.by_line if not line.wavefronts),
             shared_passes=counted.total("wavefronts") + counted.engine_passes,
@@ -296,14 +325,14 @@ def _next(
             occupancy=f"{full.active_warps} of {full.max_warps} warps, limited by {' and '.join(full.limited_by)}",
             worst_access=_worst(counted, lambda line: 0 if line.wavefronts else line.passes - line.needed_passes),
             worst_conflict=_worst(counted, lambda line: line.conflicts),
-            timeline=line,
-            slices=_slices(problem, line),
+            timeline=found.line,
+            k_tiles=_k_tiles(found.problem, found.line),
         )
     )
 
 
-def _slices(problem: Problem, line: Timeline | None) -> int:
-    """Return the slices of a tile that a CTA takes one after the other."""
+def _k_tiles(problem: Problem, line: Timeline | None) -> int:
+    """Return the k-tiles of a tile that a CTA takes one after the other."""
     if line is None or not isinstance(problem, GemmProblem):
         return 0
     return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)

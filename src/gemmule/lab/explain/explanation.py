@@ -115,7 +115,7 @@ class Explanation:
     warp_registers : tuple of int
         Registers of a thread that warps ask for by themselves, giving up or taking some; none where no warp does.
     timeline : Timeline or None
-        The pipeline of a kernel whose slices the copy engine brings.
+        The pipeline of a kernel whose k-tiles TMA loads.
     before : Before or None
         A launch that comes first.
     """

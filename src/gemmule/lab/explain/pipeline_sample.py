@@ -1,4 +1,4 @@
-"""A few tiles of a kernel whose slices the copy engine brings, on one multiprocessor or by one cluster."""
+"""A few tiles of a kernel whose k-tiles TMA loads, on one multiprocessor or by one cluster."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gemmule.core.spec import Choice
 from .instrument import Compile, Counted
 from .limits import tensor_peak
 from .roles import timeline
-from .sample import buffers, resized, slice_depth, tile_of, unfolded
+from .sample import buffers, k_tile_depth, resized, tile_of, unfolded
 from .steps import Rules
 from .timeline import Timeline
 
-#: Tiles that a CTA computes in the sample, CTAs of a multiprocessor, and slices beyond those that fill the stages.
-TILES, CTAS, MORE_SLICES = 3, 4, 3
-_LEAST_SLICES = 6
+#: Tiles that a CTA computes in the sample, CTAs of a multiprocessor, and k-tiles beyond those that fill the stages.
+TILES, CTAS, MORE_K_TILES = 3, 4, 3
+_LEAST_K_TILES = 6
 
 
 def is_pipeline(recipe: Launch) -> bool:
-    """Say whether a kernel gets its slices from the copy engine."""
+    """Say whether a kernel loads its k-tiles by TMA."""
     return any(hasattr(param, "box") for param in recipe.params)
 
 
@@ -65,10 +65,10 @@ def sampled_timeline(
     held = max(1, min(blocks, CTAS, -(-ctas // chip.sms), there[0] * there[1] // tiles))
     rows, cols = _arranged(tiles * held, there)
     sharers = config.as_dict().get("cluster_k", 1)
-    depth, stages = slice_depth(config, problem), config.as_dict().get("stages", 1)
-    slices = max(stages + MORE_SLICES, _LEAST_SLICES) * sharers
+    depth, stages = k_tile_depth(config, problem), config.as_dict().get("stages", 1)
+    k_tiles = max(stages + MORE_K_TILES, _LEAST_K_TILES) * sharers
     small = resized(
-        problem, (min(problem.m, rows * side_m), min(problem.n, cols * side_n), min(problem.k, slices * depth))
+        problem, (min(problem.m, rows * side_m), min(problem.n, cols * side_n), min(problem.k, k_tiles * depth))
     )
     assert choice.signature(small) == choice.signature(problem)
     tiles = rows * cols // held

@@ -1,6 +1,6 @@
-"""From the events of a pipeline to its timeline: who copies, multiplies and writes which slice, and who waits for whom.
+"""From the events of a pipeline to its timeline: who copies, multiplies and writes which k-tile, and who waits.
 
-Nothing is known here of a kernel: a warp is what its events are, a slice what came with one phase of an mbarrier and
+Nothing is known here of a kernel: a warp is what its events are, a k-tile what came with one phase of an mbarrier and
 was multiplied, and a stage the place of that mbarrier.
 """
 
@@ -15,15 +15,15 @@ from .timeline import DOES, Role, Span, Timeline, Wait
 
 
 class _Reader:
-    """What events mean: slices, stages and roles."""
+    """What events mean: k-tiles, stages and roles."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.signalled: dict[Token, list[int]] = {}
         for number, event in enumerate(events):
             for token in event.signals:
                 self.signalled.setdefault(token, []).append(number)
-        # Of every CTA the phases with which slices came, in the order in which they were asked for.
-        self.slice_of: dict[Token, int] = {}
+        # Of every CTA the phases with which k-tiles came, in the order in which they were asked for.
+        self.k_tile_of: dict[Token, int] = {}
         self.stage_of: dict[Token, int] = {}
         self.cta_of: dict[Token, int] = {}
         per_cta: dict[int, set[Token]] = {}
@@ -32,7 +32,7 @@ class _Reader:
         for cta, tokens in per_cta.items():
             places = sorted({token[1] for token in tokens})
             for number, token in enumerate(sorted(tokens, key=lambda one: self.signalled[one][0])):
-                self.slice_of[token], self.stage_of[token] = number, places.index(token[1])
+                self.k_tile_of[token], self.stage_of[token] = number, places.index(token[1])
                 self.cta_of[token] = cta
         self.roles = _roles(events)
         self.role_of = {(role.cta, warp): role for role in self.roles for warp in role.warps}
@@ -49,7 +49,7 @@ class _Reader:
         others = tuple(dict.fromkeys(role for role in found if role is not None))
         copies = any(self.events[number].kind == "copy" for number in numbers)
         if token[0] == "mbarrier":
-            return ("slices" if token in self.slice_of else "C" if copies else "free stages"), others
+            return ("slices" if token in self.k_tile_of else "C" if copies else "free stages"), others
         if token[0] in ("products", "read", "written"):
             return ("its products" if token[0] == "products" else "its stores"), (mine,)
         if token[0] == "cluster":
@@ -105,16 +105,16 @@ def timeline(events: Sequence[Event], rules: Rules, *, tiles: int, multiprocesso
         path[what] = path.get(what, 0.0) + until - begin
     path.pop("wait", None)
     critical = {number for what, number, _, _ in parts if what == "wait"}
-    slices = sum(cta == 0 for cta in reader.cta_of.values())
+    k_tiles = sum(cta == 0 for cta in reader.cta_of.values())
     fetched = sum(
-        event.bytes for event in events if event.cta == 0 and any(token in reader.slice_of for token in event.signals)
+        event.bytes for event in events if event.cta == 0 and any(token in reader.k_tile_of for token in event.signals)
     )
     flop = sum(event.flop for event in events if event.cta == 0)
     return Timeline(
         rules=rules,
-        step=flop / slices / rules.flop,
+        step=flop / k_tiles / rules.flop,
         tiles=tiles,
-        slices=slices // tiles,
+        k_tiles=k_tiles // tiles,
         stages=len(set(reader.stage_of.values())),
         ctas=1 + max(event.cta for event in events),
         multiprocessors=multiprocessors,
@@ -123,9 +123,9 @@ def timeline(events: Sequence[Event], rules: Rules, *, tiles: int, multiprocesso
         spans=_spans(found, reader),
         waits=_waits(found, reader, critical),
         path=path,
-        idle=_idle(found, reader, slices // tiles, multiprocessors, end),
+        idle=_idle(found, reader, k_tiles // tiles, multiprocessors, end),
         end=end,
-        copied=fetched / slices,
+        copied=fetched / k_tiles,
     )
 
 
@@ -143,14 +143,14 @@ def _spans(found: Sequence[Happening], reader: _Reader) -> tuple[Span, ...]:
             continue
         if event.kind == "copy":
             for token in event.signals:
-                if token in reader.slice_of:
-                    cta, place, stage = reader.cta_of[token], reader.slice_of[token], reader.stage_of[token]
+                if token in reader.k_tile_of:
+                    cta, place, stage = reader.cta_of[token], reader.k_tile_of[token], reader.stage_of[token]
                     asker = next(one for one in reader.roles if one.cta == cta and "copies" in one.does)
                     asker = role if role.cta == cta else asker
                     lasts(("copy", token), Span("copy", asker, here.reached, here.done, cta, place, stage))
         elif event.kind == "products":
             for token in event.reads:
-                place, stage = reader.slice_of[token], reader.stage_of[token]
+                place, stage = reader.k_tile_of[token], reader.stage_of[token]
                 lasts(("products", role, token),
                       Span("products", role, here.begun, here.done, event.cta, place, stage))  # fmt: skip
         elif event.kind == "store":
@@ -199,7 +199,7 @@ def _waits(found: Sequence[Happening], reader: _Reader, critical: set[int]) -> t
 
 
 def _idle(
-    found: Sequence[Happening], reader: _Reader, slices: int, multiprocessors: int, end: float
+    found: Sequence[Happening], reader: _Reader, k_tiles: int, multiprocessors: int, end: float
 ) -> dict[tuple[str, str], float]:
     """Return when the tensor cores of the first multiprocessor have nothing to do, and what they wait for then."""
     order = sorted(
@@ -212,8 +212,8 @@ def _idle(
     for number in order:
         here = found[number]
         if here.begun > free:
-            place = min(reader.slice_of[token] for token in here.event.reads)
-            when = "start" if not free else "slice" if place % slices else "tile"
+            place = min(reader.k_tile_of[token] for token in here.event.reads)
+            when = "start" if not free else "slice" if place % k_tiles else "tile"
             for what, _, begin, until in chain(found, number)[1:]:
                 if (shared := min(until, here.begun) - max(begin, free)) > 0:
                     idle[when, what] = idle.get((when, what), 0.0) + shared

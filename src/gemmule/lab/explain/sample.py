@@ -1,7 +1,7 @@
 """A few small problems that stand for a large one, and the memory that they need.
 
-CTAs of one kind do the same work, and a slice of K costs what every other does. So each count is linear in the number
-of whole tiles along M and along N, and in the number of slices, as long as what is left over at the edges stays the
+CTAs of one kind do the same work, and a k-tile costs what every other does. So each count is linear in the number
+of whole tiles along M and along N, and in the number of k-tiles, as long as what is left over at the edges stays the
 same: a count at two sizes gives it for all. The arithmetic is in whole numbers.
 
 Extents shrink by multiples of a period only, the least common multiple of the CTA's tile (along K, of its pipeline)
@@ -149,13 +149,13 @@ def _points(extent: int, period: int, least: int, *, proportional: bool) -> list
 def pipeline_depth(config: Config, problem: Problem) -> tuple[int, int]:
     """Return the period along K, and the least K at which every part of the pipeline runs."""
     stages = config.as_dict().get("stages", 2)
-    return slice_depth(config, problem) * stages, slice_depth(config, problem) * (stages + 1)
+    return k_tile_depth(config, problem) * stages, k_tile_depth(config, problem) * (stages + 1)
 
 
-def slice_depth(config: Config, problem: Problem) -> int:
-    """Return how far the slices extend along K that a CTA takes one after the other."""
+def k_tile_depth(config: Config, problem: Problem) -> int:
+    """Return how far the k-tiles extend along K that a CTA takes one after the other."""
     fields, itemsize = config.as_dict(), problem.operands()["a"].dtype.itemsize
-    # What the copy engine brings for a stage is as deep as the rows of its swizzle.
+    # A TMA load into a stage is as deep as the rows of its swizzle.
     bytes_of_k = K_BYTES if "stages" in fields else itemsize
     return fields.get("tile_k") or fields.get("side") or fields.get("k_bytes", bytes_of_k) // itemsize
 

@@ -28,7 +28,7 @@ class Rules:
     shared_bytes : float
         Bytes that shared memory delivers in one.
     copy_bytes : float
-        Bytes that the copy engine gets from the L2 cache in one, and puts there: an assumption.
+        Bytes that TMA gets from the L2 cache in one, and puts there: an assumption.
     copy_latency : float
         Clocks from a request to the first byte: an assumption.
     """

@@ -1,4 +1,4 @@
-"""A pipeline's timeline: which warps copy, multiply and write, slice by slice, and who waits for whom.
+"""A pipeline's timeline: which warps copy, multiply and write, k-tile by k-tile, and who waits for whom.
 
 Made by `roles` from the events of a sample that the virtual GPU ran, by the rules of `steps`.
 """
@@ -53,12 +53,12 @@ class Span:
         Who does it, or asked for it.
     begin, end : float
         In clocks.
-    slice : int or None
-        Number of the slice among those of the CTA that gets it.
+    k_tile : int or None
+        Number of the k-tile among those of the CTA that gets it.
     stage : int or None
         Where it lies.
     cta : int
-        The CTA that it happens in: of a copy, one that gets the slice.
+        The CTA that it happens in: of a copy, one that gets the k-tile.
     about : str
         What a wait is for.
     """
@@ -68,7 +68,7 @@ class Span:
     begin: float
     end: float
     cta: int
-    slice: int | None = None
+    k_tile: int | None = None
     stage: int | None = None
     about: str = ""
 
@@ -111,9 +111,9 @@ class Timeline:
     rules : Rules
         How long things take.
     step : float
-        Clocks of a step: the products of one slice of a CTA, on the tensor cores.
-    tiles, slices, stages : int
-        Tiles that a CTA computes in the sample, slices of each, and stages in shared memory.
+        Clocks of a step: the products of one k-tile of a CTA, on the tensor cores.
+    tiles, k_tiles, stages : int
+        Tiles that a CTA computes in the sample, k-tiles of each, and stages in shared memory.
     ctas, multiprocessors : int
         CTAs of the sample, and what they run on.
     persistent : bool
@@ -132,13 +132,13 @@ class Timeline:
     end : float
         Clocks of the sample.
     copied : float
-        Bytes that the copy engine of the first CTA's multiprocessor gets for the products of a step.
+        Bytes that TMA loads on the first CTA's multiprocessor for the products of a step.
     """
 
     rules: Rules
     step: float
     tiles: int
-    slices: int
+    k_tiles: int
     stages: int
     ctas: int
     multiprocessors: int
@@ -162,7 +162,7 @@ class Timeline:
         return self.end - sum(self.idle.values())
 
     def in_flight(self) -> tuple[int, float]:
-        """Return how many slices of the first CTA are on their way: the most, and on average while it multiplies."""
+        """Return how many k-tiles of the first CTA are on their way: the most, and on average while it multiplies."""
         mine = [span for span in self.spans if span.cta == 0]
         copies = [span for span in mine if span.what == "copy"]
         products = [span for span in mine if span.what == "products"]

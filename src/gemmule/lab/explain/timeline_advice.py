@@ -10,19 +10,19 @@ _WORTH, _CONFLICTS = 0.01, 0.1
 _FULL = 0.95
 
 
-def keep_busy(found: Timeline, slices: int, worth: float = _WORTH) -> str:
+def keep_busy(found: Timeline, k_tiles: int, worth: float = _WORTH) -> str:
     """Return the sentence; nothing where the tensor cores hardly wait.
 
     Parameters
     ----------
     found : Timeline
         A sample.
-    slices : int
-        Slices of a tile in the launch itself, which may be more than in the sample.
+    k_tiles : int
+        K-tiles of a tile in the launch itself, which may be more than in the sample.
     worth : float
         The least share of the time that is worth a sentence.
     """
-    per_tile = sample_shares(found, slices)
+    per_tile = sample_shares(found, k_tiles)
     within, ends = per_tile["slice"], per_tile["ends"]
     if max(within, ends) < worth:
         return _fewer_bytes(found) if found.copying > _FULL else ""
@@ -31,8 +31,8 @@ def keep_busy(found: Timeline, slices: int, worth: float = _WORTH) -> str:
     if not found.persistent:
         return (
             f"Let CTAs stay: the tensor cores have nothing to do for {ends:.0%} of a tile's time, before its first "
-            "slice has come and while it is written, and nothing of the next tile can begin; tile after tile in one "
-            "CTA, its slices come while the one before is written."
+            "k-tile has come and while it is written, and nothing of the next tile can begin; tile after tile in one "
+            "CTA, its k-tiles come while the one before is written."
         )
     if any(wait.about == "its turn" for wait in found.waits):
         return (
@@ -40,17 +40,17 @@ def keep_busy(found: Timeline, slices: int, worth: float = _WORTH) -> str:
             "though another warpgroup takes its turn; hand over earlier, or take larger tiles."
         )
     copied = any(span.what == "store" for span in found.spans)
-    how = "" if copied else ", or write through shared memory and the copy engine"
+    how = "" if copied else ", or write through shared memory and TMA"
     return (
         f"Multiply while a tile is written: the tensor cores have nothing to do for {ends:.0%} of a tile's time, since "
         f"all warpgroups write at once; let each have tiles of its own, and take turns{how}."
     )
 
 
-def sample_shares(found: Timeline, slices: int) -> dict[str, float]:
+def sample_shares(found: Timeline, k_tiles: int) -> dict[str, float]:
     """Return the shares of a tile's time in which the tensor cores wait: ``slice``, within it, and ``ends``.
 
-    The sample has fewer slices a tile than the launch: those beyond cost what the ones of the sample do.
+    The sample has fewer k-tiles a tile than the launch: those beyond cost what the ones of the sample do.
     """
     sums = dict.fromkeys(("start", "tile", "slice", "end"), 0.0)
     for (when, _), clocks in found.idle.items():
@@ -61,15 +61,15 @@ def sample_shares(found: Timeline, slices: int) -> dict[str, float]:
     # The other CTAs of a multiprocessor can multiply then.
     alone = (sums["start"] + sums["end"]) if held == 1 else 0.0
     ends = sums["tile"] / max(found.tiles - 1, 1) / held if found.persistent else alone
-    within = sums["slice"] / (tiles * max(found.slices - 1, 1)) * max(slices - 1, 0)
-    whole = found.step * slices + within + ends
+    within = sums["slice"] / (tiles * max(found.k_tiles - 1, 1)) * max(k_tiles - 1, 0)
+    whole = found.step * k_tiles + within + ends
     return {"slice": within / whole, "ends": ends / whole}
 
 
 def _fewer_bytes(found: Timeline) -> str:
     return (
-        f"Ask for fewer bytes: copies take {found.copying:.2g} steps for a step of products, if the copy engine gets "
-        f"{found.rules.copy_bytes:g} bytes a clock; a larger tile, or slices shared by a cluster, need less."
+        f"Ask for fewer bytes: copies take {found.copying:.2g} steps for a step of products, if TMA gets "
+        f"{found.rules.copy_bytes:g} bytes a clock; a larger tile, or k-tiles shared by a cluster, need less."
     )
 
 
@@ -79,16 +79,16 @@ def _bring_earlier(found: Timeline, share: float) -> str:
     if copies < 0.5 * every:
         return (
             f"Keep a product under way: the tensor cores have nothing to do for {share:.0%} of a tile's time, between "
-            "the products of one slice and the next; wait for those of a slice only when the next ones are issued."
+            "the products of one k-tile and the next; wait for those of a k-tile only when the next ones are issued."
         )
     if found.stages == 1:
         return (
-            f"Keep more slices on their way: the tensor cores wait for copies {share:.0%} of a tile's time, and there "
+            f"Keep more k-tiles on their way: the tensor cores wait for copies {share:.0%} of a tile's time, and there "
             "is one stage; with several, copies run ahead of the products."
         )
     return (
         f"Ask for less, or earlier: the tensor cores wait for copies {share:.0%} of a tile's time with "
-        f"{found.stages} stages, at the rates that are assumed; larger tiles or slices shared by a cluster need fewer "
+        f"{found.stages} stages, at the rates that are assumed; larger tiles or k-tiles shared by a cluster need fewer "
         "bytes for a product, further stages ask earlier."
     )
 

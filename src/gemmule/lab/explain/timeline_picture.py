@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ROW, _AROUND = 22.0, 110.0
 #: Steps of a span that has room for its number.
 _ROOM = 0.014
-_WAITS = {"slices": "waits for a slice", "free stages": "waits for a free stage", "its turn": "waits for its turn"}
+_WAITS = {"slices": "waits for a k-tile", "free stages": "waits for a free stage", "its turn": "waits for its turn"}
 
 
 def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> None:
@@ -63,14 +63,14 @@ def draw_rows(figure: Figure, page: Page, found: Timeline, title: str) -> None:
     rows = _rows(found)
     axes = figure.add_subplot()
     for number, (_, spans) in enumerate(rows):
-        for kind, begin, end, text, tile in spans:
-            _draw(axes, page, found, number, kind, begin / found.step, end / found.step, text, tile)
+        for span in spans:
+            _draw(axes, page, found, number, span)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, found.end / found.step)
     axes.set_xlabel(
-        f"steps: a slice's products on the tensor cores, {found.step:,.0f} clocks; lengths by rule, not measured"
+        f"steps: a k-tile's products on the tensor cores, {found.step:,.0f} clocks; lengths by rule, not measured"
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="x", linewidth=0.6)
@@ -94,7 +94,8 @@ def _rows(found: Timeline) -> list[tuple[str, list[_Drawn]]]:
         rows += [(f"{prefix}stage {stage}", _holding(mine, stage, found)) for stage in range(found.stages)]
         if stores := [("store", span.begin, span.end, "", 0) for span in mine if span.what == "store"]:
             rows.append((f"{prefix}copied out", stores))
-    busy = [_sliced("products", span, found) for span in found.spans if span.what == "products" and span.cta in shown]
+    products = [span for span in found.spans if span.what == "products" and span.cta in shown]
+    busy = [_of_k_tile("products", span, found) for span in products]
     rows.append(("tensor cores", [(kind, begin, end, "", tile) for kind, begin, end, _, tile in busy]))
     return rows
 
@@ -103,11 +104,11 @@ def _verbs(role: Role) -> list[str]:
     return list(role.does) if len(role.warps) == 1 else [PLURAL[word] for word in role.does]
 
 
-def _sliced(kind: str, span: Span, found: Timeline) -> _Drawn:
-    assert span.slice is not None
+def _of_k_tile(kind: str, span: Span, found: Timeline) -> _Drawn:
+    assert span.k_tile is not None
     # CTAs of a multiprocessor have colours of their own, else tiles.
     held = span.cta // found.multiprocessors if found.ctas > found.multiprocessors else 0
-    return (kind, span.begin, span.end, str(span.slice % found.slices), span.slice // found.slices + held)
+    return (kind, span.begin, span.end, str(span.k_tile % found.k_tiles), span.k_tile // found.k_tiles + held)
 
 
 def _doing(mine: list[Span], role: Role, found: Timeline) -> list[_Drawn]:
@@ -117,9 +118,9 @@ def _doing(mine: list[Span], role: Role, found: Timeline) -> list[_Drawn]:
     ]
     drawn += [("write", span.begin, span.end, "", 0) for span in own if span.what == "write"]
     if "multiplies" in role.does:
-        drawn += [_sliced("products", span, found) for span in own if span.what == "products"]
+        drawn += [_of_k_tile("products", span, found) for span in own if span.what == "products"]
     else:
-        drawn += [_sliced("request", span, found) for span in own if span.what == "copy"]
+        drawn += [_of_k_tile("request", span, found) for span in own if span.what == "copy"]
     return drawn
 
 
@@ -127,8 +128,8 @@ def _holding(mine: list[Span], stage: int, found: Timeline) -> list[_Drawn]:
     drawn: list[_Drawn] = []
     here = [span for span in mine if span.stage == stage]
     for span in (one for one in here if one.what == "copy"):
-        read = [other for other in here if other.what == "products" and other.slice == span.slice]
-        kind, begin, end, text, tile = _sliced("copy", span, found)
+        read = [other for other in here if other.what == "products" and other.k_tile == span.k_tile]
+        kind, begin, end, text, tile = _of_k_tile("copy", span, found)
         drawn.append((kind, begin, end, text, tile))
         if read:
             first, last = min(one.begin for one in read), max(one.end for one in read)
@@ -136,9 +137,9 @@ def _holding(mine: list[Span], stage: int, found: Timeline) -> list[_Drawn]:
     return drawn
 
 
-def _draw(
-    axes: Axes, page: Page, found: Timeline, row: int, kind: str, begin: float, end: float, text: str, tile: int
-) -> None:
+def _draw(axes: Axes, page: Page, found: Timeline, row: int, span: _Drawn) -> None:
+    kind, first, last, text, tile = span
+    begin, end = first / found.step, last / found.step
     theme = page.theme
     colour = theme.series[tile % len(theme.series)]
     steps = found.end / found.step
@@ -175,7 +176,7 @@ def _legend(axes: Axes, page: Page, rows: list[tuple[str, list[_Drawn]]]) -> Non
         ("full", Patch(facecolor=first, alpha=0.35, label="has come")),
         ("request", Line2D([], [], marker="v", linestyle="", color=first, label="asked for")),
         ("write", Patch(facecolor=theme.faint, label="written")),
-        ("slices", Line2D([], [], color=theme.faint, label="waits for a slice or a stage")),
+        ("slices", Line2D([], [], color=theme.faint, label="waits for a k-tile or a stage")),
         ("its turn", Line2D([], [], color=theme.faint, linestyle=":", label="waits for its turn")),
     ]
     shown = [handle for kind, handle in handles if kind in kinds]

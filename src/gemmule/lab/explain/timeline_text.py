@@ -19,8 +19,8 @@ _ENOUGH = 0.4
 _BUSY = 0.8
 # Steps of a column, the shortest first.
 _COLUMNS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-# What the signs are, the most important first. Those of slices are read again and again.
-_SLICES, _WORK, _WAITING = "0123456789abcdefghijklmnopqruvxyz", "w#S=", "-.ts"
+# What the signs are, the most important first. Those of k-tiles are read again and again.
+_K_TILES, _WORK, _WAITING = "0123456789abcdefghijklmnopqruvxyz", "w#S=", "-.ts"
 
 
 def timeline_text(found: Timeline, width: int = WIDTH) -> str:
@@ -45,10 +45,10 @@ def _head(found: Timeline, unit: float, width: int) -> str:
     if found.multiprocessors > 1:
         ctas += f" of a cluster of {found.multiprocessors}"
     tiles = f"{found.tiles} tiles" if found.tiles > 1 else "a tile"
-    slices = f"{found.slices} k-tiles" if found.slices > 1 else "one k-tile"
+    k_tiles = f"{found.k_tiles} k-tiles" if found.k_tiles > 1 else "one k-tile"
     rules = found.rules
     text = (
-        f"Timeline of {ctas}: {tiles} of {slices} in the sample, {_columns(unit)}. A step is the products of a "
+        f"Timeline of {ctas}: {tiles} of {k_tiles} in the sample, {_columns(unit)}. A step is the products of a "
         f"k-tile on the tensor cores, {found.step:,.0f} clocks. The virtual GPU knows what waits for what; it has no "
         f"clock. Lengths are by rule: {rules.flop:,.0f} FLOP and {rules.shared_bytes:.0f} bytes of shared memory a "
         f"clock as documented, an instruction of a warp a clock; for TMA {rules.copy_bytes:g} bytes a clock and a "
@@ -120,11 +120,11 @@ def _doing(mine: Iterable[Span], role: Role, found: Timeline) -> list[tuple[Span
 
 
 def _holding(mine: Iterable[Span], stage: int, found: Timeline) -> list[tuple[Span, str]]:
-    """Return what a stage holds: a slice on its way, one that has come, one that is multiplied."""
+    """Return what a stage holds: a k-tile on its way, one that has come, one that is multiplied."""
     signs = []
     here = [span for span in mine if span.stage == stage]
     for span in (one for one in here if one.what == "copy"):
-        read = [other for other in here if other.what == "products" and other.slice == span.slice]
+        read = [other for other in here if other.what == "products" and other.k_tile == span.k_tile]
         signs.append((span, "-"))
         if read:
             first, last = min(one.begin for one in read), max(one.end for one in read)
@@ -134,9 +134,9 @@ def _holding(mine: Iterable[Span], stage: int, found: Timeline) -> list[tuple[Sp
 
 
 def _digit(span: Span, found: Timeline) -> str:
-    """Return a slice's number within its tile: 0 to 9, then letters that mean nothing else, again and again."""
-    assert span.slice is not None
-    return _SLICES[span.slice % found.slices % len(_SLICES)]
+    """Return a k-tile's number within its tile: 0 to 9, then letters that mean nothing else, again and again."""
+    assert span.k_tile is not None
+    return _K_TILES[span.k_tile % found.k_tiles % len(_K_TILES)]
 
 
 def _moment(span: Span) -> Span:
@@ -144,7 +144,7 @@ def _moment(span: Span) -> Span:
 
 
 def _moved(span: Span, begin: float, end: float) -> Span:
-    return Span(span.what, span.role, begin, end, span.cta, span.slice, span.stage, span.about)
+    return Span(span.what, span.role, begin, end, span.cta, span.k_tile, span.stage, span.about)
 
 
 def _shares(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> list[dict[str, float]]:
@@ -172,7 +172,7 @@ def _load(shares: dict[str, float], width: float) -> str:
 
 def _most(shares: dict[str, float], width: float) -> str:
     """Return the sign that stands for a column."""
-    for kind in (_SLICES, _WORK, _WAITING):
+    for kind in (_K_TILES, _WORK, _WAITING):
         of_kind = {sign: share for sign, share in shares.items() if sign in kind}
         if sum(of_kind.values()) >= _ENOUGH * width:
             return max(of_kind, key=lambda sign: (of_kind[sign], sign))

@@ -19,7 +19,7 @@ _COLUMNS = (
 )  # fmt: skip
 #: The class of instructions of tensor cores, and that of multiply-adds of integers, where those are the product's.
 MATRIX, INTEGER_MULTIPLY_ADD = "matrix multiply", "mad s32"
-#: Classes of the copy engine's instructions, which pass by L1.
+#: Classes of TMA instructions, which pass by L1.
 BULK_LOAD, BULK_STORE = "bulk load", "bulk store"
 _BULK = (BULK_LOAD, BULK_STORE)
 # Bytes of a pass.
@@ -69,7 +69,7 @@ class LineCounts:
 
     @property
     def bulk(self) -> bool:
-        """Whether the copy engine moves it."""
+        """Whether TMA moves it."""
         return self.kind in _BULK
 
     @property

@@ -7,7 +7,8 @@ from typing import Any
 
 from gemmule.core.problem import GemmProblem
 
-from ..gemm_tables import Record, Table
+from ..bench_tables import Table
+from ..operation import Record
 from .summary import Row
 
 #: The tables of times in order: kind, title, and columns of text.

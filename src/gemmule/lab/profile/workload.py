@@ -13,7 +13,7 @@ from gemmule.core.spec import Choice
 
 from ..accuracy import accuracy, reference, sampled_rows
 from ..device import BenchDevice
-from ..gemm_tables import labels, name_of
+from ..kernel_labels import labels, name_of
 from ..products import Array
 
 #: Names of the ranges round the copies; those round the launches are called as the kernels are.

@@ -7,8 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import counted, gemm_tables, rooflines, tables
+from .. import bench_tables, counted, rooflines, tables
 from ..drawing.canvas import check_matplotlib
+from ..gemm_operation import GEMM, layout_text, size_text
+from ..gemm_tables import controls
+from ..kernel_labels import labels, name_of
 from ..panels import Panels, panels
 from ..plots import Plot, error_plots, plots
 from . import figures
@@ -77,7 +80,7 @@ def _of(machine: Machine, kind: str) -> list[Record]:
 def _type_text(record: Record) -> str:
     out, precision = record.get("out_dtype", record["dtype"]), record.get("precision", "ieee")
     words = [record["dtype"], f"-> {out}" if out != record["dtype"] else "", precision if precision != "ieee" else ""]
-    return " ".join(filter(None, [*words, gemm_tables.layout_text(record)]))
+    return " ".join(filter(None, [*words, layout_text(record)]))
 
 
 def _summary(machine: Machine, name: str) -> Section | str:
@@ -85,7 +88,7 @@ def _summary(machine: Machine, name: str) -> Section | str:
     products = [r for r in _of(machine, "gemm") if "ratio" in r]
     if not products:
         return ""
-    names = gemm_tables.labels(products)
+    names = labels(products)
     rows = []
     for words in dict.fromkeys(map(_type_text, products)):
         alike = [r for r in products if _type_text(r) == words]
@@ -93,8 +96,8 @@ def _summary(machine: Machine, name: str) -> Section | str:
         best = max((r for r in alike if r["m"] * r["n"] * r["k"] == largest), key=lambda r: r["ratio"])
         rows.append(
             (
-                words, f"{best['ratio']:.3f}", gemm_tables.name_of(best, names), f"{best['tflops']:.1f}",
-                _peaks_text(best), gemm_tables.size_text(best),
+                words, f"{best['ratio']:.3f}", name_of(best, names), f"{best['tflops']:.1f}",
+                _peaks_text(best), size_text(best),
             )
         )  # fmt: skip
     # The ratio is what a narrow screen must show.
@@ -233,21 +236,21 @@ def _counts(machine: Machine, name: str) -> Section | str:
 
 
 def _products(machine: Machine, name: str) -> Section | str:
-    products = [record for record in machine.records if gemm_tables.is_product(record)]
+    products = GEMM.of(machine.records)
     if not products:
         return "Tables of products: there are no gemm records."
     made = []
     for words in dict.fromkeys(map(_type_text, products)):
         alike = [record for record in products if _type_text(record) == words]
         slug = _slug(words)
-        ratios = gemm_tables.ratios(alike)
+        ratios = bench_tables.ratios(GEMM, alike)
         if ratios[1]:
             made.append(table_view(f"{name}-ratios-{slug}", f"Time of cuBLASLt / time of the kernel, {words}", ratios))
-        all_figures = gemm_tables.figures([record for record in alike if record["record"] != "skipped"])
+        all_figures = bench_tables.figures(GEMM, [record for record in alike if record["record"] != "skipped"])
         if all_figures[1]:
             caption = f"Every product, {words}: {len(all_figures[1])} rows"
             made.append(table_view(f"{name}-figures-{slug}", caption, all_figures, texts=2, folded=True))
-    notes = [f"{line}." for line in (*gemm_tables.controls(products), *gemm_tables.skipped(products))]
+    notes = [f"{line}." for line in (*controls(products), *bench_tables.skipped(GEMM, products))]
     if machine.replaced:
         notes.append(f"{machine.replaced} figures are left out, because a newer file has them too.")
     paragraph = (

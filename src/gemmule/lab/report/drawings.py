@@ -7,12 +7,11 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ..drawing.canvas import Page, check_matplotlib, figure_on, inline_svg
-from .views import MachineView
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,12 +55,6 @@ class Drawing:
         with figure_on(self.page, text_as="none", salt=self.name) as figure:
             self.draw(figure, self.page)
             return inline_svg(figure, self.name, self.title)
-
-
-def drawings(machines: Iterable[MachineView]) -> list[Drawing]:
-    """Return the drawings of a page."""
-    figures = [figure for machine in machines for section in machine.sections for figure in section.figures]
-    return [drawing for figure in figures for drawing in (figure.wide, figure.narrow)]
 
 
 def draw_all(wanted: Sequence[Drawing], watch: Watch, workers: int | None = None) -> Mapping[str, str]:

@@ -11,9 +11,9 @@ from gemmule.core.errors import FileFormatError, UnsupportedError
 from ..drawing.canvas import check_matplotlib
 from ..drawing.theme import DARK, LIGHT, Theme
 from .compose import machine_view
-from .drawings import Watch, draw_all, drawings, unwatched
+from .drawings import Watch, draw_all, unwatched
 from .sources import machines, read_source
-from .views import MachineView
+from .views import MachineView, drawings
 
 _TEMPLATE = "report.html.j2"
 

@@ -13,7 +13,7 @@ from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.files.file_errors import errors_name
 
-from ..gemm_tables import key_of
+from ..kernel_labels import key_of
 from ..records import read_records
 
 Record = Mapping[str, Any]

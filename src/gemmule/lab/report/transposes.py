@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import transpose_tables
+from ..bench_tables import figures as every_figure
+from ..bench_tables import ratios as copy_ratios
 from ..panels import Bar, Panel
 from ..plots import Plot
 from ..styles import COLOURS, Style, short, styles
-from ..transpose_plots import TransposePlot, transpose_plots
+from ..transpose_operation import TRANSPOSE
+from ..transpose_plots import TransposePlot, by_size, transpose_plots
+from ..transpose_tables import throughput
 from . import figures
 from .sources import Machine
 from .views import FigureView, Section, TableView, table_view
@@ -19,7 +22,7 @@ Record = Mapping[str, Any]
 
 def transposes(machine: Machine, name: str) -> Section | str:
     """Return the section, or what is not in the records."""
-    measured = transpose_tables.of_transposes(machine.records)
+    measured = TRANSPOSE.of(machine.records)
     # Counts of kernels that were not timed: the table of counts takes them as transposes without a time.
     counted = [{**one, "record": "transpose"} for one in machine.records if one["record"] == "transpose_counts"]
     timed = any(record["record"] == "transpose" for record in measured)
@@ -27,7 +30,7 @@ def transposes(machine: Machine, name: str) -> Section | str:
         return "Transposes: there are no transpose records."
     beside = _timed_tables(measured, name) if timed else []
     if counted:
-        caption, counts = "What transposes ask of the L1 caches, counted only", transpose_tables.throughput(counted)
+        caption, counts = "What transposes ask of the L1 caches, counted only", throughput(counted)
         beside.append(table_view(f"{name}-transpose-counts", caption, counts, texts=2))
     drawn = [
         _blocks(plot, name) if plot.bars else _sizes(plot, measured, name) for plot in transpose_plots(machine.records)
@@ -36,7 +39,7 @@ def transposes(machine: Machine, name: str) -> Section | str:
 
 
 def _timed_tables(measured: Sequence[Record], name: str) -> list[TableView]:
-    (header, rows), every = transpose_tables.ratios(measured), transpose_tables.figures(measured)
+    (header, rows), every = copy_ratios(TRANSPOSE, measured), every_figure(TRANSPOSE, measured)
     # Many configs of many fields: their values, which the next table has with their names.
     ratios = [short(head) for head in header], rows
     beside = [
@@ -44,7 +47,7 @@ def _timed_tables(measured: Sequence[Record], name: str) -> list[TableView]:
         table_view(f"{name}-transpose-figures", f"Every transpose: {len(every[1])} rows", every, texts=2, folded=True),
     ]
     if any("counts" in record for record in measured):
-        caption, counts = "What transposes ask of the L1 caches", transpose_tables.throughput(measured)
+        caption, counts = "What transposes ask of the L1 caches", throughput(measured)
         beside.append(table_view(f"{name}-transpose-l1", caption, counts, texts=2))
     return beside
 
@@ -57,19 +60,15 @@ def _sizes(plot: TransposePlot, measured: Sequence[Record], name: str) -> Figure
     fastest: dict[str, dict[int, float]] = {}
     for label, rates in plot.curves:
         best = fastest.setdefault(label.partition("[")[0], {})
-        for size, rate in _by_size(plot.places, rates).items():
+        for size, rate in by_size(plot, rates).items():
             best[size] = max(rate, best.get(size, 0.0))
     curves = tuple(fastest.items())
-    copies = _by_size(plot.places, plot.copy) if plot.copy else {}
+    copies = by_size(plot, plot.copy) if plot.copy else {}
     drawn = tuple(looks.get(kernel, Style()) for kernel, _ in curves)
     title = _title(plot)
     shown = Plot(plot.name, title, plot.axis, curves, copies, (), drawn, "effective GB/s", "copy")
     caption = "Bytes read and written over the time, by a kernel's fastest config. Dashed: the device's own copy."
     return figures.curves_view(shown, f"{name}-{plot.name}", title, caption, 0)
-
-
-def _by_size(places: Sequence[str], rates: Sequence[float | None]) -> dict[int, float]:
-    return {int(place): rate for place, rate in zip(places, rates, strict=True) if rate is not None}
 
 
 def _blocks(plot: TransposePlot, name: str) -> FigureView:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-if TYPE_CHECKING:
-    from .drawings import Drawing
+from .drawings import Drawing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,3 +126,9 @@ class MachineView:
     absent: tuple[str, ...]
     common: tuple[tuple[str, str], ...]
     experiments: tuple[Experiment, ...]
+
+
+def drawings(machines: Iterable[MachineView]) -> list[Drawing]:
+    """Return the drawings of a page."""
+    figures = [figure for machine in machines for section in machine.sections for figure in section.figures]
+    return [drawing for figure in figures for drawing in (figure.wide, figure.narrow)]

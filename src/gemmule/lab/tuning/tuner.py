@@ -18,10 +18,12 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.tuned_file import Entry
 
-from ..bench import Bench, Point
+from ..bench import BrokenError
 from ..bench_plan import BenchPlan
+from ..bench_records import Record, us
 from ..device import BenchDevice, Work, Yardstick
-from ..gemm_records import Record, named, us
+from ..gemm_bench import GemmBench, GemmPoint
+from ..gemm_operation import named
 from .shipped import entry_of
 
 #: Candidates that the survey leaves.
@@ -92,7 +94,7 @@ class Cell:
         return entry_of(key, best, run)
 
 
-class Tuner(Bench):
+class Tuner(GemmBench):
     """A search over products.
 
     Parameters
@@ -110,7 +112,7 @@ class Tuner(Bench):
     def __init__(
         self,
         searches: Sequence[Search],
-        plan: BenchPlan,
+        plan: BenchPlan[GemmProblem],
         device: BenchDevice,
         chip: Chip | None,
         yardstick: Yardstick | None,
@@ -130,13 +132,18 @@ class Tuner(Bench):
         CompilerMissingError, DriverError
             As of `Bench.records`; what was measured of the last product is yielded before.
         """
-        for _ in self._begun(tell):
-            pass
+        try:
+            self._warm_up(tell)
+        except BrokenError as broken:
+            raise broken.error from broken
         for search in self._searches:
             self._search = search
             records: list[Record] = []
             try:
                 records.extend(self._of_problem(search.problem, tell))
+            except BrokenError as broken:
+                yield Cell(search, (*records, broken.record))
+                raise broken.error from broken
             except DriverError:
                 yield Cell(search, tuple(records))
                 raise
@@ -153,19 +160,21 @@ class Tuner(Bench):
         same = (choice.spec.name, choice.config) == (taken.spec.name, taken.config)
         return "dispatch" if same else "search"
 
-    def _kernel_records(self, point: Point, choices: Sequence[Choice], tell: Callable[[str], None]) -> Iterator[Record]:
+    def _kernel_records(
+        self, taken: Sequence[tuple[GemmProblem, Choice]], point: GemmPoint, tell: Callable[[str], None]
+    ) -> Iterator[Record]:
         assert self._search is not None
-        kept = list(choices)
+        kept, choices = list(taken), [choice for _, choice in taken]
         if len(choices) > self._keep:
             tell(f"survey of {len(choices)} candidates")
             times, failing = self._survey(point, choices)
             ordered = sorted(times, key=times.__getitem__)
             fastest = set(ordered[: self._keep])
             # What failed is told of when it is its turn.
-            kept = [c for n, c in enumerate(choices) if n in fastest or n in failing or self._search.must(c)]
+            kept = [one for n, one in enumerate(taken) if n in fastest or n in failing or self._search.must(one[1])]
             yield {
                 "record": "survey",
-                **named(point.problem),
+                **named(self._search.problem),
                 "candidates": [
                     {
                         "kernel": choices[number].spec.name,
@@ -175,20 +184,22 @@ class Tuner(Bench):
                     for number in ordered
                 ],
             }
-        yield from super()._kernel_records(point, kept, tell)
+        yield from super()._kernel_records(kept, point, tell)
 
-    def _survey(self, point: Point, choices: Sequence[Choice]) -> tuple[dict[int, float], set[int]]:
+    def _survey(self, point: GemmPoint, choices: Sequence[Choice]) -> tuple[dict[int, float], set[int]]:
         """Return rough times in seconds of those candidates that run, by their numbers, and those that do not."""
+        assert self._search is not None
+        problem = self._search.problem
         works: dict[int, Work] = {}
         failing: set[int] = set()
         for number, choice in enumerate(choices):
             try:
-                work = self._device.kernel(point.problem, choice, point.operands)
+                work = self._device.kernel(problem, choice, point.operands)
                 work()
             except CompilerMissingError:
                 raise
             except DriverError as error:
-                self._raise_if_broken(point.problem, choice, error)
+                self._raise_if_broken(problem, choice, error)
                 failing.add(number)
             except (CompileError, UnsupportedError):
                 failing.add(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +22,33 @@ _BLOCK_BYTES = 64 << 20
 def input_fingerprint(source: MatrixSource) -> dict[str, Any]:
     """Return what tells an input from one that was changed, and from the same bytes looked at in another way."""
     return {**source.fingerprint(), "shape": list(source.shape), "dtype": source.dtype.name, "order": source.order}
+
+
+#: Entries of a fingerprint in plain words.
+_WORDS = {
+    "bytes": "size",
+    "changed_ns": "time of the last write",
+    "sample": "content",
+    "items": "content",
+    "files": "number of files",
+    "names_and_times": "names, sizes or times of its files",
+    "order": "order of the elements",
+    "read_as": "type that the items are read as",
+    "computed_in": "compute_dtype",
+}
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return in plain words how an input differs from what it was, and how its unfinished product can be resumed."""
+    names = [name for name in dict.fromkeys((*now, *before)) if before.get(name) != now.get(name)]
+    words = " and ".join(dict.fromkeys(_WORDS.get(name, name) for name in names))
+    if names == ["changed_ns"] and type(before["changed_ns"]) is int:
+        seconds, rest = divmod(before["changed_ns"], 10**9)
+        return (
+            f"its {words} differs, its size and sampled content do not; if it was only touched, set the time back with "
+            f"touch -d @{seconds}.{rest:09d}"
+        )
+    return f"{words} differ{'s' * (' and ' not in words)}; bring back what it was"
 
 
 def file_fingerprint(path: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -19,7 +20,7 @@ from ..stores.matrix import AnyDType, Finished, MatrixSource
 from ..stores.target import Target
 from ..tiles.memory_budget import amount, format_bytes
 from ..tiles.plan import Product
-from .fingerprint import input_fingerprint
+from .fingerprint import changes, input_fingerprint
 from .finished_tiles import FinishedTiles, sound_tiles
 from .journal_file import Journal, Rectangle, band_journals, remove_band_journals
 from .journaled_sink import JournaledSink
@@ -73,6 +74,8 @@ class Work(Generic[PlanT]):
     ----------
     target : Target
         Its place.
+    dtype : dtype
+        Its element type.
     sink : JournaledSink
         Where tiles go.
     plan : Plan
@@ -88,6 +91,7 @@ class Work(Generic[PlanT]):
     """
 
     target: Target
+    dtype: AnyDType
     sink: JournaledSink
     plan: PlanT
     finished: FinishedTiles
@@ -195,6 +199,13 @@ def open_work(
                 side.remove()
             finished = _of_whole_tiles(plan, sound_tiles(sink, journal.tiles))
         else:
+            if resume and journal.header is None and os.path.lexists(target.temporary):
+                warnings.warn(
+                    f"{target.name}: unfinished work was found without its journal ({target.journal}), which says what "
+                    "it belongs to; it is deleted, and every tile is computed",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             journal.clear()
             for side in sides:
                 side.remove()
@@ -206,7 +217,7 @@ def open_work(
             finished = []
         stack.pop_all()
     journal.tiles = {rectangle: journal.tiles[rectangle] for rectangle in finished}
-    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints, threads)
+    return Work(target, dtype, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints, threads)
 
 
 def finished_tiles(plan: Plan, finished: Finished | None) -> set[tuple[int, int]]:
@@ -362,8 +373,7 @@ def _check_same(
                 f"{target.name}: unfinished work lies there whose inputs are {', '.join(known) or 'not known'}, not "
                 f"{', '.join(prints)}; repeat the command that began it, or start afresh with resume=False"
             )
-        what = [key for key in dict.fromkeys((*fingerprint, *earlier)) if earlier.get(key) != fingerprint.get(key)]
         raise ArgumentError(
-            f"{inputs[role].name}: was changed since the unfinished work on {target.name} began ({', '.join(what)} "
-            "differs); bring back what it was, or start afresh with resume=False"
+            f"{inputs[role].name}: was changed since the unfinished work on {target.name} began: "
+            f"{changes(earlier, fingerprint)}, or start afresh with resume=False"
         )

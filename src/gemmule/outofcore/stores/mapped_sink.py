@@ -15,7 +15,7 @@ from .matrix import Array
 #: Bytes that are put in order in memory before they are written, where items lie otherwise in the file.
 _BLOCK_BYTES = 1 << 20
 #: Bytes of a line from which on runs to the file are faster than pages of the map: a run that begins or ends within a
-#: page makes the system read that page first (benchmarks/stream_maps.py).
+#: page makes the system read that page first (benchmarks/records/stream_maps.py).
 LONG = 64 << 10
 
 

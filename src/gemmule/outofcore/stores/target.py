@@ -28,6 +28,10 @@ class Target(Protocol):
     def journal(self) -> str:
         """File of the journal."""
 
+    @property
+    def temporary(self) -> str:
+        """File or folder of the unfinished result."""
+
     def check(self, force: bool, inputs: Sequence[MatrixSource]) -> None:
         """Refuse a place that may not be written."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from ...core.quantities import flop_rate
 from ...executor.tiles import TileExecutor
-from ..stores.matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
+from ..stores.matrix import Array, Finished, MatrixSink
 from .plan import StreamPlan
 from .problem import StreamProblem
+from .report import Report
 from .search import plan_within
 from .slice_reader import SliceReader
 from .tile_writer import TileWriter
@@ -22,70 +21,11 @@ from .tile_writer import TileWriter
 Progress = Callable[[int, int], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What a streamed product took.
-
-    Attributes
-    ----------
-    executor, device : str
-        What computed, by name and in words.
-    m, n, k : int
-        Extents of the product.
-    tiles : int
-        Tiles of the result.
-    tiles_computed : int
-        Those that were not there already.
-    tile_m, tile_n, tile_k : int
-        Extents of a tile and depth of a slice.
-    memory_bytes : int
-        All buffers together.
-    seconds : float
-        From the start until everything was stored.
-    gflops : float
-        Rate over that time.
-    bytes_read, bytes_written : int
-        Traffic.
-    """
-
-    executor: str
-    device: str
-    m: int
-    n: int
-    k: int
-    tiles: int
-    tiles_computed: int
-    tile_m: int
-    tile_n: int
-    tile_k: int
-    memory_bytes: int
-    seconds: float
-    gflops: float
-    bytes_read: int
-    bytes_written: int
-
-    def __str__(self) -> str:
-        """Say in a line what was done and how fast."""
-        kept = self.tiles - self.tiles_computed
-        done = f"{self.tiles_computed} of {self.tiles} tiles computed" + (f", {kept} there already" if kept else "")
-        rate = flop_rate(self.gflops * 1e9)
-        return (
-            f"{self.m} x {self.n} x {self.k} on {self.device}: {self.seconds:.2f} s, {rate}; {done}; "
-            f"{self.bytes_read / 1e9:.4g} GB read and {self.bytes_written / 1e9:.4g} GB written"
-        )
-
-
-def plan_multiply(
-    a: MatrixSource,
-    b: MatrixSource,
-    out_shape: tuple[int, int],
-    out_dtype: AnyDType,
+def plan_tiles(
+    problem: StreamProblem,
     executor: TileExecutor,
     *,
     memory: int,
-    alpha: float | int = 1,
-    beta: float | int = 0,
-    c: MatrixSource | None = None,
     grain: tuple[int, int] = (1, 1),
     scratch: int = 0,
     mirrored: bool = False,
@@ -104,67 +44,50 @@ def plan_multiply(
         If `memory` is too small, or so small that most of the time would go into small tiles; the message says what
         would do.
     """
-    problem = StreamProblem(a, b, c, out_shape, out_dtype, alpha, beta)
     product = problem.product(grain)
     # One thread reads, so that no two sources read at once.
-    scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
-    symmetric = mirrored and problem.is_symmetric(product)
+    scratch += max(source.scratch_bytes for source in problem.inputs.values())
+    types = problem.a.dtype, problem.b.dtype, problem.dtype
     return plan_within(
-        product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch,
-        symmetric=symmetric,
-    )  # fmt: skip
+        product,
+        memory,
+        lambda m, n, k: executor.tile_bytes(*types, m, n, k) + scratch,
+        symmetric=mirrored and problem.is_symmetric(product),
+    )
 
 
-def multiply(
-    a: MatrixSource,
-    b: MatrixSource,
+def stream_tiles(
+    problem: StreamProblem,
     sink: MatrixSink,
     executor: TileExecutor,
+    plan: StreamPlan,
     *,
-    memory: int,
-    alpha: float | int = 1,
-    beta: float | int = 0,
-    c: MatrixSource | None = None,
-    plan: StreamPlan | None = None,
-    progress: Progress | None = None,
     finished: Finished | None = None,
+    progress: Progress | None = None,
 ) -> Report:
-    """Write ``alpha * a @ b + beta * c`` into `sink`, which is left to be committed.
+    """Write a product into `sink`, which is left to be committed.
 
-    The same inputs and the same plan give the same bits: the slices of a tile are added in ascending order.
+    The same inputs and the same plan give the same bits: the slices of a tile are added in ascending order. The factors
+    are not read if alpha is 0, and the matrix to add is not if beta is.
 
     Parameters
     ----------
-    a, b : MatrixSource
-        The factors. They are not read if `alpha` is 0.
+    problem : StreamProblem
+        The product.
     sink : MatrixSink
         The result.
     executor : TileExecutor
         What computes the tiles.
-    memory : int
-        Limit for all buffers together, in bytes.
-    alpha, beta : float or int
-        Scalars; integral where the result is of an integer type.
-    c : MatrixSource, optional
-        The matrix to add. It is not read if `beta` is 0.
-    plan : StreamPlan, optional
-        What `plan_multiply` gave for these arguments; made here if absent.
-    progress : callable, optional
-        Told after every slice.
+    plan : StreamPlan
+        What `plan_tiles` returned for the product.
     finished : callable, optional
-        Says of the rows and columns of a tile whether the sink has it from a run before; it is not computed again.
-
-    Returns
-    -------
-    Report
-        What it took.
+        Returns, for the rows and columns of a tile, whether the sink has it from an earlier run; it is not computed
+        again.
+    progress : callable, optional
+        Called after every slice.
     """
     start = time.perf_counter()
-    if plan is None:
-        plan = plan_multiply(
-            a, b, sink.shape, sink.dtype, executor, memory=memory, alpha=alpha, beta=beta, c=c, grain=sink.grain,
-            scratch=sink.scratch_bytes, mirrored=True,
-        )  # fmt: skip
+    a, b, c, alpha, beta = problem.a, problem.b, problem.c, problem.alpha, problem.beta
     tile_elements = plan.tile_m * plan.tile_n
     product = plan.product
     with ThreadPoolExecutor(1, "gemmule-read") as read, ThreadPoolExecutor(1, "gemmule-write") as write:

@@ -34,17 +34,20 @@ def sum_dtype(a: AnyDType, b: AnyDType) -> AnyDType:
     return np.result_type(*plain)
 
 
-def output_dtype(name: str) -> AnyDType:
-    """Return the output type called `name`.
+def output_dtype(name: str, argument: str = "out_dtype") -> AnyDType:
+    """Return the type called `name`, which results may have; `argument` is for messages.
 
     Raises
     ------
     DTypeError
         If results are not written in such a type.
     """
-    dtype = numpy_dtype(name)
+    try:
+        dtype = numpy_dtype(name)
+    except DTypeError as error:
+        raise DTypeError(f"{argument}={name!r}: {error}") from None
     if dtype.name not in _OUTPUTS:
-        raise DTypeError(f"output dtype {name!r} is not written; {remedy_for(name, _OUTPUTS)}")
+        raise DTypeError(f"{argument}={name!r} is not a type of results; {remedy_for(name, _OUTPUTS)}")
     return dtype
 
 

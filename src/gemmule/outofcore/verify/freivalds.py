@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from ...core.dtype import Precision
 from ...core.errors import MemoryLimitError
 from ..stores.matrix import Array, MatrixSource
 from ..tiles.memory_budget import amount, format_bytes
+from ..tiles.problem import StreamProblem
 from ..tiles.result_rules import plain_kind
 from .block_passes import apply, block_limit
 from .modular_check import check_modular
@@ -107,19 +107,15 @@ class Verdict:
 
 
 def verify(
-    a: MatrixSource,
-    b: MatrixSource,
+    problem: StreamProblem,
     result: MatrixSource,
     *,
     memory: int,
-    alpha: Any = 1,
-    beta: Any = 0,
-    c: MatrixSource | None = None,
     precision: Precision = Precision.IEEE,
     vectors: int = VECTORS,
     seed: int | None = None,
 ) -> Verdict:
-    """Check that `result` is ``alpha * a @ b + beta * c`` up to rounding.
+    """Check that `result` is the product ``alpha * a @ b + beta * c`` up to rounding.
 
     Integers are compared exactly, modulo the range that they were summed in. For floats, every row of
     C t - alpha * A (B t) - beta * (C0 t) is held against the bound of `RoundingBound`, and the `ROWS` rows that come
@@ -127,14 +123,12 @@ def verify(
 
     Parameters
     ----------
-    a, b, result : MatrixSource
-        The factors and the claimed product.
+    problem : StreamProblem
+        The product.
+    result : MatrixSource
+        What was written.
     memory : int
         Limit in bytes for what the check holds in memory.
-    alpha, beta : int, float or complex
-        Scalars of the product.
-    c : MatrixSource, optional
-        The matrix that was added.
     precision : Precision
         What the inputs may have been rounded to.
     vectors : int
@@ -149,7 +143,7 @@ def verify(
     """
     if seed is None:
         seed = secrets.randbits(48)
-    added = c if beta != 0 else None
+    a, b, added, alpha, beta = problem.a, problem.b, problem.addend, problem.alpha, problem.beta
     group = vectors_at_a_time(a.shape, b.shape, memory, vectors)
     rng = np.random.default_rng(seed)
     if plain_kind(result.dtype) in "iu":
@@ -161,9 +155,7 @@ def verify(
             largest = max(largest, check_modular(a, b, result, t, **scalars, c=added, memory=memory))
         return Verdict(vectors, seed, float(largest), largest == 0, 2.0**-vectors, 0.0, proved_wrong=largest != 0)
 
-    bound = RoundingBound.measure(
-        a, b, result, added, alpha=alpha, beta=beta, precision=precision, vectors=vectors, memory=memory
-    )
+    bound = RoundingBound.measure(problem, result, precision=precision, vectors=vectors, memory=memory)
     suspects = bound.unbounded_rows.copy()
     is_complex = any(isinstance(x, complex) for x in (alpha, beta)) or any(
         x.dtype.kind == "c" for x in (a, b, result, added) if x is not None

@@ -27,6 +27,7 @@ from gemmule.kernels.emulation.residues import norm_limit
 
 from ...core.dtype import FLOAT8_CERTAIN, INT8_PRODUCTS, NARROW_FLOATS, TF32_SIGNIFICAND, Precision
 from ..stores.matrix import AnyDType, Array, MatrixSource
+from ..tiles.problem import StreamProblem
 from ..tiles.result_rules import plain_kind, sum_dtype
 from .block_passes import apply_magnitudes, row_norms
 
@@ -85,19 +86,10 @@ class RoundingBound:
 
     @classmethod
     def measure(
-        cls,
-        a: MatrixSource,
-        b: MatrixSource,
-        result: MatrixSource,
-        c: MatrixSource | None,
-        *,
-        alpha: Any,
-        beta: Any,
-        precision: Precision,
-        vectors: int,
-        memory: int,
+        cls, problem: StreamProblem, result: MatrixSource, *, precision: Precision, vectors: int, memory: int
     ) -> RoundingBound:
-        """Go once through every matrix and return the bounds; `c` is None where none was added."""
+        """Go once through every matrix of a product and its result, and return the bounds."""
+        a, b, c, alpha, beta = problem.a, problem.b, problem.addend, problem.alpha, problem.beta
         (m, k), n = a.shape, b.shape[1]
         total = sum_dtype(a.dtype, b.dtype)
         # Sums of narrow integers are exact, those of wide ones are made in float64 on their way to a float.

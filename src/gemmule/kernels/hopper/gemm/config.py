@@ -148,7 +148,7 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
 )
 #: Configs that a call chooses among; the first is the default. Of 345 that were timed on an H100 and H200s, those of
-#: which the best comes closest to the best of all (benchmarks/fit_cost_model.py --choose).
+#: which the best comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).
 CONFIGS = (
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=192, stages=3, cluster_m=2),

@@ -96,6 +96,8 @@ class Drain:
                     self._left[op.tile] -= 1
                     self.tiles += op.final
                 return start, end
+            with self._lock:
+                self._left[op.tile] += 1
             self._submit(self._arrived, op, end)
         else:
             assert self._ring is not None

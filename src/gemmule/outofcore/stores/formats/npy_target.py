@@ -27,7 +27,7 @@ class NpyTarget:
         self.scratch_bytes = 0
         final = os.path.realpath(self.name)
         self.journal = hidden_path(final, ".journal")
-        self._partial = hidden_path(final, ".partial")
+        self.temporary = hidden_path(final, ".partial")
         self._final = final
 
     def check(self, force: bool, inputs: Sequence[MatrixSource]) -> None:
@@ -41,20 +41,20 @@ class NpyTarget:
 
     def check_temporary(self) -> None:
         """Refuse a temporary file that is not ours."""
-        if os.path.lexists(self._partial) and not self._has_two_names():
-            check_own(self._partial)
+        if os.path.lexists(self.temporary) and not self._has_two_names():
+            check_own(self.temporary)
 
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
         self.check_temporary()
         if self._has_two_names():
-            os.unlink(self._partial)
-        return os.path.lexists(self._partial)
+            os.unlink(self.temporary)
+        return os.path.lexists(self.temporary)
 
     def _has_two_names(self) -> bool:
         """Return whether a run was killed between the two names of a finished file: it must not be written to."""
         try:
-            return os.path.samestat(os.lstat(self._partial), os.stat(self._final))
+            return os.path.samestat(os.lstat(self.temporary), os.stat(self._final))
         except OSError:
             return False
 
@@ -63,9 +63,9 @@ class NpyTarget:
     ) -> NpySink:
         """Open the file, with what a run before has left if `again`, else without."""
         if not again and self.unfinished():
-            os.unlink(self._partial)
-        return NpySink(self.name, shape, dtype, force=force, inputs=inputs, partial=self._partial, again=again)
+            os.unlink(self.temporary)
+        return NpySink(self.name, shape, dtype, force=force, inputs=inputs, partial=self.temporary, again=again)
 
     def join(self, shape: tuple[int, int], dtype: AnyDType) -> NpySink:
         """Open what another process has opened, to write other tiles of it; only that process commits."""
-        return NpySink(self.name, shape, dtype, force=True, partial=self._partial, again=True)
+        return NpySink(self.name, shape, dtype, force=True, partial=self.temporary, again=True)

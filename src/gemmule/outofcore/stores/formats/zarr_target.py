@@ -89,7 +89,7 @@ class ZarrTarget:
             )
         self._places = [store, *(inner.split("/") if inner else [])]
         label = "::".join([os.path.basename(store), *self._places[1:]])
-        self._partial = hidden_path(os.path.join(os.path.dirname(store), label), ".partial")
+        self.temporary = hidden_path(os.path.join(os.path.dirname(store), label), ".partial")
         self.journal = hidden_path(os.path.join(os.path.dirname(store), label), ".journal")
 
     def check(self, force: bool, inputs: Sequence[MatrixSource]) -> None:
@@ -123,14 +123,14 @@ class ZarrTarget:
 
     def check_temporary(self) -> None:
         """Refuse a temporary folder that is not ours."""
-        if os.path.lexists(self._partial):
-            check_own(self._partial, folder=True)
+        if os.path.lexists(self.temporary):
+            check_own(self.temporary, folder=True)
 
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
         self.check_temporary()
         before = header_of(self.journal)
-        if before is None or not os.path.lexists(self._partial):
+        if before is None or not os.path.lexists(self.temporary):
             # A header is written once the array is there.
             return False
         if not os.path.lexists(os.path.join(*self._places)):
@@ -139,7 +139,7 @@ class ZarrTarget:
             # Another product, which the caller refuses.
             return True
         # After a replacement that was killed, what was replaced may lie here: it is not what the journal is about.
-        folder = os.path.join(self._partial, *self._places[self._depth() :])
+        folder = os.path.join(self.temporary, *self._places[self._depth() :])
         return node_type(folder) == "array" and self._is_ours(self._opened(folder, "r"))
 
     def open(
@@ -148,9 +148,9 @@ class ZarrTarget:
         """Open the array, with what a run before has left if `again`, else without."""
         self.check(force, inputs)
         depth = self._depth()
-        folder = os.path.join(self._partial, *self._places[depth:])
+        folder = os.path.join(self.temporary, *self._places[depth:])
         if again:
-            interrupted = _interrupted_writes(self._partial)
+            interrupted = _interrupted_writes(self.temporary)
             sink = self.join(shape, dtype, force=force)
             # Not before the array is known to be usable: a refusal leaves everything as it is.
             for path in interrupted:
@@ -158,12 +158,12 @@ class ZarrTarget:
                     os.unlink(path)
             return sink
         self.check_temporary()
-        shutil.rmtree(self._partial, ignore_errors=True)
+        shutil.rmtree(self.temporary, ignore_errors=True)
         try:
             with errors_name(self.name, written=True):
                 array = self._make(folder, shape, dtype, depth)
         except BaseException:
-            shutil.rmtree(self._partial, ignore_errors=True)
+            shutil.rmtree(self.temporary, ignore_errors=True)
             raise
         return self._sink(array, depth, force)
 
@@ -171,8 +171,8 @@ class ZarrTarget:
         """Open what another process has opened, to write other tiles of it; only that process commits."""
         del shape, dtype
         depth = self._depth()
-        check_own(self._partial, folder=True)
-        folder = os.path.join(self._partial, *self._places[depth:])
+        check_own(self.temporary, folder=True)
+        folder = os.path.join(self.temporary, *self._places[depth:])
         array = self._opened(folder, "r+")
         if not self._is_ours(array):
             found = f"{tuple(array.shape)} {array.dtype} in chunks of {array.chunks}, shards of {array.shards}"
@@ -200,7 +200,7 @@ class ZarrTarget:
         inner = self._places[depth:]
         # A folder that is made later on is nobody's to replace, and one with more than the array never is.
         replace = force and not inner and node_type(final) == "array"
-        return ZarrSink(array, self.name, partial=self._partial, final=final, inner=inner, replace=replace)
+        return ZarrSink(array, self.name, partial=self.temporary, final=final, inner=inner, replace=replace)
 
     def _store(self, folder: str) -> Any:
         # Not by its name, which zarr would take for a URL where it has colons.
@@ -214,7 +214,7 @@ class ZarrTarget:
         return len(self._places)
 
     def _make(self, folder: str, shape: tuple[int, int], dtype: AnyDType, depth: int) -> Any:
-        os.mkdir(self._partial)
+        os.mkdir(self.temporary)
         array = self._zarr.create_array(
             self._store(folder),
             shape=shape,
@@ -227,8 +227,8 @@ class ZarrTarget:
             config={"write_empty_chunks": True},
         )
         for place in range(depth, len(self._places)):
-            self._zarr.create_group(self._store(os.path.join(self._partial, *self._places[depth:place])))
-        for root, _, files in os.walk(self._partial):
+            self._zarr.create_group(self._store(os.path.join(self.temporary, *self._places[depth:place])))
+        for root, _, files in os.walk(self.temporary):
             for name in files:
                 descriptor = os.open(os.path.join(root, name), os.O_RDONLY)
                 try:
@@ -236,7 +236,7 @@ class ZarrTarget:
                 finally:
                     os.close(descriptor)
             store_folder(root)
-        store_folder(os.path.dirname(self._partial))
+        store_folder(os.path.dirname(self.temporary))
         return array
 
 

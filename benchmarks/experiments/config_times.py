@@ -1,0 +1,352 @@
+"""Times of all plausible configs of random products, beside cuBLASLt's: what the cost model is fitted to.
+
+For random products of a type in a drawn layout, extents log-uniform from 64 to 8192, the registered configs of the
+kernel (`hopper_gemm`, of float32 `simt_gemm`) and candidates that are not registered are timed, interleaved with each
+other and with the eight algorithms that cuBLASLt's heuristic names, in CUDA graphs over rotating buffers. A config is
+plausible if the cost model predicts little more than its least, or if it differs from such a one in the cluster only;
+some others are drawn. Of `simt_gemm` all are timed, and a third of the products has odd extents. Needs an NVIDIA GPU,
+PyTorch and the compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import itertools
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from untuned_choices import Operands, Pool, jobs_of
+
+from gemmule.compiler.pool import compile_all
+from gemmule.core.dtype import Precision
+from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
+from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
+from gemmule.lab import protocol
+from gemmule.lab.experiment import experiment
+from gemmule.lab.gemm_operation import named
+from gemmule.lab.products import LAYOUTS, gemm_problem
+from gemmule.lab.records import RecordFile
+from gemmule.runtime.bench import BenchGpu, bench_gpu
+from gemmule.runtime.device import get_device
+from gemmule.runtime.repeated import repeated
+from gemmule.runtime.rotation import Rotation
+
+_LEAST, _MOST = 64, 8192
+#: By type: the outputs' type, precision, what extents are multiples of, layouts, and the most operations of a product.
+_TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
+    "bfloat16": ("bfloat16", None, 8, LAYOUTS, 2e12),
+    "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
+    "float32": ("float32", None, 4, LAYOUTS, 1e11),
+}
+#: Of float32 every so many-th product has odd extents.
+_ONE_ODD_OF = 3
+#: Registered and candidate tiles, `c` cooperative and `p` ping-pong, with clusters along M, N and K.
+_CANDIDATES = {
+    "c128x256": "11 21 41 22",
+    "c256x128": "12 14 22",
+    "c256x160": "12 14 22",
+    "c256x176": "12 21",
+    "c256x192": "11 21 12 14 22",
+    "c128x224": "21 41 22",
+    "c128x208": "11 21 12 22",
+    "c128x192": "21 41",
+    "c128x160": "21",
+    "p128x192": "11 21 12 41 22 42",
+    "p128x176": "11 21 12",
+    "p128x160": "11 21 12 22 14 41",
+    "p128x144": "11 21 12 14",
+    "p128x128": "11 21 12 41 14 22 24 42",
+    "p128x112": "11 21 12 14 24",
+    "p128x96": "11 21 12 14 22 24 41",
+    "p128x80": "11 12 21 14 24",
+    "p128x64": "11 21 12 14 22 24 42 k4",
+    "p192x128": "11 12 14 22",
+    "p192x96": "12 14",
+    "p192x64": "12 14",
+    "p64x256": "11 41 22 42",
+    "p64x224": "41 21 22",
+    "p64x192": "11 21 41 22 42",
+    "p64x160": "11 21 41 22 42",
+    "p64x144": "21 12 22",
+    "p64x128": "11 21 12 41 22 14 24 42 k4 k8",
+    "p64x112": "11 21 12 14 24 22",
+    "p64x96": "11 21 41 12 14 22 24 42 k3 k4",
+    "p64x80": "11 21 12 14 22 24",
+    "p64x64": "11 12 14 22 24 42 41 k4 k8",
+    "p64x48": "11 21 12 14 24 k2 k3",
+    "p64x32": "11 21 41 12 14 22 24 42 k2 k4",
+    "p64x16": "11 21 12 14 k2",
+    "p64x8": "11",
+    "c128x64": "k4 k8",
+}
+_MOST_STAGES = 16
+#: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and
+#: random ones among the rest up to a larger factor.
+_FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR = 1.25, 24, 4, 4, 2.0
+#: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
+#: and seconds of load before the first product.
+_SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
+
+
+#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M and N, stages, and the CTAs of a cluster that share one.
+_SIMT = (
+    (128, 128, 8, 4, 2, 4, (1, 2)),
+    (128, 128, 8, 2, 4, 4, (1,)),
+    (128, 128, 16, 4, 2, 3, (1, 2, 4)),
+    (128, 256, 8, 2, 4, 4, (1,)),
+    (256, 128, 8, 4, 2, 4, (1,)),
+    (128, 64, 8, 4, 1, 4, (1,)),
+    (128, 64, 16, 4, 1, 4, (1, 2, 4)),
+    (64, 128, 8, 2, 2, 4, (1, 2)),
+    (64, 128, 16, 2, 2, 4, (1, 2, 4, 8)),
+    (64, 256, 8, 2, 4, 4, (1,)),
+    (64, 64, 16, 2, 1, 4, (1, 2)),
+    (64, 64, 16, 2, 2, 4, (1, 2, 4, 8)),
+    (64, 64, 16, 2, 2, 6, (1,)),
+    (64, 32, 16, 2, 1, 4, (1, 2, 4, 8)),
+    (32, 64, 16, 1, 2, 4, (1, 2, 4, 8)),
+    (32, 32, 16, 2, 1, 4, (1, 4)),
+)
+
+
+def simt_candidates() -> tuple[SimtConfig, ...]:
+    """Return the registered configs, and all of `_SIMT` that exist."""
+    found = list(SIMT_GEMM.configs)
+    for *fields, clusters in _SIMT:
+        for cluster_k in clusters:
+            with contextlib.suppress(ArgumentError):
+                found.append(SimtConfig(*fields, cluster_k=cluster_k))
+    return tuple(dict.fromkeys(found))
+
+
+def candidates() -> tuple[HopperGemmConfig, ...]:
+    """Return the registered configs, and each candidate with as many stages as shared memory holds."""
+    found = [one for one in CONFIGS if one not in FOR_FLOAT8]
+    for (name, clusters), swap_ab in itertools.product(_CANDIDATES.items(), (0, 1)):
+        tile_m, tile_n = map(int, name[1:].split("x"))
+        for cluster in clusters.split():
+            m, n, k = (1, 1, int(cluster[1:])) if cluster[0] == "k" else (int(cluster[0]), int(cluster[1]), 1)
+            fields = {"pingpong": int(name[0] == "p"), "cluster_m": m, "cluster_n": n, "cluster_k": k}
+            for stages in range(_MOST_STAGES, 2, -1):
+                with contextlib.suppress(ArgumentError):
+                    found.append(HopperGemmConfig(tile_m, tile_n, stages, swap_ab=swap_ab, **fields))
+                    break
+    return tuple(dict.fromkeys([*found, *FOR_FLOAT8]))
+
+
+def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
+    """Yield random products."""
+    out, precision, unit, layouts, most = _TYPES[dtype]
+    numbers = random.Random(seed)  # noqa: S311  # sizes, no secrets
+    for number in itertools.count():
+        logs = (numbers.uniform(math.log(_LEAST), math.log(_MOST)) for _ in range(3))
+        m, n, k = (max(round(math.exp(log) / unit), 1) * unit for log in logs)
+        layout = numbers.choice(layouts)
+        if dtype == "float32" and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
+            m, n, k = m | 1, n | 1, k | 1
+        if 2.0 * m * n * k <= most:
+            yield dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=Precision.parse(precision))
+
+
+def plausible(problem: GemmProblem, spec: KernelSpec, configs: Sequence[Config], device: Any, seed: int) -> list[int]:
+    """Return the numbers of the configs to time, those predicted to be fastest first."""
+    assert spec.costs is not None
+    costs = spec.costs(problem, configs, rates_for(device.name, device.multiprocessors))
+    order = sorted(range(len(configs)), key=costs.__getitem__)
+    order = [x for x in order if spec.why_not(problem, device.arch, configs[x]) is None]
+    if spec is SIMT_GEMM:
+        return order
+    least = costs[order[0]]
+    found = [x for x in order if costs[x] <= _FACTOR * least][:_PLAUSIBLE]
+
+    def tile(x: int) -> tuple[int, ...]:
+        one: Any = configs[x]
+        return one.tile_m, one.tile_n, one.pingpong, one.swap_ab, one.cluster_k
+
+    tiles = list(dict.fromkeys(map(tile, found)))[:_TILES]
+    found += [x for x in order if tile(x) in tiles and costs[x] <= _DRAWN_FACTOR * least]
+    rest = [x for x in order if x not in found and costs[x] <= _DRAWN_FACTOR * least]
+    found += random.Random(seed).sample(rest, min(_DRAWN, len(rest)))  # noqa: S311
+    return list(dict.fromkeys(found))
+
+
+class Timer:
+    """Times works interleaved with each other."""
+
+    def __init__(self, gpu: BenchGpu) -> None:
+        self._gpu = gpu
+
+    def __call__(self, works: Sequence[Callable[[], None]], expected: Sequence[float], sets: int) -> list[float]:
+        """Return for each work the median of its samples, in microseconds a call.
+
+        Parameters
+        ----------
+        works : sequence of callable
+            Each was called before.
+        expected : sequence of float
+            Roughly the microseconds of a call.
+        sets : int
+            Buffer sets.
+        """
+        samples: list[list[float]] = [[] for _ in works]
+        with contextlib.ExitStack() as stack:
+            watches = []
+            for work, one in zip(works, expected, strict=True):
+                # A graph begins with the same buffer set each time.
+                calls = max(1, round(_SAMPLE * 1e6 / one / sets)) * sets
+                watches.append(stack.enter_context(self._gpu.stopwatch(work, calls, graph=True)))
+            for _ in range(_ROUNDS):
+                queued = [(index, watches[index].queue()) for index in protocol.turns(len(works))]
+                for index, seconds_of in queued:
+                    samples[index].append(seconds_of() * 1e6)
+        return [round(statistics.median(one), 3) for one in samples]
+
+
+class Session:
+    """One run: a GPU, its memory, and what was found to be wrong."""
+
+    def __init__(self, gpu: BenchGpu, lt: Any, dtype: str, choices: Sequence[Choice], failing: set[str]) -> None:
+        self._gpu, self._lt, self._choices, self._failing = gpu, lt, choices, failing
+        self._spec, self._configs = choices[0].spec, [one.config for one in choices]
+        self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str, bool]]()
+        self._rates = rates_for(gpu.name, gpu.multiprocessors)
+        self._pool.fill(dtype)
+
+    def record(self, problem: GemmProblem, numbers: Sequence[int]) -> dict[str, Any]:
+        """Time a product in its configs and by cuBLASLt; return its record."""
+        assert self._spec.costs is not None
+        layout, odd = problem.layout, problem.k % 2 == 1
+        able = [x for x in numbers if not self._failing.intersection(self._jobs(problem, x))]
+        with self._gpu.workspaces() as workspaces, contextlib.ExitStack() as stack:
+            wanted = math.ceil(_CACHES * self._gpu.l2_bytes / problem.bytes_min)
+            place = self._pool.inputs.data_ptr(), self._pool.outputs.data_ptr()
+            operands = Operands(problem, min(_SETS, wanted), *place, workspaces)
+            works = []
+            for x in able:
+                work = self._work(problem, x, operands)
+                if (x, layout, odd) not in self._checked:
+                    try:
+                        self._pool.check(problem, operands.addresses(0), work, self._gpu)
+                    except WrongResultError:
+                        print(f"wrong: {layout} {problem.m} {problem.n} {problem.k} {self._configs[x]}", flush=True)
+                        self._failing.update(self._jobs(problem, x))
+                        continue
+                    self._checked.add((x, layout, odd))
+                else:
+                    work()
+                works.append((x, work))
+            algorithms = []
+            for one in stack.enter_context(self._lt.algorithms(problem, operands)):
+                try:
+                    one.work()
+                    algorithms.append(one)
+                except UnsupportedError:
+                    algorithms.append(None)
+            costs = self._spec.costs(problem, [self._configs[x] for x, _ in works], self._rates)
+            runs = [one for one in algorithms if one is not None]
+            every = [work for _, work in works] + [one.work for one in runs]
+            times = self._timer(every, [*costs, *[min(costs)] * len(runs)], operands.sets)
+            self._gpu.wait()
+        lt_times = dict(zip(map(id, runs), times[len(works) :], strict=True))
+        shown = ("tile", "stages", "cluster_shape", "splitk_num")
+        return {
+            "record": "config_times",
+            **named(problem),
+            "sets": operands.sets,
+            "times_us": {str(x): t for (x, _), t in zip(works, times, strict=False)},
+            "cublaslt_us": [None if one is None else lt_times[id(one)] for one in algorithms],
+            "cublaslt": [[x.description.get(key) for key in shown] if x is not None else None for x in algorithms],
+        }
+
+    def _jobs(self, problem: GemmProblem, x: int) -> set[str]:
+        return {str(job) for job in jobs_of(problem, self._choices[x], self._gpu.arch)}
+
+    def _work(self, problem: GemmProblem, x: int, operands: Operands) -> Rotation:
+        names, stream = ("a", "b", "d"), self._gpu._stream
+        places = [tuple(operands.addresses(s)[name] for name in names) for s in range(operands.sets)]
+        queue = repeated(problem, self._choices[x], names, places[0], 0)
+        assert queue is not None
+        return Rotation([lambda at=at: queue(at, stream) for at in places])  # type: ignore[misc]
+
+
+def main() -> None:
+    """Compile, measure, and write a record file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", choices=_TYPES, default="bfloat16", help="type of A and B")
+    parser.add_argument("--count", type=int, default=600, help="random products at most")
+    parser.add_argument("--seed", type=int, default=1, help="of the products")
+    parser.add_argument("--seconds", type=float, default=200, help="time for measuring, after compiling")
+    parser.add_argument("--kernels", type=int, default=1200, help="most kernels to compile: those needed most")
+    parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
+    parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
+    parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
+    given = parser.parse_args()
+    began, device = time.time(), get_device()
+    spec = SIMT_GEMM if given.dtype == "float32" else HOPPER_GEMM
+    configs: tuple[Config, ...] = simt_candidates() if spec is SIMT_GEMM else candidates()
+    choices = [Choice(spec, one) for one in configs]
+    found = list(itertools.islice(draws(given.seed, given.dtype), given.count))
+    trials = [(one, plausible(one, spec, configs, device, number)) for number, one in enumerate(found)]
+    jobs: dict[str, Any] = {}
+    needed: collections.Counter[str] = collections.Counter()
+    for problem, numbers in trials:
+        for x in numbers:
+            for job in jobs_of(problem, choices[x], device.arch):
+                jobs[str(job)] = job
+                needed[str(job)] += 1
+    kept = [name for name, _ in needed.most_common(given.kernels)]
+    failing = set(jobs) - set(kept)
+    points = sum(len(numbers) for _, numbers in trials)
+    covered = sum(needed[name] for name in kept) / sum(needed.values())
+    print(f"{len(configs)} configs, {len(trials)} products, {points} points; {len(kept)} of {len(jobs)} kernels "
+          f"compiled, {covered:.3f} of the points", flush=True)  # fmt: skip
+    for job, result in compile_all([jobs[name] for name in kept], given.compilers):
+        if isinstance(result, CompileError) or result.resources.spill_bytes:
+            failing.add(str(job))
+            print(f"left out: {job}: {str(result)[:200]}", flush=True)
+    print(f"{time.time() - began:.0f} s: compiled", flush=True)
+    if given.compile_only:
+        return
+    words = [word for word, before in zip(sys.argv[1:], sys.argv, strict=False) if "--record" not in (word, before)]
+    block = experiment(" ".join(["python", "benchmarks/experiments/config_times.py", *words]), device.pci_bus_id)
+    with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
+        file.write({"record": "configs", "kernel": spec.name, "configs": [one.as_dict() for one in configs]})
+        session = Session(gpu, lt, given.dtype, choices, failing)
+        warm = time.time()
+        while time.time() - warm < _WARM_UP:
+            session.record(*trials[0])
+        ratios, started, told = [], time.time(), time.time()
+        for number, (problem, numbers) in enumerate(trials):
+            if time.time() - started > given.seconds:
+                print(f"the time is over: {len(trials) - number} products are left", flush=True)
+                break
+            record = session.record(problem, numbers)
+            file.write(record)
+            own = min(record["times_us"].values())
+            first = record["cublaslt_us"][0]
+            if first is not None:
+                ratios.append(first / own)
+            if time.time() - told > 5 and ratios:
+                told = time.time()
+                print(f"{number + 1} products, {told - began:.0f} s: best config against cuBLASLt's first choice "
+                      f"{statistics.geometric_mean(ratios):.4f}", flush=True)  # fmt: skip
+    print(f"{len(ratios)} products: {statistics.geometric_mean(ratios):.4f}, least {min(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

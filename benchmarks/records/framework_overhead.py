@@ -1,0 +1,108 @@
+"""Host time of a call through PyTorch and JAX, beside torch.mm; writes records.
+
+``python benchmarks/records/framework_overhead.py RESULTS_FOLDER``. The matrices are so small that the host is what
+takes time. All paths are called in turn, round by round, and each round ends with a wait for the GPU that is not
+counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gemmule as gm
+import gemmule.torch
+from gemmule.lab.experiment import experiment
+from gemmule.lab.records import write_records
+from gemmule.runtime.device import device_count, get_device
+
+ROUNDS, CALLS = 40, 50
+SIZE = 64
+
+
+def torch_paths(dtype: torch.dtype, device: str) -> dict[str, Callable[[], Any]]:
+    """Return what is called, by name."""
+    a, b = (torch.randn(SIZE, SIZE, device=device).to(dtype) for _ in range(2))
+    weight, bias = b.clone().requires_grad_(), torch.zeros(SIZE, device=device, dtype=dtype, requires_grad=True)
+    out = torch.empty_like(a)
+    return {
+        "torch_mm_out": lambda: torch.mm(a, b, out=out),
+        "torch_mm": lambda: torch.mm(a, b),
+        "matmul_out": lambda: gm.matmul(a, b, out=out),
+        "matmul": lambda: gm.matmul(a, b),
+        "gemmule_torch_matmul": lambda: gemmule.torch.matmul(a, b),
+        "torch_linear_grad": lambda: torch.nn.functional.linear(a, weight, bias),
+        "gemmule_torch_linear_grad": lambda: gemmule.torch.linear(a, weight, bias),
+    }
+
+
+def jax_paths(dtype: str) -> dict[str, Callable[[], Any]]:
+    """Return what is called of JAX, by name."""
+    import jax
+
+    from gemmule.jax import matmul
+
+    a, b = (jax.random.normal(jax.random.key(seed), (SIZE, SIZE), dtype) for seed in range(2))
+    paths: dict[str, Callable[[], Any]] = {}
+    for name, function in (("jax_jit", jax.numpy.matmul), ("gemmule_jax_jit", matmul)):
+        compiled = jax.jit(function)
+        # What is dropped unfinished piles up otherwise: JAX's calls are waited for, theirs and ours.
+        paths[name] = lambda compiled=compiled: compiled(a, b).block_until_ready()
+    eager = (("jax_eager", jax.numpy.matmul), ("gemmule_jax_eager", matmul), ("matmul_jax", gm.matmul))
+    for name, function in eager:
+        paths[name] = lambda function=function: function(a, b).block_until_ready()
+    for name, function in (("jax_transpose", jax.numpy.transpose), ("transpose_jax", gm.transpose)):
+        paths[name] = lambda function=function: function(a).block_until_ready()
+    return paths
+
+
+def measured(paths: dict[str, Callable[[], Any]], wait: Callable[[], None]) -> dict[str, list[float]]:
+    """Return microseconds a call of each path, one figure a round."""
+    samples: dict[str, list[float]] = {name: [] for name in paths}
+    for round_number in range(-3, ROUNDS):
+        for name, call in paths.items():
+            wait()
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            if round_number >= 0:
+                samples[name].append((time.perf_counter() - start) / CALLS * 1e6)
+    wait()
+    return samples
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    parser.add_argument("--no-jax", action="store_true")
+    options = parser.parse_args(arguments)
+    wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+    records = []
+    for dtype in ("float32", "bfloat16"):
+        paths = torch_paths(getattr(torch, dtype), options.device)
+        if not options.no_jax:
+            paths |= jax_paths(dtype)
+        for path, samples in measured(paths, wait).items():
+            records.append(
+                {
+                    "record": "overhead", "path": path, "dtype": dtype, "device": options.device,
+                    "m": SIZE, "n": SIZE, "k": SIZE, "host_us": statistics.median(samples), "min_us": min(samples),
+                    "samples_us": samples, "waited": "jax" in path,
+                }
+            )  # fmt: skip
+    gpu = get_device(0).pci_bus_id if options.device == "cuda" and device_count() else None
+    command = "python benchmarks/records/framework_overhead.py FOLDER " + " ".join(arguments[1:])
+    sys.stdout.write(f"{write_records(options.folder, experiment(command.strip(), gpu), records)}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

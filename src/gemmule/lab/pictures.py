@@ -1,0 +1,60 @@
+"""Pictures of plots: matplotlib draws what `plots`, `rooflines`, `transpose_plots` and `explain` found in records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from .drawing.bars import bars_height, draw_bars
+from .drawing.canvas import Page, figure_on, save
+from .drawing.curves import draw_curves
+from .drawing.places import draw_roofline
+from .drawing.theme import LIGHT, Theme
+from .explain.timeline_picture import draw_rows, timeline_page
+from .explain.timeline_plot import TimelinePlot
+from .plots import Plot
+from .rooflines import Roofline
+from .transpose_plots import TransposePlot, as_curves, as_panels
+
+#: What a page may show.
+Picture = Plot | Roofline | TransposePlot | TimelinePlot
+
+
+def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGHT,)) -> list[Path]:
+    """Draw a plot as PNG and as SVG, called after `stem` and the plot; return the files.
+
+    The same records give the same files, with the same version of matplotlib. A file of a dark theme is called so.
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    written = []
+    panels = as_panels(plot) if isinstance(plot, TransposePlot) and plot.bars else ()
+    for theme in themes:
+        page = Page(theme=theme, height=bars_height(panels, narrow=False)) if panels else Page(theme=theme)
+        if isinstance(plot, TimelinePlot):
+            page = timeline_page(plot.found, theme)
+        with figure_on(page) as figure:
+            if isinstance(plot, TimelinePlot):
+                draw_rows(figure, page, plot.found, plot.title)
+            elif isinstance(plot, Roofline):
+                draw_roofline(figure, plot, page)
+            elif isinstance(plot, TransposePlot):
+                draw_bars(figure, panels, page) if panels else draw_curves(figure, as_curves(plot), page)
+            else:
+                draw_curves(figure, plot, page)
+            written += save(figure, folder, plot_stem(stem, plot, theme), fingerprint(plot))
+    return written
+
+
+def plot_stem(stem: str, plot: Picture, theme: Theme = LIGHT) -> str:
+    """Return a plot's file name without its suffix."""
+    return f"{stem}-{plot.name}" + ("" if theme is LIGHT else f"-{theme.name}")
+
+
+def fingerprint(plot: Picture) -> str:
+    """Return a word that tells a plot's figures from all others: its files hold it, so that a test can compare."""
+    return f"figures {hashlib.sha256(repr(plot).encode()).hexdigest()[:32]}"

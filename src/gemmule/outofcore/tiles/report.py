@@ -1,0 +1,60 @@
+"""What a streamed product took."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...core.quantities import flop_rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a streamed product took.
+
+    Attributes
+    ----------
+    executor, device : str
+        What computed, by name and in words.
+    m, n, k : int
+        Extents of the product.
+    tiles : int
+        Tiles of the result.
+    tiles_computed : int
+        Those that were not there already.
+    tile_m, tile_n, tile_k : int
+        Extents of a tile and depth of a slice.
+    memory_bytes : int
+        All buffers together.
+    seconds : float
+        From the start until everything was stored.
+    gflops : float
+        Rate over that time.
+    bytes_read, bytes_written : int
+        Traffic.
+    """
+
+    executor: str
+    device: str
+    m: int
+    n: int
+    k: int
+    tiles: int
+    tiles_computed: int
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    memory_bytes: int
+    seconds: float
+    gflops: float
+    bytes_read: int
+    bytes_written: int
+
+    def __str__(self) -> str:
+        """Say in a line what was done and how fast."""
+        kept = self.tiles - self.tiles_computed
+        done = f"{self.tiles_computed} of {self.tiles} tiles computed" + (f", {kept} there already" if kept else "")
+        rate = flop_rate(self.gflops * 1e9)
+        return (
+            f"{self.m} x {self.n} x {self.k} on {self.device}: {self.seconds:.2f} s, {rate}; {done}; "
+            f"{self.bytes_read / 1e9:.4g} GB read and {self.bytes_written / 1e9:.4g} GB written"
+        )
