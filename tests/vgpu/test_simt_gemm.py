@@ -153,6 +153,7 @@ EPILOGUES = [
     pytest.param("bias_gelu", (64, 64, 16), "C", "float32", marks=pytest.mark.slow),
     pytest.param("two_matrices", (33, 36, 9), "C", "float32", marks=pytest.mark.slow),
     ("beta_c_gelu_tanh", (37, 44, 20), "C", "bfloat16"),
+    ("relu", (37, 45, 20), "C", "float8_e4m3fn"),
     pytest.param("bias_gelu", (37, 45, 20), "F", "float16", marks=pytest.mark.slow),
 ]
 
