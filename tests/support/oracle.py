@@ -46,7 +46,7 @@ def assert_product(got, a, b, c=None, alpha=1, beta=0) -> float:
         size = size + abs(beta) * np.abs(c.astype(wide_type))
     if out.is_float8:
         expected = np.clip(expected, -out.max_value, out.max_value)
-    smallest = float(_smallest_subnormal(out))
+    smallest = float(smallest_subnormal(out))
     bound = (k + 3) * sums.unit_roundoff * size + out.unit_roundoff * np.abs(expected) * 1.01 + smallest
     error = np.abs(got.astype(wide_type) - expected)
     assert np.isfinite(got.astype(np.float64)).all(), "the output holds NaN or infinity: not every element was written"
@@ -57,7 +57,7 @@ def assert_product(got, a, b, c=None, alpha=1, beta=0) -> float:
     return worst
 
 
-def _smallest_subnormal(dtype: DType) -> float:
+def smallest_subnormal(dtype: DType) -> float:
     import ml_dtypes
 
     return float(ml_dtypes.finfo(dtype.numpy()).smallest_subnormal)

@@ -237,8 +237,8 @@ def test_the_result_may_be_the_residual():
     np.testing.assert_array_equal(x, [3, 4, 5, 6])
 
 
-def problem(epilogue, d=None, narrow=False):
-    kind = dtype_named("bfloat16")
+def problem(epilogue, d=None, narrow=False, dtype="bfloat16"):
+    kind = dtype_named(dtype)
     a, b = contiguous(kind, 64, 32), contiguous(kind, 32, 48)
     if narrow:
         a, b = contiguous(FLOAT8, 64, 32), contiguous(FLOAT8, 48, 32).transposed()
@@ -260,8 +260,11 @@ PREPARED = {
 
 @pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.operation == "gemm"], ids=lambda spec: spec.name)
 def test_kernels_know_epilogues_or_refuse_them(spec):
-    narrow = spec.name == "hopper_gemm_w8a16"
-    reason = spec.why_not(problem(BIASED, narrow=narrow), spec.archs[0], spec.default)
+    options = {
+        "narrow": spec.name == "hopper_gemm_w8a16",
+        "dtype": "float32" if spec.name == "simt_gemm" else "bfloat16",
+    }
+    reason = spec.why_not(problem(BIASED, **options), spec.archs[0], spec.default)
     if spec.next_kernel is not None and spec.epilogues:
         name, k, precision = PREPARED.get(spec.name, ("bfloat16", 31, Precision.IEEE))
         operands = {"a": contiguous(dtype_named(name), 64, k), "b": contiguous(dtype_named(name), k, 48)}
@@ -272,10 +275,10 @@ def test_kernels_know_epilogues_or_refuse_them(spec):
         assert then.operands["e0"] == "e0"
     elif spec.epilogues:
         assert reason is None
-        launch = spec.launch(problem(BIASED, narrow=narrow), spec.default)
+        launch = spec.launch(problem(BIASED, **options), spec.default)
         assert "e0" in {getattr(param, "operand", None) for param in launch.params}
-        assert dict(spec.signature(problem(BIASED, narrow=narrow), spec.default))["epilogue"] == BIASED.expression.text
-        assert "epilogue" not in dict(spec.signature(problem(None, narrow=narrow), spec.default))
+        assert dict(spec.signature(problem(BIASED, **options), spec.default))["epilogue"] == BIASED.expression.text
+        assert "epilogue" not in dict(spec.signature(problem(None, **options), spec.default))
     else:
         assert reason == "it computes no epilogue (a bias or a function of the product)"
 

@@ -1,4 +1,4 @@
-"""Epilogue of the float32 GEMM: D = alpha * AB + beta * C, written from thread tiles.
+"""Epilogue of the float32 GEMM: D = alpha * AB + beta * C, or a function of it, written from thread tiles.
 
 Eight lanes have 128 contiguous bytes of a row: whole sectors, without a pass through shared memory.
 """
@@ -6,6 +6,7 @@ Eight lanes have 128 contiguous bytes of a row: whole sectors, without a pass th
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import cutlass
 from cutlass import Float32, cute
@@ -23,14 +24,17 @@ class SimtEpilogue:
         Elements of D (and C) that are read and written at once, 1 or 4: they divide its rows.
     whole : bool
         Whether all of the tile is inside the matrix.
+    fused : VectorEpilogue or None
+        Function of each element.
     """
 
     vector: int
     whole: bool
+    fused: Any = None
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars):
-        """Write D = alpha * rC + beta * C for rows of a thread tile.
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars, extras=None):
+        """Write D = alpha * rC + beta * C, or a fused epilogue of it, for rows of a thread tile.
 
         Parameters
         ----------
@@ -44,6 +48,8 @@ class SimtEpilogue:
             Which row of the thread tile the first of `rC` is.
         scalars : tuple
             Alpha and beta.
+        extras : tuple or None
+            Inputs of the fused epilogue.
         """
         alpha, beta = scalars
         rows, cols = cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
@@ -51,8 +57,8 @@ class SimtEpilogue:
             number = first + i
             row = corner[0] + number // VECTOR * (LANES_M * VECTOR) + number % VECTOR
             # All loads of C that a row needs are issued before its stores.
-            addends = cute.make_rmem_tensor(cute.make_layout(cols), Float32)
-            addends.fill(Float32(0))
+            addends = cute.make_rmem_tensor(cute.make_layout(cols), gC.element_type)
+            addends.fill(gC.element_type(0))
             if beta != 0:
                 for j in cutlass.range_constexpr(0, cols, self.vector):
                     at = row, corner[1] + (j // VECTOR * (LANES_N * VECTOR) + j % VECTOR)
@@ -61,11 +67,28 @@ class SimtEpilogue:
                         cute.autovec_copy(self.vector_at(gC, at), vector)
             for j in cutlass.range_constexpr(0, cols, self.vector):
                 at = row, corner[1] + (j // VECTOR * (LANES_N * VECTOR) + j % VECTOR)
-                if self.inside(gD, at):
-                    vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
+                if cutlass.const_expr(self.fused is None):
+                    if self.inside(gD, at):
+                        vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
+                        for v in cutlass.range_constexpr(self.vector):
+                            vector[v] = alpha * rC[i, j + v] + beta * addends[j + v].to(Float32)
+                        self.store(gD, at, vector)
+                else:
+                    products = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                     for v in cutlass.range_constexpr(self.vector):
-                        vector[v] = alpha * rC[i, j + v] + beta * addends[j + v]
-                    cute.autovec_copy(vector, self.vector_at(gD, at))
+                        products[v] = rC[i, j + v]
+                    addend = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
+                    vector = self.fused.values(products, None, addend, extras, at, gD, alpha, beta)
+                    if self.inside(gD, at):
+                        self.store(gD, at, vector)
+
+    @cute.jit
+    def store(self, gD: cute.Tensor, at, vector: cute.Tensor):
+        """Store a vector of float32 in D's type."""
+        if cutlass.const_expr(gD.element_type is Float32):
+            cute.autovec_copy(vector, self.vector_at(gD, at))
+        else:
+            self.vector_at(gD, at).store(vector.load().to(gD.element_type))
 
     @cute.jit
     def inside(self, gX: cute.Tensor, at):
@@ -76,5 +99,6 @@ class SimtEpilogue:
     def vector_at(self, gX: cute.Tensor, at):
         """Return a vector in memory, its address assumed to be aligned for one access."""
         start = gX.iterator + cute.crd2idx(at, gX.layout)
-        known = cute.make_ptr(Float32, start.toint(), gX.memspace, assumed_align=self.vector * Float32.width // 8)
+        size = self.vector * gX.element_type.width // 8
+        known = cute.make_ptr(gX.element_type, start.toint(), gX.memspace, assumed_align=size)
         return cute.make_tensor(known, cute.make_layout(self.vector))

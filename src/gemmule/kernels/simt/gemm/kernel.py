@@ -17,6 +17,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Float32, cute
 
@@ -24,6 +26,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.epilogue import SimtEpilogue
 
@@ -38,11 +41,14 @@ class SimtGemm:
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
-        self.epilogue = SimtEpilogue(int(types["d_vector"]), types["tiles"] == "whole")
+        self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
+        self.epilogue = SimtEpilogue(int(types["d_vector"]), types["tiles"] == "whole", self.fused)
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
+    def __call__(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None, extras=None
+    ):
+        self.kernel(mA, mB, mC, mD, alpha, beta, first, extras).launch(
             grid=(self.scheduler.ctas(mD), 1, 1),
             block=(self.config.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
@@ -52,20 +58,27 @@ class SimtGemm:
         )
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+    def kernel(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None, extras=None
+    ):
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
         row, col = self.mainloop.corner()
         corner = m0 + row, n0 + col
+        inputs = None
+        if cutlass.const_expr(self.fused is not None):
+            inputs = self.fused.of_batch(extras, batch)
         if cutlass.const_expr(self.cluster_k > 1):
             rows, cols = cutlass.const_expr((self.config.thread_m // self.cluster_k, self.config.thread_n))
             rPart = cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
             reduce_in_cluster(rPart, rC, stages, rank, self.cluster_k, self.config.threads)
-            self.epilogue.write(gD, gC, rPart, corner, rank * rows, (alpha, beta))
+            self.epilogue.write(gD, gC, rPart, corner, rank * rows, (alpha, beta), inputs)
         else:
-            self.epilogue.write(gD, gC, rC, corner, 0, (alpha, beta))
+            self.epilogue.write(gD, gC, rC, corner, 0, (alpha, beta), inputs)
+        if cutlass.const_expr(self.fused is not None):
+            self.fused.end(inputs)
 
 
 def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
@@ -76,6 +89,10 @@ def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[Grouped
         major_tensor(element, unit, batch=1, vector=int(types[copies]) // 4)
         for unit, copies in zip(units, ("a_copies", "b_copies"), strict=True)
     )
-    results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
-    arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0), *scheduler.stand_ins())
-    return Buildable(SimtGemm(config, types, scheduler), arguments)
+    out = types.get("d", element)
+    results = tuple(major_tensor(out, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
+    kernel = SimtGemm(config, types, scheduler)
+    further = scheduler.stand_ins()
+    if kernel.fused is not None:
+        further = (*(further or (None,)), kernel.fused.stand_ins())
+    return Buildable(kernel, (*operands, *results, cute_type(element)(1), cute_type(element)(0), *further))

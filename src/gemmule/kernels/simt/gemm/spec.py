@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import itertools
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT32
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType
+from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
-from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
+from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
 from gemmule.kernels.parts.leading_dimension import address_multiple
 from gemmule.kernels.simt.config import VECTOR, SimtConfig
-from gemmule.kernels.simt.cost import COPIES, costs, operand_copies
+from gemmule.kernels.simt.cost import costs, operand_copies
+
+#: Types that C and D may have.
+OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
+_FLOAT8_CAPABILITY = (8, 9)
 
 
 @cache_last_call
@@ -23,7 +28,21 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    return why_not_lines(inner, FLOAT32) or why_not_extents(inner)
+    return why_not_inputs(problem) or why_not_strides(inner) or why_not_extents(inner)
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    a, b, c, out, _ = types
+    for name, dtype in (("A", a), ("B", b)):
+        if dtype != FLOAT32:
+            return f"{name} is {dtype}; this kernel takes {FLOAT32} only"
+    if out not in OUTPUTS:
+        return f"the output is {out}; this kernel makes {', '.join(map(str, OUTPUTS))}"
+    if c is not None and c != out:
+        return f"C is {c} and the output {out}; this kernel takes both of one type"
+    if out.is_float8 and arch.capability < _FLOAT8_CAPABILITY:
+        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; choose another type of output"
+    return None
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
@@ -38,19 +57,25 @@ def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
 def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once."""
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    aligned = all(address_multiple(x, x.rows, x.row_stride) % max(COPIES) == 0 for x in outputs)
+    aligned = all(address_multiple(x, x.rows, x.row_stride) % (VECTOR * x.dtype.itemsize) == 0 for x in outputs)
     return VECTOR if problem.n % VECTOR == 0 and aligned else 1
 
 
 def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
-    """Specialise for the major modes of A and B, the widths of copies, and whole tiles."""
+    """Specialise for the major modes of A and B, the widths of copies, whole tiles, D's type and the epilogue."""
     oriented, _, _ = row_result(problem)
     a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), _vector(oriented)
     # K-major operands are transposed by copies of an element.
     a_major, a_copies = ("k", 4) if a.row_major else ("m", a.copy_bytes)
     b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", 4)
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k)) and vector > 1
-    return _signature((a_major, a_copies), (b_major, b_copies), vector, whole)
+    plain = _signature((a_major, a_copies), (b_major, b_copies), vector, whole)
+    return (*plain, *_output(oriented.d.dtype), *epilogue_signature(oriented.epilogue))
+
+
+def _output(dtype: DType) -> Signature:
+    """Return the part of a signature for C and D of another type than A and B."""
+    return () if dtype == FLOAT32 else (("d", dtype.name),)
 
 
 def _signature(a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool) -> Signature:
@@ -79,15 +104,22 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
     """Return the launch recipe: the CTAs of a cluster for each tile of C and matrix of the batch."""
     types = dict(signature(problem, config))
     problem, first, second = row_result(problem)
+    epilogue = problem.epilogue
+    if epilogue is not None and epilogue.expression.names_c:
+        # The kernel reads C only where beta is not 0.
+        problem = dataclasses.replace(problem, beta=1)
+    lda, ldb = operand_copies(problem.a).stride, operand_copies(problem.b).stride
     return Launch(
         grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
         cluster=(config.cluster_k, 1, 1),
-        params=batched_params(
-            problem, first, second, operand_copies(problem.a).stride, operand_copies(problem.b).stride
+        params=(
+            *batched_params(problem, first, second, lda, ldb),
+            *epilogue_params(epilogue, (problem.batch or (1,))[0], problem.accumulator),
         ),
-        overlaps=problem.bytes_min <= FEW_BYTES,
+        # The absolute maximum is cleared before the launch, and by no kernel.
+        overlaps=problem.bytes_min <= FEW_BYTES and not (epilogue is not None and epilogue.absmax),
     )
 
 
@@ -119,7 +151,9 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
-    refuses_types=functools.partial(why_not_types, FLOAT32),
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
+    epilogues=True,
+    absmax=True,
 )
