@@ -101,26 +101,21 @@ _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR = 1.25, 24, 4, 4, 2.0
 #: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
 #: and seconds of load before the first product.
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
+#: Kernels that spill more bytes a thread are left out.
+_MOST_SPILLED = 8
 
 
 #: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M and N, stages, and the CTAs of a cluster that share one.
 _SIMT = (
-    (128, 128, 8, 4, 2, 4, (1, 2)),
-    (128, 128, 8, 2, 4, 4, (1,)),
-    (128, 128, 16, 4, 2, 3, (1, 2, 4)),
-    (128, 256, 8, 2, 4, 4, (1,)),
+    (128, 128, 8, 4, 2, 4, (1,)),
+    (128, 128, 16, 4, 2, 3, (1, 2)),
     (256, 128, 8, 4, 2, 4, (1,)),
-    (128, 64, 8, 4, 1, 4, (1,)),
-    (128, 64, 16, 4, 1, 4, (1, 2, 4)),
-    (64, 128, 8, 2, 2, 4, (1, 2)),
-    (64, 128, 16, 2, 2, 4, (1, 2, 4, 8)),
-    (64, 256, 8, 2, 4, 4, (1,)),
-    (64, 64, 16, 2, 1, 4, (1, 2)),
-    (64, 64, 16, 2, 2, 4, (1, 2, 4, 8)),
-    (64, 64, 16, 2, 2, 6, (1,)),
-    (64, 32, 16, 2, 1, 4, (1, 2, 4, 8)),
-    (32, 64, 16, 1, 2, 4, (1, 2, 4, 8)),
-    (32, 32, 16, 2, 1, 4, (1, 4)),
+    (128, 64, 16, 4, 1, 3, (1,)),
+    (64, 128, 8, 2, 2, 4, (1,)),
+    (64, 128, 16, 2, 2, 3, (1,)),
+    (64, 64, 16, 2, 2, 3, (1, 8)),
+    (64, 32, 16, 2, 1, 4, (2, 4)),
+    (32, 64, 16, 1, 2, 4, (1, 2, 4)),
 )
 
 
@@ -316,7 +311,7 @@ def main() -> None:
     print(f"{len(configs)} configs, {len(trials)} products, {points} points; {len(kept)} of {len(jobs)} kernels "
           f"compiled, {covered:.3f} of the points", flush=True)  # fmt: skip
     for job, result in compile_all([jobs[name] for name in kept], given.compilers):
-        if isinstance(result, CompileError) or result.resources.spill_bytes:
+        if isinstance(result, CompileError) or result.resources.spill_bytes > _MOST_SPILLED:
             failing.add(str(job))
             print(f"left out: {job}: {str(result)[:200]}", flush=True)
     print(f"{time.time() - began:.0f} s: compiled", flush=True)

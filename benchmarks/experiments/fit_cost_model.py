@@ -22,7 +22,7 @@ from untuned_choices import product
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost import correction as hopper_correction
-from gemmule.kernels.hopper.cost.correction import problem_features
+from gemmule.kernels.hopper.cost.correction import NUMBERS, problem_features
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig
@@ -74,8 +74,8 @@ class Measured:
 def widths(one: Any, configs: tuple[HopperGemmConfig, ...], gpu: GpuRates) -> tuple[list[int], Any, Any]:
     """Return the widths of the parts of features, what the limits expect, and the features of configs."""
     of = rates_of(configs, gpu)
-    total, mixed = limits(one, of)
-    parts = [of.features(), of.operands(one.a, one.b).features, mixed.T]
+    total, read = limits(one, of)
+    parts = [of.features(), of.of_layout(one).features, read.T[:, :-NUMBERS]]
     parts.append(np.array(problem_features(one), float)[of.side])
     return [part.shape[1] for part in parts], total, np.concatenate(parts, axis=1).astype(np.float32)
 

@@ -70,6 +70,8 @@ def main() -> None:
     best = np.full(len(records), np.inf)
     np.minimum.at(best, products, times)
     every = np.array([min(one["times_us"].values()) for one in records])
+    # A factor of aligned products and one of others, by config.
+    which = 2 * which + np.array([records[number]["k"] % 2 for number in products])
     weights = (times / best[products]) ** (-_NEAR / 2)
     fitted = products % HELD_OUT != 0
     count = len(dataclasses.fields(SimtRates))
@@ -80,12 +82,12 @@ def main() -> None:
     def errors(values: Any) -> Any:
         return np.concatenate([((logs(values) - np.log(times)) * weights)[fitted], _PRIOR * values[count:]])
 
-    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(len(kept))])
+    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(2 * len(kept))])
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
     print("RATES =", SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
-    for x, factor in zip(kept, np.exp(values[count:]), strict=True):
+    for x, (aligned, other) in zip(kept, np.exp(values[count:]).reshape(-1, 2), strict=True):
         one = configs[x]
-        print(f"    ({one.tile_m}, {one.tile_n}, {one.tile_k}, {one.cluster_k}): {factor:.3f},")
+        print(f"    ({one.tile_m}, {one.tile_n}, {one.tile_k}, {one.cluster_k}): ({aligned:.3f}, {other:.3f}),")
     predicted = logs(values)
     print(f"error of fitted products {np.std((predicted - np.log(times))[fitted]):.3f}, of others "
           f"{np.std((predicted - np.log(times))[~fitted]):.3f}")  # fmt: skip

@@ -89,7 +89,7 @@ def test_layouts_and_widths(layout, shape, offset, widths, rng):
     assert_product(multiply(*moved, d, laid_out(c, "row", offset), 0.75, -1.5), a, b, c, 0.75, -1.5)
 
 
-@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("depth", [3, 100])
 def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
@@ -171,7 +171,7 @@ def test_epilogues_of_every_kind(name, only, rng):
     finish(CASES[name], rng, shape=(37, 45, 20), dtype="float32", out="float32")
 
 
-@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
 def test_epilogues_of_clusters_in_a_batch(ctas, only, rng):
     only(dataclasses.replace(SMALL, cluster_k=ctas))
     finish(CASES["named_c"], rng, shape=(37, 44, 70), dtype="float32", out="float32", batch=(3,))

@@ -241,6 +241,6 @@ def direct_launch(
         As of `packed`.
     """
     with current(kernel.ordinal):
-        kernel.allow_shared(launch.shared_bytes)
+        kernel.allow(launch)
         name, config = kernel.artifact.kernel, functools.partial(kernel.config, launch, 0)
         return DirectLaunch(packed(name, kernel.ordinal, kernel.function, config, launch, operands, addresses, kernel))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from .tensor_maps import encoded
 
 # Beyond this, a function must be told how much dynamic shared memory it may be given.
 _SHARED_WITHOUT_OPT_IN = 48 * 1024
+# CTAs of a cluster that every GPU with clusters can have; a function must be told that it may be given more.
+_PORTABLE_CLUSTER = 8
 
 
 class PreparedLaunch:
@@ -100,12 +103,16 @@ class LoadedKernel:
             If the recipe asks for more shared memory than the GPU has.
         """
         with current(self.ordinal):
-            self.allow_shared(launch.shared_bytes)
+            self.allow(launch)
             packed = [_packed(param, pointers) for param in launch.params]
         return PreparedLaunch(self.ordinal, self.function, self.config(launch, stream), packed)
 
-    def allow_shared(self, wanted: int) -> None:
-        """Let a CTA of the kernel have so many bytes of dynamic shared memory."""
+    def allow(self, launch: Launch) -> None:
+        """Opt in to the shared memory of a launch, and to a cluster that not every GPU has."""
+        attributes = driver().CUfunction_attribute
+        if math.prod(launch.cluster) > _PORTABLE_CLUSTER:
+            call("cuFuncSetAttribute", self.function, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        wanted = launch.shared_bytes
         if wanted <= self._shared_allowed:
             return
         limit = get_device(self.ordinal).max_shared_bytes
@@ -113,8 +120,7 @@ class LoadedKernel:
             raise UnsupportedError(
                 f"{self.artifact.kernel} asks for {wanted} bytes of shared memory a CTA; this GPU has {limit}"
             )
-        attribute = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call("cuFuncSetAttribute", self.function, attribute, wanted)
+        call("cuFuncSetAttribute", self.function, attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, wanted)
         self._shared_allowed = wanted
 
     def config(self, launch: Launch, stream: int) -> Any:

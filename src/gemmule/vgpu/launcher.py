@@ -32,8 +32,8 @@ BATCH_LANES = 16384
 #: Fewer are not worth a batch of their own.
 _LEAST_LANES = 4096
 _MAX_THREADS = 1024
-#: CTAs of a cluster, where the kernel does not request more.
-_MAX_CLUSTER = 8
+#: CTAs of the largest cluster of any GPU.
+_MAX_CLUSTER = 16
 #: Largest extents of a grid and of a block, on every GPU.
 _GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 #: Dynamic and static shared memory that a CTA of any GPU can have.

@@ -33,3 +33,26 @@ def copy_vector_async(target: cute.Pointer, source: cute.Pointer, length: cutlas
             f"cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size}, {{$r2}};",
             read_only_args=[target.toint(), source.toint(), Int32(valid * (size // length))],
         )
+
+
+@cute.jit
+def copy_masked_async(target, source, size: cutlass.Constexpr[int], mask, bit: cutlass.Constexpr[int]):
+    """Copy `size` bytes, 4 or 16, into shared memory, or zeros where a bit of a mask is not set.
+
+    Parameters
+    ----------
+    target, source : Int32 and Int64
+        Addresses in shared and in device memory, multiples of `size`. Nothing is read where the bit is not set.
+    size : int
+        Bytes.
+    mask : Int32
+        The mask.
+    bit : int
+        Number of the bit.
+    """
+    cache = cutlass.const_expr("cg" if size == 16 else "ca")
+    cute.arch.inline_ptx(
+        f"{{ .reg .pred outside; .reg .b32 inside; and.b32 inside, {{$r2}}, {1 << bit}; "
+        f"setp.eq.s32 outside, inside, 0; cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size}, outside; }}",
+        read_only_args=[target, source, mask],
+    )

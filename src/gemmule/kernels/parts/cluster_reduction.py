@@ -11,20 +11,20 @@ _BYTES = 16
 
 @cute.jit
 def reduce_in_cluster(
-    rPart: cute.Tensor, rC: cute.Tensor, stages, rank, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]
+    rPart: cute.Tensor, rC: cute.Tensor, stages, part, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]
 ):
     """Store this CTA's partial sums for the cluster, and reduce the part of the tile that it will write.
 
     Parameters
     ----------
     rPart, rC : Tensor
-        Registers of float32 or float64: the reduced part, and a thread's partial sums, of which part `rank` is the
-        `rank`-th of `ctas` in the order of the layout.
+        Registers of float32 or float64: the reduced part, and a thread's partial sums, of which `rPart` becomes
+        the `part`-th piece of its size, in the order of the layout.
     stages : int
         Address in shared memory, the same in every CTA, of as many bytes as all threads have partial sums; what is
         there is overwritten.
-    rank, ctas : int
-        This CTA's rank in the cluster, and the CTAs of the cluster.
+    part, ctas : int
+        The part that this CTA reduces, its rank or one that several reduce, and the CTAs of the cluster.
     threads : int
         Threads of the CTA.
     """
@@ -33,7 +33,7 @@ def reduce_in_cluster(
     _store_partials(rC, stages, threads)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
-    _reduce_part(rPart, stages, rank, ctas, threads)
+    _reduce_part(rPart, stages, part, ctas, threads)
     # A CTA's shared memory must outlive the others' reads.
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
@@ -52,12 +52,12 @@ def _store_partials(rC: cute.Tensor, partials, threads: cutlass.Constexpr[int]):
 
 
 @cute.jit
-def _reduce_part(out: cute.Tensor, partials, rank, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]):
+def _reduce_part(out: cute.Tensor, partials, part, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]):
     """Add a part of the partial sums of all CTAs of the cluster, those of the first CTA first."""
     length, width = cutlass.const_expr((_BYTES * 8 // out.element_type.width, out.element_type.width))
     words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
     values = cute.make_tensor(out.iterator, cute.make_layout(cute.size(out)))
-    start = _own(partials) + rank * (cute.size(out) // length * threads * _BYTES)
+    start = _own(partials) + part * (cute.size(out) // length * threads * _BYTES)
     for cta in cutlass.range_constexpr(ctas):
         there = cute.arch.inline_ptx(
             "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",

@@ -32,6 +32,8 @@ class CpAsyncMainloop:
 
     #: Whether a step issues its copies before it reads fragments; the group is then committed in the last step.
     copies_first = False
+    #: Whether a branch leaves out the copies of k-tiles that do not exist; else `issue` does.
+    guarded = True
     #: Whether copies pass through registers, and are stored after a step's products.
     stores = False
     #: Whether the index of the k-tile that is copied is computed before the first fragments are read, or where needed:
@@ -66,7 +68,7 @@ class CpAsyncMainloop:
                 # One step ahead of the products; after the last k-tile the fragments are not used.
                 self.read(tile, reading, (step + 1) % self.steps)
                 if cutlass.const_expr(not self.copies_first and step < self.copy_steps):  # noqa: SIM102
-                    if self.ahead(index) < k_tiles:
+                    if not self.guarded or self.ahead(index) < k_tiles:
                         self.issue(tile, sources, writing, self.ahead(index), step)
                 if cutlass.const_expr(not self.copies_first and step == self.copy_steps - 1):
                     cute.arch.cp_async_commit_group()
@@ -87,7 +89,7 @@ class CpAsyncMainloop:
         """Issue the copies of all stages but one; return the sources and the stage of the k-tile after them."""
         writing = Int32(0)
         for k_tile in cutlass.range(self.stages - 1, unroll=1):
-            if k_tile < k_tiles:
+            if not self.guarded or k_tile < k_tiles:
                 for step in cutlass.range_constexpr(self.copy_steps):
                     self.issue(tile, sources, writing, k_tile, step)
                     if cutlass.const_expr(self.stores):

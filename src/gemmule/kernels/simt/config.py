@@ -16,10 +16,11 @@ LANES_M, LANES_N = 4, 8
 SECTOR = 8
 #: Rows of a panel of a stage.
 PANEL = 32
-#: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments.
-_REGISTERS, _OTHERS = 65536, 32
-#: Copies of a thread for a k-tile that those registers are enough for.
-_MOST_COPIES = 8
+#: CTAs of the largest cluster.
+_MAX_CLUSTER = 16
+#: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
+#: copies for a k-tile, and more with more.
+_REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +97,8 @@ class SimtConfig(Config):
     group : int
         Tiles that CTAs take downwards before they go to the right.
     cluster_k : int
-        CTAs of a cluster that share a tile: each takes a part of K, and writes a part of the rows. 1, or from sm_90 on
-        a divisor of a thread's rows.
+        CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the rows.
+        1, or from sm_90 on up to 16.
     """
 
     tile_m: int = 128
@@ -122,11 +123,13 @@ class SimtConfig(Config):
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
         if self.cluster_k > 1 and (
-            self.thread_m % self.cluster_k or self.outputs * FLOAT32.itemsize > self.shared_bytes(False, False)
+            self.thread_m % self.writers
+            or self.cluster_k > _MAX_CLUSTER
+            or self.outputs * FLOAT32.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must divide the {self.thread_m} rows of a thread, and the partial sums fit "
-                "into the stages"
+                f"config {self}: cluster_k must be at most {_MAX_CLUSTER}, divide the {self.thread_m} rows of a thread "
+                "unless there are fewer rows, and the partial sums fit into the stages"
             )
 
     @property
@@ -148,12 +151,17 @@ class SimtConfig(Config):
         """Columns of a thread tile."""
         return self.tile_n // (self.warps_n * LANES_N)
 
+    @property
+    def writers(self) -> int:
+        """CTAs of the cluster that write: no more than a thread has rows."""
+        return min(self.cluster_k, self.thread_m)
+
     def resident(self, copies: int) -> int:
         """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
         registers = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + _OTHERS
-        found = max(_REGISTERS // (registers * self.threads), 1)
         # Many copies need registers for their addresses.
-        return max(found * 3 // 4, 1) if copies > _MOST_COPIES else found
+        registers += _ADDRESSES * (copies > _MOST_COPIES)
+        return max(_REGISTERS // (registers * self.threads), 1)
 
     def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
         """Return the shared memory of a CTA: K-major operands are padded."""

@@ -37,27 +37,29 @@ class SimtRates:
 
     Attributes
     ----------
-    launch, exchange : float
-        Microseconds of a launch, and of the exchange of partial sums in a cluster.
+    launch, exchange, peer : float
+        Microseconds of a launch, and of the exchange of partial sums in a cluster: for itself and for each other CTA.
     cycles : float
         Cycles a microsecond; others are in cycles of a scheduler.
     copy, k_tile : float
         Of a copy of 4 bytes by a warp, and of a k-tile's synchronisation.
     latency, alone : float
         The least of a k-tile, and the part of a CTA's own that it cannot hide alone.
-    epilogue : float
-        Of an element of a thread tile.
+    start, epilogue : float
+        Of a CTA, and of an element of a thread tile.
     memory : float
         Bytes a microsecond.
     """
 
     launch: float
     exchange: float
+    peer: float
     cycles: float
     copy: float
     k_tile: float
     latency: float
     alone: float
+    start: float
     epilogue: float
     memory: float
 
@@ -80,8 +82,6 @@ class SimtFacts:
         Warps of a CTA for each scheduler.
     products, copies, outputs : array
         Of a thread: FMAs and copies of 4 bytes for a k-tile, and elements of its tile.
-    shared : array
-        1 where the CTAs of a cluster share a tile, else 0.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -96,7 +96,6 @@ class SimtFacts:
     products: Any
     copies: Any
     outputs: Any
-    shared: Any
     factor: Any
 
 
@@ -124,9 +123,9 @@ class SimtWork:
 
     def predicted_us(self, rates: SimtRates) -> Any:
         """Return roughly the time in microseconds, by the limits alone."""
-        issue, latency, epilogue, wave, ends, once = _cycles(self.facts, rates)
-        rest = _larger(self.rest * issue, latency) * self.k_tiles + epilogue * self.rest
-        time = (self.waves * (wave * self.k_tiles + ends) + (self.rest > 0) * rest) / rates.cycles
+        issue, latency, ends, wave, wave_ends, once = _cycles(self.facts, rates)
+        rest = _larger(self.rest * issue, latency) * self.k_tiles + ends * self.rest
+        time = (self.waves * (wave * self.k_tiles + wave_ends) + (self.rest > 0) * rest) / rates.cycles
         return _larger(time, self.moved / rates.memory) + once
 
 
@@ -134,13 +133,14 @@ class SimtWork:
 def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     """Return what does not depend on the product.
 
-    Cycles to issue a CTA's k-tile, the least of a k-tile, a CTA's epilogue, a full wave's k-tile and epilogues; and the
-    microseconds of a launch with its exchange.
+    Cycles to issue a CTA's k-tile, the least of a k-tile, a CTA's start and epilogue, a full wave's k-tile and the
+    latter; and the microseconds of a launch with its exchange.
     """
     issue = (of.products + rates.copy * of.copies + rates.k_tile) * of.warps
-    latency, epilogue = rates.latency + rates.alone * issue, rates.epilogue * of.outputs * of.warps
-    wave = _larger(of.resident * issue, latency)
-    return issue, latency, epilogue, wave, epilogue * of.resident, rates.launch + of.shared * rates.exchange
+    latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
+    wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
+    once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
+    return issue, latency, ends, wave, ends * of.resident, once
 
 
 def _larger(one: Any, other: Any) -> Any:
@@ -150,39 +150,46 @@ def _larger(one: Any, other: Any) -> Any:
 
 #: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100.
 RATES = SimtRates(
-    launch=2.321,
-    exchange=1.178,
-    cycles=1844.0,
-    copy=14.27,
-    k_tile=179.3,
-    latency=262.1,
-    alone=0.8817,
-    epilogue=32.21,
-    memory=1.019e6,
+    launch=2.348,
+    exchange=1.094,
+    peer=0.0392,
+    cycles=2439.0,
+    copy=15.48,
+    k_tile=395.7,
+    latency=313.7,
+    alone=0.7697,
+    start=377.5,
+    epilogue=45.09,
+    memory=1.1e6,
 )
-#: Measured times by predicted ones: by rows, columns, k-tile and CTAs of a cluster.
+#: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile and CTAs of a cluster.
 FACTORS = {
-    (64, 64, 16, 1): 0.953,
-    (64, 64, 16, 2): 0.964,
-    (64, 64, 16, 4): 0.955,
-    (64, 64, 16, 8): 0.953,
-    (64, 128, 8, 1): 0.906,
-    (64, 128, 16, 2): 1.051,
-    (64, 128, 16, 4): 1.045,
-    (64, 128, 16, 8): 1.043,
-    (128, 64, 16, 1): 1.044,
-    (128, 64, 16, 2): 1.060,
-    (128, 64, 16, 4): 1.049,
-    (128, 256, 8, 1): 0.897,
-    (256, 128, 8, 1): 0.898,
-    (32, 32, 16, 1): 1.105,
-    (32, 32, 16, 4): 1.102,
+    (64, 64, 16, 1): (0.930, 0.924),
+    (64, 64, 16, 2): (0.949, 0.937),
+    (64, 64, 16, 4): (0.945, 0.921),
+    (64, 64, 16, 8): (0.930, 0.906),
+    (64, 128, 16, 1): (1.005, 1.064),
+    (64, 128, 16, 2): (1.031, 1.060),
+    (64, 128, 16, 4): (1.031, 1.031),
+    (64, 128, 16, 8): (1.025, 1.019),
+    (128, 64, 8, 1): (0.846, 0.941),
+    (128, 64, 16, 1): (1.028, 1.076),
+    (128, 64, 16, 2): (1.026, 1.062),
+    (128, 64, 16, 4): (1.028, 1.025),
+    (128, 256, 8, 1): (0.974, 1.085),
+    (32, 32, 16, 1): (0.971, 0.975),
+    (32, 32, 16, 4): (0.954, 0.956),
+    (32, 64, 16, 8): (0.988, 1.013),
+    (64, 32, 16, 1): (1.081, 1.135),
+    (64, 32, 16, 8): (0.984, 1.018),
+    (32, 32, 16, 8): (0.961, 0.954),
+    (32, 32, 16, 16): (1.182, 1.144),
 }
 #: Bytes that a copy may move at once.
 COPIES = (16, 4)
 
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC.
-_SMS, _FILLED = 132, {4: 124, 8: 120}
+_SMS, _FILLED = 132, {4: 124, 8: 120, 16: 128}
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
@@ -191,10 +198,10 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
     """Return what configs do for a product."""
     oriented, _, _ = row_result(problem)
     k_major = oriented.a.is_row_major, not oriented.b.is_row_major
-    short = _is_short(oriented.a, k_major[0]), _is_short(oriented.b, k_major[1])
+    unaligned = _is_unaligned(oriented.a), _is_unaligned(oriented.b)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * FLOAT32.itemsize, 1.0)
-    facts = _facts(configs, k_major, short)
+    facts = _facts(configs, k_major, unaligned)
     ctas = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.cluster_k * batch
     each = ctas * _SMS / (gpu.multiprocessors * facts.filled)
     waves = each // facts.resident
@@ -202,13 +209,15 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
 
 
 @cache_for_configs
-def _facts(configs: Sequence[SimtConfig], k_major: tuple[bool, bool], short: tuple[bool, bool]) -> SimtFacts:
-    """Return what configs do for every product, of operands that are K-major, or copied by 4 bytes, or not."""
-    every = [_facts_of(config, k_major, short) for config in configs]
+def _facts(configs: Sequence[SimtConfig], k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> SimtFacts:
+    """Return what configs do for every product, of operands that are K-major or not, and aligned or not."""
+    every = [_facts_of(config, k_major, unaligned) for config in configs]
     return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
 
 
-def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], short: tuple[bool, bool]) -> dict[str, float]:
+def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> dict[str, float]:
+    # These are copied by 4 bytes.
+    short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else VECTOR)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
@@ -228,13 +237,14 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], short: tuple[bool,
         "products": config.thread_m * config.thread_n * config.tile_k,
         "copies": sum(count for count, few in zip(copies, short, strict=True) if few),
         "outputs": config.thread_m * config.thread_n,
-        "shared": config.cluster_k > 1,
-        "factor": FACTORS.get((config.tile_m, config.tile_n, config.tile_k, config.cluster_k), 1.0),
+        "factor": FACTORS.get((config.tile_m, config.tile_n, config.tile_k, config.cluster_k), (1.0, 1.0))[
+            any(unaligned)
+        ],
     }
 
 
-def _is_short(matrix: StridedMatrix, k_major: bool) -> bool:
-    return k_major or operand_copies(matrix).copy_bytes < max(COPIES)
+def _is_unaligned(matrix: StridedMatrix) -> bool:
+    return operand_copies(matrix).copy_bytes < max(COPIES)
 
 
 def operand_copies(matrix: StridedMatrix) -> LeadingDimension:

@@ -11,9 +11,10 @@ import dataclasses
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Int32, cute
 
 from gemmule.core.dtype import FLOAT32
+from gemmule.kernels.parts.async_copy import copy_masked_async
 from gemmule.kernels.parts.stage_copies import StageCopies, StageLayout
 
 from .config import PANEL, SECTOR, VECTOR
@@ -50,7 +51,29 @@ class SimtStage(StageLayout):
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * _ITEM
 
 
-class TransposingCopies(StageCopies):
+@dataclasses.dataclass(frozen=True)
+class MaskedCopies(StageCopies):
+    """Copies that a bit of a mask each allows, without branches; those outside the matrix are zeros."""
+
+    @cute.jit
+    def mask(self, gX: cute.Tensor, row0, k0):
+        """Return the mask of a k-tile at (row0, k0): bit p is set where piece p, or all of its rows, are inside."""
+        first_row, first_k = self.origin()
+        left_m, left_k = gX.shape[0] - row0 - first_row, gX.shape[1] - k0 - first_k
+        mask = Int32(0)
+        for p in cutlass.range_constexpr(self.count):
+            row, k = cutlass.const_expr(self.step(p))
+            mask |= 1 << p if row < left_m and k < left_k else 0
+        return mask
+
+    @cute.jit
+    def issue_masked(self, gX: cute.Tensor, source, target, mask, part: cutlass.Constexpr[int]):
+        """Issue the asynchronous copies of one part of a k-tile."""
+        for p in cutlass.range_constexpr(*self.pieces(part)):
+            copy_masked_async(self.piece_target(target, p), self.piece_source(gX, source, p), self.size, mask, p)
+
+
+class TransposingCopies(MaskedCopies):
     """Copies of a K-major operand, which they transpose: each is one element."""
 
     def step(self, p: Any) -> tuple[Any, Any]:

@@ -71,10 +71,13 @@ class SimtGemm:
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
         if cutlass.const_expr(self.cluster_k > 1):
-            rows, cols = cutlass.const_expr((self.config.thread_m // self.cluster_k, self.config.thread_n))
+            writers = cutlass.const_expr(self.config.writers)
+            rows, cols = cutlass.const_expr((self.config.thread_m // writers, self.config.thread_n))
             rPart = cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
-            reduce_in_cluster(rPart, rC, stages, rank, self.cluster_k, self.config.threads)
-            self.epilogue.write(gD, gC, rPart, corner, rank * rows, (alpha, beta), inputs)
+            part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
+            reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.config.threads)
+            if writers == self.cluster_k or rank < writers:
+                self.epilogue.write(gD, gC, rPart, corner, part * rows, (alpha, beta), inputs)
         else:
             self.epilogue.write(gD, gC, rC, corner, 0, (alpha, beta), inputs)
         if cutlass.const_expr(self.fused is not None):

@@ -11,12 +11,37 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
-from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
-from gemmule.kernels.simt.stage import SimtStage, TransposingCopies
+from gemmule.kernels.simt.stage import MaskedCopies, SimtStage, TransposingCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
 _ALIGNMENT = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operand:
+    """Copies of one operand of a tile.
+
+    Attributes
+    ----------
+    copies : MaskedCopies
+        The copies.
+    gmem : Tensor
+        The matrix.
+    target : Int32
+        Address of this thread's first piece in the first stage.
+    stride : Int64
+        Bytes from one k-tile to the next in device memory.
+    inside, last : Int32
+        Masks of the copies that are inside the matrix: of k-tiles that are inside it in K, and of the one that is not.
+    """
+
+    copies: MaskedCopies
+    gmem: Any
+    target: Any
+    stride: Any
+    inside: Any
+    last: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +50,10 @@ class _Tile:
 
     Attributes
     ----------
-    a, b : OperandCopies
+    a, b : _Operand
         Copies of A and of B.
+    full, k_tiles : Int32
+        k-tiles of this CTA that are inside the matrices in K, and all of them.
     start_a, start_b : Int32
         Address of this thread's first vector in the first stage.
     fragments_a, fragments_b : Tensor
@@ -35,8 +62,10 @@ class _Tile:
         Accumulators, (rows, columns).
     """
 
-    a: OperandCopies
-    b: OperandCopies
+    a: _Operand
+    b: _Operand
+    full: Any
+    k_tiles: Any
     start_a: Any
     start_b: Any
     fragments_a: Any
@@ -45,7 +74,7 @@ class _Tile:
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
-    """The loop over K; a step is one k.
+    """The loop over K; a step is one k. It has no branches: masks say which copies are of something.
 
     Parameters
     ----------
@@ -55,6 +84,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         The signature.
     """
 
+    guarded = False
+
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
@@ -62,10 +93,10 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k")
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         super().__init__(config.stages, self.bytes, config.tile_k, config.tile_k - 1)
-        whole = types["tiles"] == "whole"
+        self.whole = types["tiles"] == "whole"
         self.copyA, self.copyB = (
-            (TransposingCopies if stage.k_major else StageCopies)(
-                stage, int(copies), config.threads, self.copy_steps, whole
+            (TransposingCopies if stage.k_major else MaskedCopies)(
+                stage, int(copies), config.threads, self.copy_steps, self.whole
             )
             for stage, copies in ((self.stageA, types["a_copies"]), (self.stageB, types["b_copies"]))
         )
@@ -93,13 +124,14 @@ class SimtGemmMainloop(CpAsyncMainloop):
             # CTAs of a cluster take consecutive parts of K.
             first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
             k_tiles -= first
-        strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
-        sources = self.copyA.source(gA, m0) + first * strideA, self.copyB.source(gB, n0) + first * strideB
-        k0 = first * self.steps
-        a = OperandCopies(self.copyA, gA, m0, k0, stagesA + self.copyA.target(), strideA)
-        b = OperandCopies(self.copyB, gB, n0, k0, stagesB + self.copyB.target(), strideB)
+        a = self.operand(self.copyA, gA, m0, stagesA, depth)
+        b = self.operand(self.copyB, gB, n0, stagesB, depth)
+        sources = self.copyA.source(gA, m0) + first * a.stride, self.copyB.source(gB, n0) + first * b.stride
+        full = k_tiles
+        if cutlass.const_expr(not self.whole):
+            full = cutlass.min(depth // self.steps - first, k_tiles)
         startA, startB = stagesA + self.stageA.offset(row, 0), stagesB + self.stageB.offset(col, 0)
-        self.accumulate(_Tile(a, b, startA, startB, rA, rB, rC), sources, k_tiles)
+        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
         return rC, stagesA
 
     @cute.jit
@@ -111,9 +143,28 @@ class SimtGemmMainloop(CpAsyncMainloop):
         col = warp % self.config.warps_n * self.warp_n + lane % LANES_N * VECTOR
         return row, col
 
+    @cute.jit
+    def operand(self, copies: cutlass.Constexpr[MaskedCopies], gX: cute.Tensor, row0, stages, depth):
+        """Return the copies of an operand whose tile begins with row `row0`."""
+        inside, last = Int32(-1), Int32(-1)
+        if cutlass.const_expr(not self.whole):
+            inside = copies.mask(gX, row0, 0 - self.steps)
+            last = copies.mask(gX, row0, depth // self.steps * self.steps)
+        return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last)
+
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
+        """Issue a step's copies of a k-tile; zeros for one after the last."""
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
-            operand.issue(source, stage, k_tile, step)
+            mask = self.mask(operand, tile, k_tile)
+            operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, step)
+
+    @cute.jit
+    def mask(self, operand, tile, k_tile):
+        """Return the mask of a k-tile's copies."""
+        mask = operand.inside
+        if cutlass.const_expr(not self.whole):
+            mask = mask if k_tile < tile.full else operand.last
+        return mask if k_tile < tile.k_tiles else 0
 
     def advance(self, tile: _Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride

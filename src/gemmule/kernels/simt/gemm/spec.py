@@ -10,7 +10,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOA
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
-from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
@@ -27,7 +27,7 @@ _FLOAT8_CAPABILITY = (8, 9)
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     del arch
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     return why_not_inputs(problem) or why_not_strides(inner) or why_not_extents(inner)
 
 
@@ -49,7 +49,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if arch.major < 9 and config.cluster_k > 1:
         return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
@@ -134,17 +134,22 @@ SPEC = KernelSpec(
         SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=4),
         SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=8),
-        SimtConfig(tile_m=64, warps_m=2),
+        SimtConfig(tile_m=64, tile_k=16, warps_m=2),
         SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=2),
         SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=4),
         SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=8),
+        SimtConfig(tile_n=64, warps_n=1),
         SimtConfig(tile_n=64, tile_k=16, warps_n=1),
         SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=2),
         SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=4),
         SimtConfig(tile_n=256, warps_m=2, warps_n=4),
-        SimtConfig(tile_m=256),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=4),
+        SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=8),
+        SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=16),
+        SimtConfig(tile_m=32, tile_n=64, tile_k=16, warps_m=1, cluster_k=8),
+        SimtConfig(tile_m=64, tile_n=32, tile_k=16, warps_m=2, warps_n=1),
+        SimtConfig(tile_m=64, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=8),
     ),
     signatures=signatures,
     why_not=why_not,

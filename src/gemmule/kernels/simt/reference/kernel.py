@@ -24,7 +24,7 @@ from cutlass import Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.absolute_maximum import keep_largest, largest_of_none, stand_in_absmax, write_largest
+from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init, absmax_update, stand_in_absmax
 from gemmule.kernels.parts.epilogue import ElementEpilogue
 from gemmule.kernels.parts.tensors import cute_type, dynamic_tensor
 
@@ -73,7 +73,7 @@ class GemmReference:
         if cutlass.const_expr(self.gated):
             sU = smem.allocate_tensor(acc, sB.layout, 16)
             rU = cute.make_rmem_tensor(rC.layout, acc)
-        largest = largest_of_none() if cutlass.const_expr(self.has_absmax) else None
+        largest = absmax_init() if cutlass.const_expr(self.has_absmax) else None
 
         # cute.size keeps the 64 bits of an extent, where .shape and cute.ceil_div would give 32.
         M, N, L0, L1 = (cute.size(mD, mode=[mode]) for mode in range(4))
@@ -115,11 +115,11 @@ class GemmReference:
                             up = alpha * rU[i, j]
                             value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
                         if cutlass.const_expr(self.has_absmax):
-                            keep_largest(largest, value, True)
+                            absmax_update(largest, value, True)
                         mD[m, n, l0, l1] = value.to(mD.element_type)
             tile += ctas
         if cutlass.const_expr(self.has_absmax):
-            write_largest(largest, extras[-1])
+            absmax_atomic_max(largest, extras[-1])
 
     @cute.jit
     def stage(self, sX: cute.Tensor, mX: cute.Tensor, row0, k0, l0, l1):
