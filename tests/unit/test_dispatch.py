@@ -56,7 +56,7 @@ def test_the_ladder_is_registered_and_ordered():
         assert [name for name in names if name in rungs] == first + others
 
 
-@pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 256)), (512, (64, 64)), (1, (32, 32))])
+@pytest.mark.parametrize(("extent", "tile"), [(8192, (64, 128)), (2048, (128, 256)), (512, (64, 64)), (1, (32, 32))])
 def test_the_tiles_that_take_least_time(extent, tile):
     a = contiguous(FLOAT32, extent, extent)
     choice = choose(GemmProblem(extent, extent, extent, (), a, a, None, a), HOPPER, multiprocessors=132)
@@ -65,10 +65,10 @@ def test_the_tiles_that_take_least_time(extent, tile):
 
 
 @pytest.mark.parametrize(("m", "n"), [(2**24, 64), (10**6, 1), (20000, 8)])
-def test_narrow_results_get_small_tiles(m, n):
+def test_narrow_results_get_narrow_tiles(m, n):
     a, b, d = contiguous(FLOAT32, m, 64), contiguous(FLOAT32, 64, n), contiguous(FLOAT32, m, n)
     choice = choose(GemmProblem(m, n, 64, (), a, b, None, d), HOPPER, multiprocessors=132)
-    assert max(choice.config.tile_m, choice.config.tile_n) <= 64
+    assert choice.config.tile_n <= 64
 
 
 @pytest.mark.parametrize(

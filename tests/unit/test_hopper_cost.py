@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES
+from gemmule.kernels.hopper.cost import correction as learned
 from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import limits, rates_of
@@ -141,3 +144,28 @@ def test_the_correction_is_bounded_far_from_what_was_measured():
         factor = correction(rates, operation, mixed)
         assert ((factor > 0.57) & (factor < 1.75)).all()
         assert (total > 0).all()
+
+
+@pytest.mark.parametrize(("layout", "gpu"), [("nn", H100_RATES), ("tt", H200_RATES)])
+def test_the_correction_is_the_mean_of_its_networks(layout, gpu):
+    content = json.loads((Path(learned.__file__).parent / "correction.json").read_text())
+    operation = operation_of(gemm_problem(1000, 2008, 500, "bfloat16", "bfloat16", layout))
+    rates = rates_of(SPEC.configs, gpu)
+    _, read = limits(operation, rates)
+    problem = np.array(learned.problem_features(operation))[rates.side]
+    # Numbers of the product are among both.
+    assert np.allclose(read.T[:, -learned.NUMBERS :], problem[:, : learned.NUMBERS])
+    features = {
+        "config": rates.features(),
+        "operands": rates.of_layout(operation).features,
+        "mixed": read.T[:, : -learned.NUMBERS],
+        "problem": problem,
+    }
+    found = []
+    for net in content["networks"]:
+        first = sum(value @ np.array(net[name]) for name, value in features.items())
+        first = np.maximum(first + net["chips"][content["chips"].index(gpu.learned)], 0)
+        second = np.maximum(first @ np.array(net["hidden"]) + net["biases"], 0)
+        found.append(second @ net["out"] + net["out_bias"])
+    expected = np.exp2(np.clip(np.mean(found, axis=0), -0.8, 0.8))
+    assert np.allclose(correction(rates, operation, read), expected, rtol=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmule.core.dtype import FLOAT32, INT8
 from gemmule.core.layout import StridedMatrix, compact_strides, contiguous, layout_name
-from gemmule.core.problem import GemmProblem, collapse_batch, outer_offsets, split_batch
+from gemmule.core.problem import GemmProblem, collapse_batch, inner_problem, outer_offsets, split_batch
 
 
 def test_contiguous_batches_merge_into_one():
@@ -42,6 +42,7 @@ def test_what_a_launch_does_not_cover_is_repeated():
     ]
     inner, outer, _ = split_batch(problem, 3)
     assert (inner.batch, outer) == ((2, 3, 5), ())
+    assert inner_problem(problem, 1) == split_batch(problem, 1)[0]
 
 
 def test_the_longest_dimensions_go_into_the_launch():

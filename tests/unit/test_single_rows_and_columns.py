@@ -31,6 +31,7 @@ TAKEN = {
 def test_a_matrix_or_its_transpose_lies_in_rows(rows, cols, strides):
     matrix = StridedMatrix(BFLOAT16, rows, cols, *strides)
     assert matrix.lies_in_rows != matrix.transposed().lies_in_rows
+    assert matrix.lies_in_cols == matrix.transposed().lies_in_rows
 
 
 @pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: spec.name)

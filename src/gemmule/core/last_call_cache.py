@@ -52,7 +52,7 @@ def cache_for_configs(
 
     @functools.wraps(function)
     def cached(first: First, /, *args: Args.args, **named: Args.kwargs) -> Result:
-        key = (id(first), *args, *named.items())
+        key = (id(first), args, tuple(named.items()) if named else ())
         found = results.get(key)
         if found is not None and found[0] is first:
             return found[1]

@@ -54,6 +54,13 @@ class StridedMatrix:
             return self.col_stride == 1
         return not (self.rows > 1 and self.row_stride == 1)
 
+    @property
+    def lies_in_cols(self) -> bool:
+        """Whether the transpose lies in rows: column-major, and no contiguous single row."""
+        if self.rows > 1:
+            return self.row_stride == 1
+        return not (self.cols > 1 and self.col_stride == 1)
+
     def distinct_bytes(self, batch: tuple[int, ...]) -> int:
         """Return the bytes of its elements over `batch`, broadcast ones counted once."""
         if not batch and self.row_stride and self.col_stride:

@@ -243,6 +243,11 @@ def outer_offsets(batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Ite
         yield tuple(sum(i * s for i, s in zip(index, operand, strict=True)) for operand in strides)
 
 
+def inner_problem(problem: P, keep: int) -> P:
+    """Return the problem of one launch, the first that `split_batch` returns."""
+    return split_batch(problem, keep)[0] if problem.batch else problem
+
+
 def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tuple[int, ...]]]:
     """Split a problem into one with few batch dimensions and the outer dimensions to repeat it over.
 

@@ -23,7 +23,11 @@ def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
     """
     if problem.d.is_row_major:
         return problem, "a", "b"
-    return problem.transposed(), "b", "a"
+    return _transposed(problem), "b", "a"
+
+
+#: A choice needs the same transposed problem several times.
+_transposed = cache_last_call(GemmProblem.transposed)
 
 
 def why_not_types(dtype: DType, types: OperandTypes, arch: Arch) -> str | None:

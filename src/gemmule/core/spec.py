@@ -13,7 +13,7 @@ from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
 from .last_call_cache import cache_for_configs, cache_last_call
 from .launch import Launch
-from .problem import GemmProblem, OperandTypes, Problem, split_batch
+from .problem import GemmProblem, OperandTypes, Problem, inner_problem
 
 #: Specialisation of a compiled kernel beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
@@ -184,6 +184,9 @@ class KernelSpec:
         ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
     mirrors : bool
         Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
+    own_refuses, own_why_not : callable
+        `refuses` without the reasons of `refuses_types`, and `why_not` without those of `refuses`: for a choice, which
+        evaluates one after the other.
     """
 
     name: str
@@ -212,6 +215,8 @@ class KernelSpec:
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
     mirrors: bool = False
+    own_refuses: _Refuses | None = dataclasses.field(init=False, compare=False)
+    own_why_not: _WhyNot = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         def fill(name: str, value: object) -> None:
@@ -221,9 +226,11 @@ class KernelSpec:
             fill("build", functools.partial(_build, self.package))
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
+        fill("own_refuses", self.refuses)
+        fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
         if self.refuses_types is not None:
             fill("refuses", functools.partial(_refuses, self.refuses_types, self.refuses))
-        fill("why_not", functools.partial(_why_not, self, self.why_not))
+        fill("why_not", functools.partial(_why_not, self))
 
     @property
     def default(self) -> Config:
@@ -276,7 +283,18 @@ def _refuses(types: _RefusesTypes, own: _Refuses | None, problem: GemmProblem, a
     return types(problem.types, arch) or (own(problem, arch) if own is not None else None)
 
 
-def _why_not(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
+def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str | None:
+    if reason := _why_not_epilogue(spec, problem):
+        return reason
+    reason = spec.refuses(inner_problem(problem, spec.batch_dims), arch) if spec.refuses is not None else None
+    return reason or spec.own_why_not(problem, arch, config)
+
+
+def _why_not_config(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
+    return _why_not_epilogue(spec, problem) or own(problem, arch, config)
+
+
+def _why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
     epilogue = problem.epilogue if isinstance(problem, GemmProblem) else None
     if epilogue is not None:
         if not spec.epilogues:
@@ -285,8 +303,7 @@ def _why_not(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, confi
             return "it computes no gated epilogue (a function of two products)"
         if epilogue.absmax and not spec.absmax:
             return "it computes no absolute maximum"
-    reason = spec.refuses(split_batch(problem, spec.batch_dims)[0], arch) if spec.refuses is not None else None
-    return reason or own(problem, arch, config)
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,7 +364,7 @@ class Choice:
         """Return the kernel launched after this one, for a problem with any batch, or None."""
         if self.spec.next_kernel is None:
             return None
-        inner, _, _ = split_batch(problem, self.spec.batch_dims)
+        inner = inner_problem(problem, self.spec.batch_dims)
         return self.spec.next_kernel(inner, self.config, self.gpu)
 
     def launches(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], dict[str, int]]:
@@ -376,4 +393,4 @@ class Choice:
 
     def workspaces(self, problem: Problem) -> dict[str, int]:
         """Return the bytes of the launches' workspaces by name."""
-        return self.launches(split_batch(problem, self.spec.batch_dims)[0])[1]
+        return self.launches(inner_problem(problem, self.spec.batch_dims))[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
@@ -26,8 +27,7 @@ from .tuned_table import TunedTable, table_for
 MAX_LAUNCHES = 16
 
 
-#: Cached choices, by everything that the choice depends on.
-_chosen: dict[tuple[Problem, Arch, int | None, str | None, bool, int], Choice] = {}
+#: Most cached choices.
 _MOST_CHOSEN = 4096
 # Number of invalidations. It is part of the key: a choice that was made before one and cached after it is never found.
 _generation = [0]
@@ -70,20 +70,22 @@ def choose(
     """
     if registry is not REGISTRY:
         return _choose(problem, arch, registry, multiprocessors, chip, tuned)
-    key = (problem, arch, multiprocessors, chip, tuned, _generation[0])
-    choice = _chosen.get(key)
-    if choice is None:
-        choice = _choose(problem, arch, registry, multiprocessors, chip, tuned)
-        if len(_chosen) >= _MOST_CHOSEN:
-            _chosen.clear()
-        _chosen[key] = choice
-    return choice
+    return _chosen(problem, arch, multiprocessors, chip, tuned, _generation[0])
+
+
+@functools.lru_cache(_MOST_CHOSEN)
+def _chosen(
+    problem: Problem, arch: Arch, multiprocessors: int | None, chip: str | None, tuned: bool, generation: int
+) -> Choice:
+    """Return the choice among all kernels, cached by everything that it depends on."""
+    del generation
+    return _choose(problem, arch, REGISTRY, multiprocessors, chip, tuned)
 
 
 def clear_choices() -> None:
     """Clear all caches of choices in this process, after a change of tuned configurations."""
     _generation[0] += 1
-    _chosen.clear()
+    _chosen.cache_clear()
     for clear in _clear_functions:
         clear()
 
@@ -122,7 +124,6 @@ def _choose(
         measured = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, str]] = []
     parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
-    most_dims = _most_batch_dims(operation, registry)
     types = problem.types if isinstance(problem, GemmProblem) else None
     for spec, wrong_types in _candidates(registry, operation, in_place, own, types, arch):
         if measured is not None and spec is measured.spec:
@@ -131,13 +132,13 @@ def _choose(
             refused.append((spec.name, wrong_types))
             continue
         if spec.batch_dims not in parts:
-            parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2]
+            parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
         inner, outer = parts[spec.batch_dims]
         config, reason, by, cost = _config(spec, inner, arch, gpu)
         launches = math.prod(outer)
         if config is None:
             refused.append((spec.name, reason))
-        elif launches > MAX_LAUNCHES and spec.batch_dims < most_dims:
+        elif launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(operation, registry):
             refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
         elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
             refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
@@ -231,7 +232,7 @@ def _config(
     spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates | None
 ) -> tuple[Config | None, str, str, float | None]:
     """Return the config or the reason for none, the criterion of the choice, and the cost if predicted."""
-    if spec.refuses is not None and (reason := spec.refuses(problem, arch)):
+    if spec.own_refuses is not None and (reason := spec.own_refuses(problem, arch)):
         return None, reason, "", None
     configs = spec.configs_on(gpu)
     by = "cost" if gpu is not None and len(configs) > 1 else "only one"
@@ -245,14 +246,14 @@ def _config(
         elif gpu is not None and spec.ctas is not None:
             order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
         for number in order:
-            if spec.why_not(problem, arch, configs[number]) is None:
+            if spec.own_why_not(problem, arch, configs[number]) is None:
                 return configs[number], "", by, costs[number]
     else:
-        able = [config for config in configs if spec.why_not(problem, arch, config) is None]
+        able = [config for config in configs if spec.own_why_not(problem, arch, config) is None]
         if able:
             config = _suitable(spec, problem, able, gpu)
             return config, "", by, spec.cost(problem, config, gpu) if spec.cost is not None else None
-    return None, spec.why_not(problem, arch, spec.default) or "", "", None
+    return None, spec.own_why_not(problem, arch, spec.default) or "", "", None
 
 
 def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], gpu: GpuRates) -> Config:

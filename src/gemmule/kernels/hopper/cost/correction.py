@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-import math
+from math import log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
 _MOST = 0.8
 #: Numbers of a product among its features, which stand before how its operands lie.
-_NUMBERS = 6
+NUMBERS = 6
 
 
 class Networks(NamedTuple):
@@ -39,7 +39,7 @@ class Networks(NamedTuple):
     biases, out : array
         Biases of the second layer, and weights of the result, which is the mean of all networks', by unit.
     out_bias : float
-        Its bias, with the share of the second layer's.
+        Its bias.
     """
 
     config: Numbers
@@ -51,6 +51,26 @@ class Networks(NamedTuple):
     biases: Numbers
     out: Numbers
     out_bias: float
+
+
+class Given(NamedTuple):
+    """What a correction adds for configs on a GPU, and for how operands and the result lie; a column for each config.
+
+    Attributes
+    ----------
+    below_first, below_second : array
+        Negative biases of the first and of the second layer, a row for each unit.
+    out_bias : array
+        Bias of the result.
+    least, most : array
+        Limits of the result.
+    """
+
+    below_first: Numbers
+    below_second: Numbers
+    out_bias: Numbers
+    least: Numbers
+    most: Numbers
 
 
 @functools.cache
@@ -75,28 +95,26 @@ def networks(content: list[dict[str, Any]]) -> Networks:
     return Networks(
         config=config,
         operands=operands,
-        lines=problem[_NUMBERS:],
-        numbers=np.ascontiguousarray(np.concatenate((mixed, problem[:_NUMBERS])).T),
+        lines=problem[NUMBERS:],
+        numbers=np.ascontiguousarray(np.concatenate((mixed, problem[:NUMBERS])).T),
         chips=chips,
         hidden=np.ascontiguousarray(np.stack([one["hidden"].T for one in every])),
         biases=np.concatenate([one["biases"] for one in every]),
         out=np.concatenate([one["out"] for one in every]) / len(every),
-        # With what the biases of the second layer add.
-        out_bias=float(np.mean([one["out"] @ one["biases"] + one["out_bias"] for one in every])),
+        out_bias=float(np.mean([one["out_bias"] for one in every])),
     )
 
 
 def problem_features(one: Operation) -> list[list[float]]:
     """Return what is read of a product: in two rows, as it is and with swap-AB."""
-    rows, cols, *logs = _numbers(one)
+    rows, cols, *logs = product_numbers(one)
     return [[rows, cols, *logs, *_lines(one, 0)], [cols, rows, *logs, *_lines(one, 1)]]
 
 
-def _numbers(one: Operation) -> tuple[float, ...]:
+def product_numbers(one: Operation) -> tuple[float, ...]:
     """Return the numbers that are read of a product, of rows and of columns first."""
-    moved = one.read + one.written
-    sizes = math.log2(one.k_tiles), one.last, math.log2(moved), math.log2(one.written)
-    return math.log2(one.rows), math.log2(one.cols), *sizes
+    rows, cols, k_tiles = log2(one.rows), log2(one.cols), log2(one.k_tiles)
+    return rows, cols, k_tiles, one.last, log2(one.read + one.written), log2(one.written)
 
 
 def _lines(one: Operation, swap_ab: int) -> tuple[float, ...]:
@@ -110,7 +128,7 @@ def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
     return lines.begin in (1, 2), lines.begin == 3, lines.across
 
 
-def correction(of: TileRates, one: Operation, mixed: Numbers) -> Numbers:
+def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
     """Return for each config the factor by which it is expected to take longer than the limits say.
 
     Parameters
@@ -119,36 +137,31 @@ def correction(of: TileRates, one: Operation, mixed: Numbers) -> Numbers:
         The configs, on a GPU.
     one : Operation
         The product.
-    mixed : array
-        What `times.limits` gives of both, a row for each quantity.
+    read : array
+        What `times.limits` returns of both, a row for each quantity.
     """
     nets = _data()[1]
-    read = np.empty((nets.numbers.shape[1], of.count), np.float32)
-    read[: len(mixed)], read[len(mixed) :] = mixed, of.of_sides(*_numbers(one))
-    layer = nets.numbers @ read
-    layer += of.remembered((one.a, one.b, one.result_begin, one.result_item), lambda: _given(nets, of, one))
-    # Arrays of the layer's shape: NumPy is slower with a scalar, and with a column.
-    zeros, below = of.remembered("hidden", lambda: _hidden(nets, of))
-    np.maximum(layer, zeros, out=layer)
+    given = of.remembered((one.a, one.b, one.result_begin, one.result_item), lambda: _given(nets, of, one))
+    # max(x + bias, 0) is max(x, -bias) + bias, whose last term is part of the next layer's biases. NumPy is slower with
+    # `@` than with `dot`, and with columns and scalars than with arrays of the layer's shape.
+    layer = nets.numbers.dot(read)
+    np.maximum(layer, given.below_first, out=layer)
     layer = np.matmul(nets.hidden, layer.reshape(len(nets.hidden), -1, of.count)).reshape(layer.shape)
-    # max(x + bias, 0) is max(x, -bias) + bias.
-    np.maximum(layer, below, out=layer)
-    found: Numbers = nets.out @ layer
-    found += nets.out_bias
-    np.maximum(found, -_MOST, out=found)
-    np.minimum(found, _MOST, out=found)
+    np.maximum(layer, given.below_second, out=layer)
+    found: Numbers = nets.out.dot(layer)
+    found += given.out_bias
+    np.maximum(found, given.least, out=found)
+    np.minimum(found, given.most, out=found)
     return np.exp2(found, out=found)
 
 
-def _given(nets: Networks, of: TileRates, one: Operation) -> Numbers:
-    """Return the part of the first layer that the configs, the GPU and how operands lie decide, a row for each unit."""
-    own = of.features() @ nets.config + of.operands(one.a, one.b).features @ nets.operands
-    own += nets.chips[learned_chips().index(of.gpu.learned)]
-    own += (np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.lines).take(of.side, axis=0)
-    return np.ascontiguousarray(own.T, np.float32)
-
-
-def _hidden(nets: Networks, of: TileRates) -> tuple[Numbers, Numbers]:
-    """Return zeros, and the negative biases of the second layer, for each config."""
-    shape = (len(nets.biases), of.count)
-    return np.zeros(shape, np.float32), np.ascontiguousarray(np.broadcast_to(-nets.biases[:, None], shape))
+def _given(nets: Networks, of: TileRates, one: Operation) -> Given:
+    """Return what the configs, the GPU and how operands lie decide."""
+    first = of.features() @ nets.config + of.of_layout(one).features @ nets.operands
+    first += nets.chips[learned_chips().index(of.gpu.learned)]
+    first += (np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.lines).take(of.side, axis=0)
+    second = np.matmul(nets.hidden, first.T.reshape(len(nets.hidden), -1, of.count)).reshape(first.T.shape)
+    second += nets.biases[:, None]
+    most = np.full(of.count, _MOST)
+    given = -first.T, -second, nets.out @ second + nets.out_bias, -most, most
+    return Given(*(np.ascontiguousarray(array, np.float32) for array in given))

@@ -22,28 +22,26 @@ def operation_of(problem: GemmProblem) -> Operation:
     batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
     written = problem.d.dtype.itemsize * problem.m * problem.n * batch
     k_tiles = k_tiles_of(problem)
+    a, b, d = oriented.a, oriented.b, oriented.d
+    a_k_major, b_k_major = a.lies_in_rows, b.lies_in_cols
     return Operation(
         rows=oriented.m,
         cols=oriented.n * factors_of(oriented.epilogue),
         batch=batch,
-        a=_lines(oriented.a),
-        b=_lines(oriented.b.transposed()),
+        a=OperandLayout(_begin(a, a_k_major), not a_k_major),
+        b=OperandLayout(_begin(b, not b_k_major), not b_k_major),
         k_tiles=k_tiles,
         last=problem.k * item / K_BYTES - (k_tiles - 1),
-        result_begin=_begin(oriented.d),
+        result_begin=_begin(d, d.lies_in_rows),
         result_item=problem.d.dtype.itemsize,
         read=problem.bytes_min - written,
         written=written,
     )
 
 
-def _lines(matrix: StridedMatrix) -> OperandLayout:
-    return OperandLayout(_begin(matrix), not matrix.lies_in_rows)
-
-
-def _begin(matrix: StridedMatrix) -> int:
+def _begin(matrix: StridedMatrix, in_rows: bool) -> int:
     """Return where lines of a matrix begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere."""
-    lines, stride = (matrix.rows, matrix.row_stride) if matrix.lies_in_rows else (matrix.cols, matrix.col_stride)
+    lines, stride = (matrix.rows, matrix.row_stride) if in_rows else (matrix.cols, matrix.col_stride)
     line_bytes = stride * matrix.dtype.itemsize
     if lines == 1 or line_bytes % 128 == 0:
         return 0

@@ -28,14 +28,16 @@ _ALIGNED, _BOTH, _LATENCY_BOTH = (1.0, 1.17, 1.17, 2.45), (0.0542, 0.396, 0.396,
 _CARRIED, _MULTICAST = (1.0, 2.31, 2.31, 3.61), (0.0, 0.752, 0.752, 0.0562)
 #: How much longer TMA takes for rows of less than 128 bytes in shared memory, by their bytes.
 _NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
+#: A launch.
+_LAUNCH = 1.9
+#: How much longer each byte beyond two of an element of the result takes to be written.
+_WIDER = 0.344
 #: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
 #: Bytes a microsecond from the L2 cache to all SMs.
 _L2_BYTES = 24.8e6
 #: SMs of a TPC.
 _TPC = 2
-#: Most numbers of `TileRates.of_sides`.
-_SIDES = 6
 
 
 class OperandLayout(NamedTuple):
@@ -53,22 +55,26 @@ class OperandLayout(NamedTuple):
     across: bool
 
 
-class OperandRates(NamedTuple):
-    """What the alignment and the majorness of A and B decide, an array with a number for each config.
+class LayoutRates(NamedTuple):
+    """What operands and the result decide by how they lie in memory, an array with a number for each config.
 
     Attributes
     ----------
-    one, more : array
+    alone, more : array
         A k-tile where one SM of a TPC loads, and what is added where both do.
     carried : array
         A k-tile of a cluster in the L2 cache.
+    write, once : array
+        Writing a wave's tile, and what is added once.
     features : array
         Columns that the learned correction reads: shares of a k-tile, and how narrow rows of B are.
     """
 
-    one: Numbers
+    alone: Numbers
     more: Numbers
     carried: Numbers
+    write: Numbers
+    once: Numbers
     features: Numbers
 
 
@@ -122,12 +128,13 @@ class TileRates:
     """
 
     def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES) -> None:
-        def each(value: Callable[[HopperGemmConfig], float], dtype: type = np.float64) -> Numbers:
-            return np.array([value(config) for config in configs], dtype)
-
         self.configs, self.gpu, self.count = configs, gpu, len(configs)
+        each = self.each
         self.side = each(lambda c: c.swap_ab, np.intp)
-        self._sides = np.array((self.side, 1 - self.side, *(np.full(self.count, row) for row in range(2, _SIDES))))
+        # Places in the arguments of `of_sides`.
+        self._sides = np.repeat(np.arange(9)[:, None], self.count, axis=1)
+        self._sides[[0, 3]] += self.side
+        self._sides[[1, 4]] -= self.side
         self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
         # CTAs of a cluster that load the same rows, and the same columns.
         self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in configs], np.float64).reshape(-1, 2).T
@@ -153,22 +160,30 @@ class TileRates:
         exchanged = np.where(self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.outputs) * others, 0)
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)) * gpu.load
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
+        self.launch = np.full(self.count, _LAUNCH * gpu.launch)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
         self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, K_BYTES), np.intp)
-        self._operands: dict[tuple[OperandLayout, OperandLayout], OperandRates] = {}
+        self._layouts: dict[Hashable, LayoutRates] = {}
         self._remembered: dict[Hashable, Any] = {}
+
+    def each(self, value: Callable[[HopperGemmConfig], float], dtype: type = np.float64) -> Numbers:
+        """Return a number for each config."""
+        return np.array([value(config) for config in self.configs], dtype)
 
     def remembered(self, key: Hashable, work_out: Callable[[], Value]) -> Value:
         """Return what else is worked out once for these configs, by its key."""
-        if key not in self._remembered:
-            self._remembered[key] = work_out()
-        found: Value = self._remembered[key]
+        found: Value | None = self._remembered.get(key)
+        if found is None:
+            found = self._remembered[key] = work_out()
         return found
 
-    def of_sides(self, first: float, second: float, *others: float) -> Numbers:
-        """Return for each config what is of its rows, of its columns, with swap-AB the other way round, and of both."""
-        found: Numbers = np.array((first, second, *others), np.float64).take(self._sides[: 2 + len(others)])
+    def of_sides(self, *numbers: float) -> Numbers:
+        """Return for each config its rows' number, its columns', K's; its rows', its columns', and those of both.
+
+        With swap_ab the first and second, and the fourth and fifth, change places.
+        """
+        found: Numbers = np.array(numbers, np.float64)[self._sides[: len(numbers)]]
         return found
 
     def features(self) -> Numbers:
@@ -179,40 +194,37 @@ class TileRates:
             (logs.T, self.pingpong, self.side, self.share, narrow, self.tile[0] * self.tile[1] / 2**14)
         )
 
-    def written(self, writes: float) -> tuple[Numbers, Numbers]:
-        """Return what each wave writes, and what is added once, for tiles that are written so often or so much."""
-        return self.remembered(
-            ("written", writes), lambda: (writes * self.write_tile, writes * self.write_last + self.once)
-        )
-
-    def operands(self, a: OperandLayout, b: OperandLayout) -> OperandRates:
-        """Return what operands decide of which A gives the rows of the result, and B the columns."""
-        found = self._operands.get((a, b))
+    def of_layout(self, one: Operation) -> LayoutRates:
+        """Return what is decided by how a product's operands and its result lie."""
+        key = one.a, one.b, one.result_item, one.writes
+        found = self._layouts.get(key)
         if found is None:
-            found = self._operands[a, b] = self._operand_rates(a, b)
+            found = self._layouts[key] = self._layout_rates(*key)
         return found
 
-    def _operand_rates(self, a: OperandLayout, b: OperandLayout) -> OperandRates:
-        aligned, both, carried, multicast = (
+    def _layout_rates(self, a: OperandLayout, b: OperandLayout, result_item: int, writes: float) -> LayoutRates:
+        aligned, longer, carried, multicast = (
             self.of_sides(x[a.begin], x[b.begin]) for x in (_ALIGNED, _BOTH, _CARRIED, _MULTICAST)
         )
         loaded = _LOAD / 256 * self.tile / self._multicast * aligned * self.gpu.load
         loaded[1] *= [_narrow(int(row), b if not side else a) for row, side in zip(self._row, self.side, strict=True)]
         latency = LATENCY / self._stages * self.gpu.load
         barriers = _BARRIERS * self.gpu.load
-        one = _norm(self._multiply, loaded.sum(axis=0), latency) + barriers
-        shared = (loaded * (1 + both)).sum(axis=0)
-        two = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + barriers
+        alone = _norm(self._multiply, loaded.sum(axis=0), latency) + barriers
+        shared = (loaded * (1 + longer)).sum(axis=0)
+        both = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + barriers
         in_l2 = K_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1))
         across = self.of_sides(a.across, b.across)[1]
         features = np.column_stack(
             (
-                np.log2((self._multiply, loaded.sum(axis=0), latency) / two).T,
+                np.log2((self._multiply, loaded.sum(axis=0), latency) / both).T,
                 np.log2(loaded[0] / loaded[1]),
                 across * np.log2(K_BYTES / self._row),
             )
         )
-        return OperandRates(one, two - one, in_l2.sum(axis=0) * self.gpu.l2, features)
+        writes *= 1 + _WIDER * (result_item - 2)
+        write, once = writes * self.write_tile, writes * self.write_last + self.once
+        return LayoutRates(alone, both - alone, in_l2.sum(axis=0) * self.gpu.l2, write, once, features)
 
 
 def _norm(*times: Numbers) -> Numbers:

@@ -14,13 +14,11 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
-from .correction import correction
+from .correction import NUMBERS, correction, product_numbers
 from .rates import Numbers, Operation, TileRates
 
-#: Microseconds of a launch.
-_LAUNCH = 1.9
-#: How much longer each byte beyond two of an element of the result takes to be written.
-_WIDER = 0.344
+#: Quantities that the correction reads of the limits.
+_QUANTITIES = 12
 #: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads, and zeros for the flags with launches that do not
 #: overlap then.
@@ -43,52 +41,47 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
     of : TileRates
         The configs, on a GPU: those with swap_ab compute the transpose.
     """
-    total, mixed = limits(one, of)
-    total *= correction(of, one, mixed)
+    total, read = limits(one, of)
+    total *= correction(of, one, read)
     return total
 
 
 def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
-    """Return the microseconds in which three limits hold together, and what the correction reads of them.
+    """Return the microseconds in which three limits hold together, and what the correction reads of both.
 
-    The limits are what an SM computes, tile after tile; what the L2 cache delivers; and what memory moves.
+    That has a row for each quantity, the product's numbers last. The limits are what an SM computes, tile after tile;
+    what the L2 cache delivers; and what memory moves.
     """
-    operands, gpu = of.operands(one.a, one.b), of.gpu
-    mixed = np.empty((12, of.count))
-    extents = of.of_sides(one.rows, one.cols, one.k_tiles) / of.cluster_shape
+    layout = of.of_layout(one)
+    numbers = of.of_sides(one.rows, one.cols, one.k_tiles, *product_numbers(one))
+    extents = numbers[:3] / of.cluster_shape
     whole = np.ceil(extents)
-    np.divide(extents[:2], whole[:2], out=mixed[8:10])
-    rows, cols, each = whole
-    tiles = rows * cols
+    tiles, each = whole[0] * whole[1], whole[2]
     if one.tiles is not None:
         tiles = np.array(one.tiles, np.float64)
     elif one.batch != 1:
         tiles *= one.batch
     in_turn = tiles / of.clusters
     waves: Any = np.ceil(in_turn)
-    np.divide(in_turn, waves, out=mixed[7])
+    filled = in_turn / waves
     both = tiles > of.alone
-    per_wave, once = of.written(one.writes * (1 + _WIDER * (one.result_item - 2)))
+    once = layout.once
     if of.any_stream_k:
         waves, each, left = _shared_out(of, tiles, waves, each, one.k_tiles)
         once = once + left
-    multiplied = each * (operands.one + both * operands.more)
-    computed = (multiplied + per_wave) * waves + once
-    delivered = tiles * one.k_tiles * operands.carried
-    total = computed * computed
-    total *= total
-    fourth = delivered * delivered
-    fourth *= fourth
-    total += fourth
-    total += ((one.read + one.written) / gpu.memory) ** 4
-    np.sqrt(np.sqrt(total, out=total), out=total)
-    total += _LAUNCH * gpu.launch
-    mixed[0], mixed[1], mixed[2], mixed[3], mixed[4], mixed[5] = total, computed, delivered, waves, each, multiplied
-    np.log2(mixed[:6], out=mixed[:6])
-    np.reciprocal(waves, out=mixed[6])
-    np.minimum(tiles * of.cluster_share, of.share, out=mixed[10])
-    mixed[11] = both
-    return total, mixed
+    multiplied = each * (layout.alone + both * layout.more)
+    computed = (multiplied + layout.write) * waves + once
+    delivered = tiles * numbers[2] * layout.carried
+    moved = (one.read + one.written) / of.gpu.memory
+    # The fourth root of the sum of fourth powers.
+    total = np.sqrt(np.hypot(np.hypot(computed * computed, delivered * delivered), moved * moved))
+    total += of.launch
+    read = np.empty((_QUANTITIES + NUMBERS, of.count), np.float32)
+    read[0], read[1], read[2], read[3], read[4], read[5] = total, computed, delivered, waves, each, multiplied
+    np.log2(read[:6], out=read[:6])
+    read[6], read[7], read[8:10] = np.reciprocal(waves), filled, extents[:2] / whole[:2]
+    read[10], read[11], read[_QUANTITIES:] = np.minimum(tiles * of.cluster_share, of.share), both, numbers[3:]
+    return total, read
 
 
 def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
