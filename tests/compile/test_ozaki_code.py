@@ -33,6 +33,6 @@ def test_code(spec, config, signature):
     assert_waits_first(artifact.ptx)
     if spec is PRODUCTS:
         # A slice of 128, 32 at a time, for every block of 64 rows.
-        assert artifact.ptx.count("wgmma.mma_async") % (4 * config.blocks) == 0
+        assert artifact.ptx.count("wgmma.mma_async") % (4 * config.mma_tiles_m) == 0
         assert "s32.s8.s8" in artifact.ptx
         assert early(artifact.ptx) == []

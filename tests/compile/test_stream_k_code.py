@@ -25,7 +25,7 @@ def test_the_code(config):
     artifact = artifact_for(SPEC, config, signature, ARCH)
     assert early(artifact.ptx) == []
     assert artifact.resources.spill_bytes == 0
-    # One flag is set, and one awaited; sums go four at a time.
+    # One flag is set, and one awaited; partial sums go four at a time.
     assert artifact.ptx.count("st.release.gpu.global") == 1
-    quads = config.tile_n * config.blocks // 8
-    assert artifact.ptx.count("st.global.v4.b32") == artifact.ptx.count("ld.global.v4.b32") == quads
+    vectors = config.tile_n * config.mma_tiles_m // 8
+    assert artifact.ptx.count("st.global.v4.b32") == artifact.ptx.count("ld.global.v4.b32") == vectors

@@ -21,7 +21,7 @@ NARROW = (FLOAT8_E4M3, FLOAT8_E5M2)
 RESULTS = (FLOAT32, BFLOAT16, FLOAT16, *NARROW)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 #: Those that take 8-bit floats.
-CONFIGS = [config for config in NATIVE.configs if config.blocks == 1 and config.tile_n <= 192]
+CONFIGS = [config for config in NATIVE.configs if config.mma_tiles_m == 1 and config.tile_n <= 192]
 
 
 @pytest.fixture(autouse=True)

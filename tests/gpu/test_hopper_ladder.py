@@ -52,7 +52,7 @@ def test_shapes(spec, config, name, shape, rng):
 @pytest.mark.parametrize(("spec", "config"), CONFIGS)
 def test_rows_that_end_anywhere(spec, config, extent, rng):
     """The pitch is a multiple of 8 elements, the extents are not, but for the result's where it is copied."""
-    dtype, n = dtype_named("bfloat16"), 136 if spec.default.boxes else extent
+    dtype, n = dtype_named("bfloat16"), 136 if spec.default.epi_tiles else extent
     a, b, c = (random_matrix(rng, dtype, shape) for shape in ((extent, 77), (77, n), (extent, n)))
     kinds = ("whole", "whole", "whole")
     got = multiply(spec, a, b, poisoned(dtype, c.shape), kinds=kinds, c=c, alpha=-1.0, beta=2.0, config=config)

@@ -14,7 +14,7 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import ExtentsParam, TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm.config import BOX_M, CONSUMERS, K_BYTES, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import CONSUMERS, EPI_TILE_M, K_BYTES, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
@@ -110,7 +110,7 @@ def test_lines_and_matrices_that_lie_apart():
 def test_shared_memory_holds_the_stages_and_their_barriers(config):
     problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
     slices = config.stages * (config.tile_m + config.tile_n) * K_BYTES
-    boxes = CONSUMERS * config.buffers(2) * BOX_M * config.box_n(2) * 2
+    boxes = CONSUMERS * config.epi_stages(2) * EPI_TILE_M * config.epi_tile_n(2) * 2
     # One barrier of 8 bytes says that a stage is full, one that it is free.
     assert SPEC.launch(problem, config).shared_bytes >= slices + boxes + 16 * config.stages
 

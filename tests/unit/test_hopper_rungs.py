@@ -13,8 +13,14 @@ from gemmule.core.launch import ExtentsParam, ScalarParam, TensorMapParam, Tenso
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES
-from gemmule.kernels.ladder.hopper_rung_config import PersistentConfig, RolesConfig, RungConfig
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES
+from gemmule.kernels.ladder.hopper_rung_config import (
+    PersistentConfig,
+    PingpongConfig,
+    RolesConfig,
+    RungConfig,
+    StoreConfig,
+)
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -51,10 +57,10 @@ def test_copies_fill_a_stage(spec, config, layout):
         assert param.pitches[0] % 16 == 0
     extents = [param.extents for param in launch.params if isinstance(param, ExtentsParam)]
     assert extents[:2] == [(1000, 264), (520, 264)]
-    if config.boxes:
+    if config.epi_tiles:
         assert [param.operand for param in maps] == ["a", "b", "d", "d"]
         assert extents[2:] == [(1000, 520), (1000, 520)]
-        assert [param.box for param in maps[2:]] == [(64, BOX_M)] * 2
+        assert [param.box for param in maps[2:]] == [(64, EPI_TILE_M)] * 2
     else:
         results = [param for param in launch.params if isinstance(param, TensorParam)]
         assert [(param.operand, param.shape, param.strides) for param in results] == [("d", (1000, 520), (520,))] * 2
@@ -74,6 +80,14 @@ def test_a_launch_covers_all_tiles_and_fits(spec, config):
             assert ctas == tiles
         assert launch.shared_bytes + 1024 <= 228 << 10
         assert launch.threads == (384 if isinstance(config, RolesConfig) else 128)
+
+
+def test_epilogue_stages_divide_the_epilogue_tiles_of_a_tile():
+    with pytest.raises(ArgumentError, match="a warpgroup has 3 epilogue tiles of a tile"):
+        PingpongConfig(tile_m=64, tile_n=192)
+    with pytest.raises(ArgumentError, match="a warpgroup has 1 epilogue tiles of a tile"):
+        StoreConfig(tile_n=64)
+    assert PingpongConfig(tile_m=128, tile_n=192, stages=4).mma_tiles_m == 2
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=lambda spec: spec.name)

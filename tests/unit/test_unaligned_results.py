@@ -15,7 +15,7 @@ HOPPER = Arch.parse("sm_90a")
 WRITERS = [
     spec
     for spec in REGISTRY
-    if spec.name == "hopper_gemm" or (getattr(spec.default, "boxes", 0) and spec.name[0] == "h")
+    if spec.name == "hopper_gemm" or (getattr(spec.default, "epi_tiles", 0) and spec.name[0] == "h")
 ]
 
 

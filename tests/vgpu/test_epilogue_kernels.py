@@ -85,16 +85,16 @@ def test_cases(kernel, name, only, rng):
     "fields",
     [
         {"tile_n": 192},
-        {"tile_n": 192, "cluster_m": 2, "swap_ab": 1},
+        {"tile_n": 192, "cluster_m": 4, "swap_ab": 1},
         {"tile_n": 256, "pingpong": 0},
-        {"cluster_k": 2, "swap_ab": 0},
+        {"cluster_k": 4, "swap_ab": 0},
         {"cluster_k": 4, "swap_ab": 1},
         {"tile_n": 144, "swap_ab": 1},
         {"tile_n": 8, "swap_ab": 1},
     ],
     ids=str,
 )
-def test_h09_however_it_shares_the_work(fields, order, only, rng):
+def test_hopper_gemm_however_it_shares_the_work(fields, order, only, rng):
     only("hopper_gemm", **fields)
     for name in ("row_bias_silu", "named_c", "two_matrices"):
         finish(CASES[name], rng, shape=(136, 200, 264), order=order)

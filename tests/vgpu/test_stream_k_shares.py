@@ -16,7 +16,7 @@ from gemmule.core.dtype import INT32
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
-from gemmule.kernels.parts.tensors import line_tensor, major_tensor
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
 
@@ -40,18 +40,18 @@ class Pieces:
         out = cta * (3 * MOST)
         mOut[out] = end
         for number in range(begin, end, step):
-            tile, first, count = self.order.part(mD, number, slices)
+            tile, (first, count) = self.order.linear_work_tile(mD, number, slices)
             place = out + 3 * (number + 1)
             mOut[place] = tile
             mOut[place + 1] = first
             mOut[place + 2] = count
             if first > 0 and first + count == slices:
-                mOut[out + 1] = self.order.first_sharer(mD, slices)
+                mOut[out + 1] = self.order.first_peer(mD, slices)
 
 
 @pytest.fixture(scope="module")
 def code():
-    arguments = (major_tensor("float32", 1, batch=1), line_tensor("int32"), Int32(1))
+    arguments = (major_tensor("float32", 1, batch=1), tensor_1d("int32"), Int32(1))
     return compile_ptx(Buildable(Pieces(), arguments), virtual_arch())
 
 

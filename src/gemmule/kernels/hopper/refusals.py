@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType
 from gemmule.core.epilogue import SECOND
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents
 from gemmule.core.spec import Config
 
@@ -46,7 +46,7 @@ def refuse_hopper(
     """
     if reason := why_not_arch(arch):
         return reason
-    inner, _, _ = split_batch(problem, batch_dims)
+    inner = inner_problem(problem, batch_dims)
     oriented, first, second = row_result(inner)
     for name, matrix in inner.operands().items():
         if name in operands and (reason := _why_not_lines(name, matrix)):
@@ -54,13 +54,13 @@ def refuse_hopper(
     if "c" in operands and oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     # The names of the operands that are A and B of the row-major result.
-    names = {"a": first, "b": second}
+    names = {"a": first, "b": second, SECOND: "b"}
     for name, matrix in oriented.operands().items():
-        if name in tma and (reason := _why_not_tma(names.get(name, name), matrix, inner.batch)):
-            return reason
+        if name in tma and (reason := why_not_tma(names.get(name, name), matrix, inner.batch)):
+            return f"of the second factor, {reason}" if name == SECOND else reason
     if not takes_empty and not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
         return "there is nothing to multiply: an extent, the batch or alpha is 0"
-    if max(inner.batch, default=0) > MAX_EXTENT:
+    if inner.batch and max(inner.batch) > MAX_EXTENT:
         return (
             f"the batch of {inner.batch[0]} is more than {MAX_EXTENT}, the most that the kernel's 32-bit indices take"
         )
@@ -94,13 +94,6 @@ def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:
     if matrix.alignment % matrix.dtype.itemsize:
         return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
     return None
-
-
-def _why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
-    if name == SECOND:
-        reason = why_not_tma("b", matrix, batch)
-        return reason and f"of the second factor, {reason}"
-    return why_not_tma(name, matrix, batch)
 
 
 def refuse_no_config(problem: GemmProblem, arch: Arch, config: Config) -> None:

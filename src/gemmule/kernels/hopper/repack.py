@@ -34,7 +34,7 @@ class PackedLines:
 
     @cute.kernel
     def kernel(self, pairs):
-        # What follows may take its place beside this; it waits for the end before it reads.
+        # The dependent grid may launch now; it waits for the end of this one before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         cta, _, batch = cute.arch.block_idx()
@@ -59,62 +59,62 @@ class PackedLines:
 
     @cute.jit
     def pack(self, gS: cute.Tensor, gD: cute.Tensor, cta):
-        """Copy this CTA's vectors: all are on their way before the first is used.
+        """Copy this CTA's vectors: the loads of all are in flight before the first is used.
 
-        To find a vector is as much work as to move it. So there is one division for the first and one for the step to
-        the next, and what is never negative is unsigned: there, powers of two divide by shifts.
+        Computing a vector's line costs as much as moving it. So there is one division for the first and one for the
+        stride to the next, and what is never negative is unsigned: there, powers of two divide by shifts.
         """
         tid, _, _ = cute.arch.thread_idx()
         per_line, count = Uint32(self.per_line(gS)), self.count(gS)
-        number = cta * (self.threads * self.vectors) + tid
-        line = Uint32(number) // per_line
-        place = Uint32(number) - line * per_line
-        lines = Uint32(self.threads) // per_line
-        places = Uint32(self.threads) - lines * per_line
-        found = cute.make_rmem_tensor(cute.make_layout((8, self.vectors)), Uint32)
+        index = cta * (self.threads * self.vectors) + tid
+        line = Uint32(index) // per_line
+        in_line = Uint32(index) - line * per_line
+        stride_lines = Uint32(self.threads) // per_line
+        stride_in_line = Uint32(self.threads) - stride_lines * per_line
+        loaded = cute.make_rmem_tensor(cute.make_layout((8, self.vectors)), Uint32)
         vectors = []
         for v in cutlass.range_constexpr(self.vectors):
-            i = Int32(place * self.per_vector)
-            early = self.early(gS, i, Int32(line))
-            present = number + v * self.threads < count
-            inside = self.is_inside(gS, i, early)
-            vectors.append((i, Int32(line), early, present, inside))
+            i = Int32(in_line * self.per_vector)
+            offset = self.misalignment(gS, i, Int32(line))
+            present = index + v * self.threads < count
+            inside = self.is_inside(gS, i, offset)
+            vectors.append((i, Int32(line), offset, present, inside))
             if present and inside:
-                self.read(gS, i, Int32(line), early, found[None, v])
-            line, place = line + lines, place + places
-            if place >= per_line:
-                line, place = line + 1, place - per_line
+                self.read(gS, i, Int32(line), offset, loaded[None, v])
+            line, in_line = line + stride_lines, in_line + stride_in_line
+            if in_line >= per_line:
+                line, in_line = line + 1, in_line - per_line
         for v in cutlass.range_constexpr(self.vectors):
-            i, at, early, present, inside = vectors[v]
+            i, vector_line, offset, present, inside = vectors[v]
             if present:
                 words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
                 if inside:
-                    moved(found[None, v], early, words)
+                    extract(loaded[None, v], offset, words)
                 else:
-                    self.read_elements(gS, i, at, words)
-                self.put(words, gS.element_type, element_at(gD, i, at))
+                    self.read_elements(gS, i, vector_line, words)
+                self.store(words, gS.element_type, element_at(gD, i, vector_line))
 
     @cute.jit
-    def put(self, words: cute.Tensor, narrow: Any, place: cute.Pointer):
+    def store(self, words: cute.Tensor, narrow: Any, target: cute.Pointer):
         """Write a vector of elements of that type."""
         del narrow
-        cute.autovec_copy(words, words_at(place, 4))
+        cute.autovec_copy(words, words_at(target, 4))
 
     @cute.jit
-    def early(self, gS: cute.Tensor, i, line):
-        """Return how many bytes before an element a multiple of 16 lies."""
+    def misalignment(self, gS: cute.Tensor, i, line):
+        """Return the address of an element modulo 16 bytes."""
         return Uint32(element_at(gS, i, line).toint() & (VECTOR - 1))
 
     @cute.jit
-    def is_inside(self, gS: cute.Tensor, i, early):
+    def is_inside(self, gS: cute.Tensor, i, offset):
         """Return whether both vectors around the elements from i on lie in the line."""
-        before = Int32(early // self.item)
+        before = Int32(offset // self.item)
         return i >= before and i - before + 2 * self.per_vector <= gS.shape[0]
 
     @cute.jit
-    def read(self, gS: cute.Tensor, i, line, early, words: cute.Tensor):
+    def read(self, gS: cute.Tensor, i, line, offset, words: cute.Tensor):
         """Read the two vectors around the elements from i on."""
-        start = element_at(gS, i, line) - Int32(early // self.item)
+        start = element_at(gS, i, line) - Int32(offset // self.item)
         for half in cutlass.range_constexpr(2):
             target = cute.make_tensor(words.iterator + 4 * half, cute.make_layout(4))
             cute.autovec_copy(words_at(start + half * self.per_vector, 4), target)
@@ -131,18 +131,18 @@ class PackedLines:
 
 @cute.jit
 def element_at(gX: cute.Tensor, i, line):
-    """Return where an element is."""
+    """Return the pointer to an element."""
     return gX.iterator + cute.crd2idx((i, line), gX.layout)
 
 
 @cute.jit
-def moved(found: cute.Tensor, early, words: cute.Tensor):
-    """Take 4 of 8 words, from byte `early` (0 to 15) on."""
-    steps = [found[w] for w in range(8)]
-    # By two words, by one, and by bytes within words: no index into registers depends on where it begins.
+def extract(loaded: cute.Tensor, offset, words: cute.Tensor):
+    """Extract 4 of 8 words, from byte `offset` (0 to 15) on."""
+    steps = [loaded[w] for w in range(8)]
+    # By two words, by one, and by bytes within words: no index into registers depends on the offset.
     for distance in cutlass.range_constexpr(2):
         by = cutlass.const_expr(2 - distance)
-        shifts = early // 4 // by % 2 == 1
+        shifts = offset // 4 // by % 2 == 1
         steps = [steps[w + by] if shifts else steps[w] for w in range(len(steps) - by)]
     for w in cutlass.range_constexpr(4):
-        words[w] = shifted(steps[w], steps[w + 1], early % 4 * 8)
+        words[w] = shifted(steps[w], steps[w + 1], offset % 4 * 8)

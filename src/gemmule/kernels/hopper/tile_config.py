@@ -13,14 +13,14 @@ CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
 #: Bytes of K of a k-tile, which are the longest rows of TMA's swizzle.
 K_BYTES = 128
-#: Rows and 16-bit columns of an epilogue tile, in which TMA loads C and stores D.
-BOX_M, BOX_N = 64, 64
+#: Rows, and 16-bit columns at most, of an epilogue tile, in which TMA loads C and stores D.
+EPI_TILE_M, EPI_TILE_N = 64, 64
 #: Longest side of a TMA box, in elements.
-MAX_BOX = 256
+MAX_TMA_BOX = 256
 #: Shared memory of a CTA in bytes: the most there is, and the part that barriers get.
 MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
-#: Blocks of 64 rows times columns for which a warpgroup has registers: 192 accumulators a thread.
-MAX_ACCUMULATORS = 384
+#: wgmma tiles of 64 rows times their columns for which a warpgroup has registers: 192 accumulators a thread.
+MAX_MMA_COLUMNS = 384
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
 #: cluster.
 SMS = 132
@@ -62,9 +62,9 @@ class HopperConfig(Config):
         rows = self.warpgroups_per_tile * MMA_M
         if self.tile_m % rows or self.tile_n % self.unit_n or self.tile_n > self.max_n:
             return f"tile_m must be a multiple of {rows}, tile_n of {self.unit_n} up to {self.max_n}"
-        if self.loaded_rows > MAX_BOX:
-            return f"a CTA loads {self.loaded_rows} rows of A for a k-tile; a TMA box has {MAX_BOX} at most"
-        if self.blocks * self.tile_n > MAX_ACCUMULATORS:
+        if self.loaded_rows > MAX_TMA_BOX:
+            return f"a CTA loads {self.loaded_rows} rows of A for a k-tile; a TMA box has {MAX_TMA_BOX} at most"
+        if self.mma_tiles_m * self.tile_n > MAX_MMA_COLUMNS:
             return "the accumulators of a tile do not fit into a warpgroup's registers"
         if self.stages < self.min_stages:
             return f"stages must be {self.min_stages} or more"
@@ -89,8 +89,8 @@ class HopperConfig(Config):
         return CONSUMERS
 
     @property
-    def blocks(self) -> int:
-        """Blocks of 64 rows that a warpgroup computes of a tile."""
+    def mma_tiles_m(self) -> int:
+        """Tiles of wgmma, 64 rows each, that a warpgroup computes of a CTA tile."""
         return self.tile_m // (self.warpgroups_per_tile * MMA_M)
 
     @property

@@ -50,7 +50,7 @@ def why_not_stored(matrix: StridedMatrix) -> str | None:
 
 
 def operand_params(
-    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], tile: int, multicast_ctas: int = 1
+    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], tile: int, multicast_size: int = 1
 ) -> tuple[Param, Param]:
     """Describe A, or B as (N, K), of which TMA loads k-tiles.
 
@@ -62,18 +62,18 @@ def operand_params(
         The matrix, its rows those of a tile.
     batch : tuple of int
         Extents of the batch dimensions of the map.
-    tile, multicast_ctas : int
+    tile, multicast_size : int
         Rows of a tile, and CTAs of a cluster that share its k-tiles, of which each loads a part for all.
     """
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
     if matrix.lies_in_rows:
-        described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_ctas))
+        described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size))
     else:
         # K-major: lines are rows of a tile. MN-major: lines are columns, of which a row in shared memory has at most
         # 128 bytes.
         row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
-        described = _tensor_map(operand, matrix.transposed(), batch, (row // item, depth // multicast_ctas))
+        described = _tensor_map(operand, matrix.transposed(), batch, (row // item, depth // multicast_size))
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, *batch))
 
 

@@ -6,10 +6,19 @@ import dataclasses
 from typing import ClassVar
 
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.hopper.tile_config import BOX_M, CONSUMERS, K_BYTES, SMS, THREADS, WARPGROUP, HopperConfig
+from gemmule.kernels.hopper.tile_config import (
+    CONSUMERS,
+    EPI_TILE_M,
+    EPI_TILE_N,
+    K_BYTES,
+    SMS,
+    THREADS,
+    WARPGROUP,
+    HopperConfig,
+)
 
 #: CTAs of a cluster, and epilogue tiles that a warpgroup has in shared memory.
-CLUSTER, BUFFERS = 2, 2
+CLUSTER, EPI_STAGES = 2, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +26,7 @@ class RungConfig(HopperConfig):
     """A tile of D that one warpgroup computes, its stages, and the raster.
 
     Rungs add fields and state: `warpgroups_per_tile`; `threads` of a CTA; `cluster`, CTAs along M to which TMA
-    multicasts k-tiles of B; `boxes`, epilogue tiles in shared memory, 0 where threads write D by themselves.
+    multicasts k-tiles of B; `epi_tiles`, epilogue tiles in shared memory, 0 where threads write D by themselves.
 
     Attributes
     ----------
@@ -34,11 +43,11 @@ class RungConfig(HopperConfig):
     warpgroups_per_tile: ClassVar[int] = 1
     threads: ClassVar[int] = WARPGROUP
     cluster: ClassVar[int] = 1
-    boxes: ClassVar[int] = 0
+    epi_tiles: ClassVar[int] = 0
 
     @property
     def shared_bytes(self) -> int:
-        return self.stages_bytes + self.boxes * BOX_M * K_BYTES
+        return self.stages_bytes + self.epi_tiles * EPI_TILE_M * K_BYTES
 
     def grid(self, tiles: int) -> int:
         """Return the CTAs for a number of tiles."""
@@ -96,7 +105,15 @@ class ClusterConfig(PersistentConfig):
 class StoreConfig(ClusterConfig):
     """As `ClusterConfig`; D is written in epilogue tiles, by TMA."""
 
-    boxes: ClassVar[int] = CONSUMERS * BUFFERS
+    epi_tiles: ClassVar[int] = CONSUMERS * EPI_STAGES
+
+    def _why_not_tile(self) -> str | None:
+        count = self.mma_tiles_m * self.tile_n // EPI_TILE_N
+        if (reason := super()._why_not_tile()) is None and count % EPI_STAGES:
+            reason = (
+                f"a warpgroup has {count} epilogue tiles of a tile, which must be a multiple of {EPI_STAGES} stages"
+            )
+        return reason
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,12 +8,12 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, DType
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, Param
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_grid
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
-from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, EPI_TILE_N
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_params, scale_params, why_not_stored
 
 from .hopper_rung_config import ClusterConfig, PersistentConfig, PingpongConfig, RolesConfig, RungConfig, StoreConfig
@@ -35,14 +35,14 @@ def _rung(name: str, summary: str, *configs: RungConfig) -> KernelSpec:
         signature=_problem_signature,
         launch=_launch,
         batch_dims=0,
-        refuses=functools.partial(_refuses, stored=configs[0].boxes > 0),
+        refuses=functools.partial(_refuses, stored=configs[0].epi_tiles > 0),
         refuses_types=functools.partial(refuse_types, DTYPES),
     )
 
 
 def _why_not(problem: GemmProblem, arch: Arch, config: RungConfig) -> str | None:
     del arch
-    inner, _, _ = split_batch(problem, 0)
+    inner = inner_problem(problem, 0)
     oriented, _, _ = row_result(inner)
     return why_not_grid((_grid(oriented, config), 1, 1))
 
@@ -52,7 +52,7 @@ def _refuses(problem: GemmProblem, arch: Arch, *, stored: bool) -> str | None:
     if reason := _refuses_any(problem, arch):
         return reason
     if stored:
-        inner, _, _ = split_batch(problem, 0)
+        inner = inner_problem(problem, 0)
         oriented, _, _ = row_result(inner)
         return why_not_stored(oriented.d)
     return None
@@ -106,10 +106,10 @@ def _launch(problem: GemmProblem, config: RungConfig) -> Launch:
 
 
 def _result_params(problem: GemmProblem, config: RungConfig) -> tuple[Param, ...]:
-    if not config.boxes:
+    if not config.epi_tiles:
         return row_params(problem, ())
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
-    return tuple(param for one in (c, ("d", problem.d)) for param in result_params(*one, (), (BOX_N, BOX_M)))
+    return tuple(param for one in (c, ("d", problem.d)) for param in result_params(*one, (), (EPI_TILE_N, EPI_TILE_M)))
 
 
 def _two_widths(config: type[RungConfig]) -> tuple[RungConfig, RungConfig]:

@@ -18,14 +18,14 @@ def stand_in_absmax() -> Any:
     return cute.runtime.make_fake_tensor(Int32, (1,), (1,))
 
 
-def largest_of_none() -> Any:
+def absmax_init() -> Any:
     """Return a thread's register before its first value."""
     largest = cute.make_rmem_tensor(cute.make_layout(1), Int32)
     largest[0] = Int32(0)
     return largest
 
 
-def keep_largest(largest: Any, value: Any, inside: Any) -> None:
+def absmax_update(largest: Any, value: Any, inside: Any) -> None:
     """Update the register with a value that is inside the result.
 
     Parameters
@@ -43,7 +43,7 @@ def keep_largest(largest: Any, value: Any, inside: Any) -> None:
 
 
 @cute.jit
-def write_largest(largest: cute.Tensor, absmax: cute.Tensor):
+def absmax_atomic_max(largest: cute.Tensor, absmax: cute.Tensor):
     """Reduce a warp's maxima into device memory; all of its threads take part."""
     lane = cute.arch.lane_idx()
     of_warp = cute.arch.warp_redux_sync(largest[0], "max")

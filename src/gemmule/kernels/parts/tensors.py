@@ -56,8 +56,8 @@ def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
     return cute.runtime.make_fake_tensor(element, extents, strides, assumed_align=vector * element.width // 8)
 
 
-def line_tensor(name: str) -> Any:
-    """Return a stand-in for contiguous elements of 32 bits, any number, aligned to 256 bytes."""
+def tensor_1d(name: str) -> Any:
+    """Return a stand-in for a one-dimensional tensor of a 32-bit extent, contiguous and aligned to 256 bytes."""
     return cute.runtime.make_fake_compact_tensor(cute_type(name), (cute.sym_int32(),), assumed_align=256)
 
 

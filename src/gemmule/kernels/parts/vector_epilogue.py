@@ -9,7 +9,7 @@ from cutlass import Float32, cute
 
 from gemmule.core.epilogue import ACC, MATRIX, UP, C
 
-from .absolute_maximum import keep_largest, largest_of_none, write_largest
+from .absolute_maximum import absmax_atomic_max, absmax_init, absmax_update
 from .epilogue import operations
 from .epilogue_inputs import EpilogueInputs
 
@@ -20,13 +20,13 @@ class VectorEpilogue(EpilogueInputs):
     def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
         """Return the inputs of one matrix of the batch; last, where it is wanted, the absolute maximum's register."""
         count = len(self.inputs)
-        largest = (largest_of_none(),) if self.has_absmax else ()
+        largest = (absmax_init(),) if self.has_absmax else ()
         return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:], *largest)
 
     def end(self, extras: Any) -> None:
         """Write the absolute maximum after a warp's last value; `extras` as of `of_batch`."""
         if self.has_absmax:
-            write_largest(extras[-1], extras[-2])
+            absmax_atomic_max(extras[-1], extras[-2])
 
     def values(
         self, accumulators: Any, ups: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any
@@ -68,5 +68,5 @@ class VectorEpilogue(EpilogueInputs):
 
             values[v] = self.expression.evaluate(leaf, Float32, table)
             if self.has_absmax:
-                keep_largest(extras[-1], values[v], (at[0] < mD.shape[0]) & (at[1] + v < mD.shape[1]))
+                absmax_update(extras[-1], values[v], (at[0] < mD.shape[0]) & (at[1] + v < mD.shape[1]))
         return values

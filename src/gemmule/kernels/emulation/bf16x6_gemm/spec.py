@@ -13,7 +13,7 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
@@ -40,7 +40,7 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
     for name, matrix in problem.operands().items():
         if name in "cd" and matrix.dtype != FLOAT32:
             return f"{name.upper()} is {matrix.dtype}; this kernel writes float32 and adds it"
-    inner, _, _ = split_batch(problem, PRODUCTS.batch_dims)
+    inner = inner_problem(problem, PRODUCTS.batch_dims)
     for name, matrix in (("a", inner.a), ("b", inner.b)):
         if reason := why_not_tma(name, matrix, _batch_of(matrix, inner.batch)):
             return reason
@@ -204,7 +204,7 @@ def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     if sum(found.vectors for found in _splits(inner)) + 2 * config.threads * config.runs > _MAX_RUNS:
         return f"A and B are more than {_MAX_RUNS} vectors of {RUN} elements, the most that the kernel's indices take"
     return None

@@ -34,10 +34,10 @@ from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.hopper.mainloops.operands import Fragments, OperandStages, flat
 from gemmule.kernels.hopper.mainloops.pipeline import PipelineState
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
-from gemmule.kernels.hopper.mainloops.wgmma import complete_groups, issue_group, tiled_mma
+from gemmule.kernels.hopper.mainloops.wgmma import issue_group, tiled_mma, wait_group_and_release
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
-from gemmule.kernels.parts.tensors import line_tensor, major_tensor
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 24, 240
@@ -59,8 +59,8 @@ class Bf16x6Products:
     def __init__(self, config: SixProductsConfig, types: dict[str, str]) -> None:
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        elements, along_k = (cutlass.BFloat16, cutlass.BFloat16), (types["a_major"] == "k", types["b_major"] == "k")
-        self.operands = OperandStages((self.tile_m, self.tile_n, SLICE), elements, along_k, config.stages)
+        elements, k_major = (cutlass.BFloat16, cutlass.BFloat16), (types["a_major"] == "k", types["b_major"] == "k")
+        self.operands = OperandStages((self.tile_m, self.tile_n, SLICE), elements, k_major, config.stages)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group)
         # Parts of a k-tile, each promoted, and the wgmma of each of its products, 16 of K at a time.
@@ -79,7 +79,7 @@ class Bf16x6Products:
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
         # The predecessor grid splits A and B.
-        self.mainloop.begin(warp, operands, barriers, CONSUMERS)
+        self.mainloop.prologue(warp, operands, barriers, CONSUMERS)
 
         k_tiles = operands[0].tensor.shape[1] // (PARTS * SLICE)
         if warp // 4 == 0:
@@ -95,9 +95,9 @@ class Bf16x6Products:
         """Load three pairs of parts of every k-tile of every tile."""
         load_a, load_b = self.operands.load_a(operands[0], stages[0]), self.operands.load_b(operands[1], stages[1])
         state = self.mainloop.producer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j, batch = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             # One matrix may serve the whole batch.
             batch_a, batch_b = (cutlass.min(batch, x.tensor.shape[2] - 1) for x in operands)
             for k in cutlass.range(k_tiles):
@@ -110,13 +110,13 @@ class Bf16x6Products:
     def consume(self, result, saved, stages, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles of this warpgroup's half of each tile as they arrive, and write it."""
         mC, mD, scale = result
-        mma = tiled_mma(cutlass.BFloat16, self.operands.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        mma = tiled_mma(cutlass.BFloat16, self.operands.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
         promoted = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
         state = self.mainloop.consumer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j, batch = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             promoted.fill(0.0)
             for k in cutlass.range(k_tiles):
                 state = self.multiply(fragments, promoted, barriers, state)
@@ -146,8 +146,10 @@ class Bf16x6Products:
                 issue_group(itertools.islice(products, _OF_FIRST * self.steps), fragments.accumulators)
             issue_group(products, fragments.accumulators, fence=not last)
             if cutlass.const_expr(last):
-                complete_groups(1, release_local, barriers.empty, [states[0].stage])
-            complete_groups(0, release_local, barriers.empty, [one.stage for one in states[1:-1]] if last else ())
+                wait_group_and_release(1, release_local, barriers.empty, [states[0].stage])
+            wait_group_and_release(
+                0, release_local, barriers.empty, [one.stage for one in states[1:-1]] if last else ()
+            )
             promoted.store(promoted.load() + fragments.accumulators.load())
         return states[-1]
 
@@ -250,4 +252,4 @@ def buildable(config: SixProductsConfig, types: dict[str, str]) -> Buildable:
     a, b = (major_tensor("bfloat16", unit, batch=1, vector=8) for unit in units)
     c, d = (major_tensor("float32", 1, batch=1) for _ in range(2))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
-    return Buildable(Bf16x6Products(config, types), ((a, b, c, d), Int32(1), scale, line_tensor("float32")))
+    return Buildable(Bf16x6Products(config, types), ((a, b, c, d), Int32(1), scale, tensor_1d("float32")))

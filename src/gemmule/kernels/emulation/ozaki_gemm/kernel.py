@@ -27,7 +27,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.ozaki_config import ACROSS, NOT_FINITE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
-from gemmule.kernels.parts.tensors import line_tensor, major_tensor
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 # The largest exponent whose reciprocal is a normal number.
 _MOST = 2044
@@ -125,5 +125,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     arguments = []
     for name in "ab":
-        arguments += [major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1), line_tensor("int32")]
+        arguments += [major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
     return Buildable(OzakiScales(config, types), (*arguments, Int32(1)))

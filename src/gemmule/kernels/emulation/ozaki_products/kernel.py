@@ -29,7 +29,7 @@ from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.ozaki_config import GROUP, SLICE, ProductsConfig
 from gemmule.kernels.emulation.residues import MODULI, SHIFT, middle, quotient
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_a, multicast_b, release_cluster
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_peers_a, multicast_peers_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
@@ -47,13 +47,12 @@ class ResidueProducts:
         self.adds = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.pingpong = bool(config.pingpong)
-        # Blocks of 64 rows that a warpgroup computes of a tile.
-        self.warpgroups_per_tile, self.blocks = config.warpgroups_per_tile, config.blocks
+        self.warpgroups_per_tile, self.mma_tiles_m = config.warpgroups_per_tile, config.mma_tiles_m
         cluster = (config.cluster_m, config.cluster_n)
         self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
             (self.tile_m, self.tile_n, SLICE), (cutlass.Int8, cutlass.Int8), (True, True), config.stages,
-            ctas_a=config.cluster_n, ctas_b=config.cluster_m,
+            multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m,
         )  # fmt: skip
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
@@ -61,7 +60,7 @@ class ResidueProducts:
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         self.kernel((a, b), mD).launch(
-            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.scheduler.size, 1, 1), min_blocks_per_mp=1
+            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.scheduler.cluster_size, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
@@ -70,8 +69,8 @@ class ResidueProducts:
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
-        releases = self.warpgroups_per_tile * self.scheduler.multicast_ctas
-        self.mainloop.begin(warp, operands, barriers, releases, self.scheduler.size)
+        consumer_arrivals = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
+        self.mainloop.prologue(warp, operands, barriers, consumer_arrivals, self.scheduler.cluster_size)
 
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
@@ -85,17 +84,17 @@ class ResidueProducts:
     @cute.jit
     def produce(self, operands, mD, stages, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        row, col = self.scheduler.rank()
-        load_a = self.operands.load_a(operands[0], stages[0], col, multicast_a(self.scheduler, row))
-        load_b = self.operands.load_b(operands[1], stages[1], row, multicast_b(self.scheduler, col))
+        row, col = self.scheduler.cta_coord_in_cluster()
+        load_a = self.operands.load_a(operands[0], stages[0], col, multicast_peers_a(self.scheduler, row))
+        load_b = self.operands.load_b(operands[1], stages[1], row, multicast_peers_b(self.scheduler, col))
         state = self.mainloop.producer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j, batch = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
             state = self.mainloop.load(loads, (batch,), barriers, state, (0, k_tiles))
-        if cutlass.const_expr(self.scheduler.multicast_ctas > 1):
-            self.mainloop.drain(barriers, state)
+        if cutlass.const_expr(self.scheduler.empty_arrival_ctas > 1):
+            self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
     def consume(self, mD, stages, barriers, k_tiles, warpgroup_idx):
@@ -104,12 +103,12 @@ class ResidueProducts:
         mma = tiled_mma(cutlass.Int8, (True, True), Int32, self.warpgroups_per_tile, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, of_tile, Int32)
         release = functools.partial(release_cluster, self.scheduler)
-        state, first, step, tiles = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, warpgroup_idx)
-        for number in cutlass.range(first, tiles, step):
-            i, j, batch = self.scheduler.tile(mD, number)
+        state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             if cutlass.const_expr(self.pingpong):
-                state = self.mainloop.skip(state, k_tiles)
+                state = self.mainloop.advance_by(state, k_tiles)
             divisor = self.divisor(batch)
             gD = mD[None, None, batch]
             place = (i * self.tile_m, j * self.tile_n)
@@ -139,7 +138,7 @@ class ResidueProducts:
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid % WARPGROUP // 32, tid % 32
         values = flat(accumulators)
-        for block in cutlass.range_constexpr(self.blocks):
+        for block in cutlass.range_constexpr(self.mma_tiles_m):
             of_tile = block if cutlass.const_expr(self.pingpong) else warpgroup_idx + CONSUMERS * block
             for half in cutlass.range_constexpr(2):
                 row = m0 + of_tile * MMA_M + warp * 16 + lane // 4 + 8 * half

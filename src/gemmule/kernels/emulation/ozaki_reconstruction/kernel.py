@@ -24,7 +24,7 @@ from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_FINITE, RUN, THREADS, ReconstructionConfig
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
-from gemmule.kernels.parts.tensors import line_tensor, major_tensor
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.kernels.parts.words import words_at
 
 # The largest exponent of a scale, which is applied in halves.
@@ -157,5 +157,5 @@ def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     residues = major_tensor("uint8", 1, batch=1, vector=16)
     c, d = (major_tensor("float64", 1) for _ in range(2))
-    scales = (line_tensor("int32"), line_tensor("int32"))
+    scales = (tensor_1d("int32"), tensor_1d("int32"))
     return Buildable(OzakiReconstruction(config, types), (residues, scales, c, d, (Float64(1), Float64(0)), Int32(1)))

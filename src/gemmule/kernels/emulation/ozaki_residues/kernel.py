@@ -26,7 +26,7 @@ from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.ozaki_config import LINES, NOT_FINITE, PITCH, RUN, SLICE, THREADS, ResiduesConfig
 from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
-from gemmule.kernels.parts.tensors import line_tensor, major_tensor
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.kernels.parts.words import packed, words_at
 
 _WARPS = THREADS // 32
@@ -170,7 +170,7 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
     for name in "ab":
         arguments += [
             major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1),
-            line_tensor("int32"),
+            tensor_1d("int32"),
             major_tensor("int8", 0, batch=1, vector=16),
         ]
     return Buildable(OzakiResidues(config, types), (*arguments, Int32(1)))

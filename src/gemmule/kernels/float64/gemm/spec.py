@@ -10,7 +10,7 @@ from gemmule.core.dtype import FLOAT64
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COPIES, SHAPES, Float64Config
@@ -26,13 +26,13 @@ _MAX_COPIES = 32
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     del arch
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     return why_not_lines(inner, FLOAT64) or why_not_extents(inner)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
     if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
         return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"

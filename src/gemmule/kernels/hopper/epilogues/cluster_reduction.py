@@ -18,19 +18,35 @@ _BYTES = 16
 
 
 class Exchange(NamedTuple):
-    """Where partial sums arrive in shared memory of every CTA, and the barriers; of all warpgroups, or of one.
+    """Shared memory for the cluster's partial sums, and its barriers, of all warpgroups.
 
     Attributes
     ----------
-    slots : Pointer or Int32
-        Partial sums of all CTAs, by warpgroup; of one warpgroup their address.
+    partials : Pointer
+        Partial sums of all CTAs, by warpgroup.
+    full, empty : Pointer
+        Barriers of each warpgroup, as of `WarpgroupExchange`.
+    """
+
+    partials: Any
+    full: Any
+    empty: Any
+
+
+class WarpgroupExchange(NamedTuple):
+    """A warpgroup's part of the exchange, the same in every CTA.
+
+    Attributes
+    ----------
+    address : Int32
+        Address of the partial sums of all CTAs.
     full : Pointer
         The cluster's partial sums have arrived.
     empty : Pointer
         Every CTA of the cluster has added what this one sent for the tile before.
     """
 
-    slots: Any
+    address: Any
     full: Any
     empty: Any
 
@@ -41,16 +57,16 @@ class ClusterReduction:
 
     Attributes
     ----------
-    ctas : int
+    cluster_k : int
         CTAs of the cluster, each with a part of K.
-    blocks : int
-        Blocks of 64 rows that the warpgroup has of a tile.
+    mma_tiles_m : int
+        wgmma tiles of 64 rows that the warpgroup has of a CTA tile.
     nbytes : int
         Bytes of its accumulators.
     """
 
-    ctas: int
-    blocks: int
+    cluster_k: int
+    mma_tiles_m: int
     nbytes: int
 
     def barriers(self, smem: Any) -> tuple[Any, Any]:
@@ -63,98 +79,101 @@ class ClusterReduction:
         full, empty = barriers
         for w in cutlass.range_constexpr(CONSUMERS):
             cute.arch.mbarrier_init(full + w, 1)
-            cute.arch.mbarrier_init(empty + w, self.ctas)
+            cute.arch.mbarrier_init(empty + w, self.cluster_k)
 
     def allocate(self, smem: Any, barriers: tuple[Any, Any]) -> Exchange | None:
         """Allocate shared memory for partial sums, if they are exchanged."""
-        if self.ctas == 1:
+        if self.cluster_k == 1:
             return None
         return Exchange(smem.allocate(self.nbytes * CONSUMERS, 1024), *barriers)
 
-    def of_warpgroup(self, exchange: Exchange | None, warpgroup_idx: Any) -> Exchange | None:
+    def of_warpgroup(self, exchange: Exchange | None, warpgroup_idx: Any) -> WarpgroupExchange | None:
         """Return a warpgroup's part of the exchange."""
         if exchange is None:
             return None
-        slots, full, empty = exchange
-        return Exchange(slots.toint() + warpgroup_idx * self.nbytes, full + warpgroup_idx, empty + warpgroup_idx)
+        partials, full, empty = exchange
+        address = partials.toint() + warpgroup_idx * self.nbytes
+        return WarpgroupExchange(address, full + warpgroup_idx, empty + warpgroup_idx)
 
     @cute.jit
-    def reduce(self, accumulators: cute.Tensor, exchange, phase, ctx, more):
+    def reduce(self, accumulators: cute.Tensor, exchange, phase, ctx, has_next):
         """Return this CTA's columns of a tile, all parts of K added.
 
         Parameters
         ----------
         accumulators : Tensor
             This thread's partial sums of all columns, flat, as wgmma leaves them.
-        exchange : Exchange
+        exchange : WarpgroupExchange
             Of this warpgroup.
         phase : Int32
             0 for a CTA's first tile, then alternating.
         ctx : EpilogueContext
             For the warpgroup and its named barrier.
-        more : Boolean
+        has_next : Boolean
             Whether there is another tile.
         """
-        slots, full, empty = exchange
+        address, full, empty = exchange
         cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
+        thread_in_warpgroup = tid % WARPGROUP
         cute.arch.mbarrier_wait(empty, phase ^ 1)
-        if tid % WARPGROUP == 0:
+        if thread_in_warpgroup == 0:
             cute.arch.mbarrier_arrive_and_expect_tx(full, self.nbytes)
-        self.send(accumulators, slots, full.toint(), cta % self.ctas)
+        self.send(accumulators, address, full.toint(), cta % self.cluster_k)
         cute.arch.mbarrier_wait(full, phase)
-        out = cute.make_rmem_tensor(cute.make_layout(cute.size(accumulators) // self.ctas), accumulators.element_type)
-        self.add(out, slots)
+        layout = cute.make_layout(cute.size(accumulators) // self.cluster_k)
+        reduced = cute.make_rmem_tensor(layout, accumulators.element_type)
+        self.add(reduced, address)
         # No remote arrival may be in flight to a CTA that has ended: after the last tile nobody waits for one.
-        if more:
+        if has_next:
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
-            if tid % WARPGROUP < self.ctas:
-                cute.arch.mbarrier_arrive(empty, tid % WARPGROUP)
-        return out
+            if thread_in_warpgroup < self.cluster_k:
+                cute.arch.mbarrier_arrive(empty, thread_in_warpgroup)
+        return reduced
 
     @cute.jit
-    def send(self, accumulators: cute.Tensor, slots, barrier, rank):
+    def send(self, accumulators: cute.Tensor, address, barrier, cta_k):
         """Send every CTA of the cluster its columns of this CTA's partial sums: the first CTA gets the first ones."""
         tid, _, _ = cute.arch.thread_idx()
-        lane = tid % WARPGROUP
-        part = cutlass.const_expr(cute.size(accumulators) // (self.ctas * self.blocks))
-        quads = cutlass.const_expr(part // 4)
-        source = slots + (rank * (self.blocks * quads * WARPGROUP) + lane) * _BYTES
-        for peer in cutlass.range_constexpr(self.ctas):
+        thread_in_warpgroup = tid % WARPGROUP
+        per_mma_tile = cutlass.const_expr(cute.size(accumulators) // (self.cluster_k * self.mma_tiles_m))
+        vectors = cutlass.const_expr(per_mma_tile // 4)
+        source = address + (cta_k * (self.mma_tiles_m * vectors * WARPGROUP) + thread_in_warpgroup) * _BYTES
+        for peer in cutlass.range_constexpr(self.cluster_k):
             target, remote_barrier = _in_cta(source, peer), _in_cta(barrier, peer)
-            for block in cutlass.range_constexpr(self.blocks):
-                for quad in cutlass.range_constexpr(quads):
-                    first = block * part * self.ctas + peer * part + 4 * quad
+            for mma_tile in cutlass.range_constexpr(self.mma_tiles_m):
+                for vector in cutlass.range_constexpr(vectors):
+                    first = (mma_tile * self.cluster_k + peer) * per_mma_tile + 4 * vector
                     cute.arch.inline_ptx(
                         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
                         "[{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}}, [{$r5}];",
                         read_only_args=[
-                            target + (block * quads + quad) * WARPGROUP * _BYTES,
+                            target + (mma_tile * vectors + vector) * WARPGROUP * _BYTES,
                             *(accumulators[first + v] for v in range(4)),
                             remote_barrier,
                         ],
                     )
 
     @cute.jit
-    def add(self, out: cute.Tensor, slots):
+    def add(self, reduced: cute.Tensor, address):
         """Add the partial sums that have arrived, that of the first CTA first."""
         tid, _, _ = cute.arch.thread_idx()
-        quads = cute.size(out) // 4
-        start = slots + tid % WARPGROUP * _BYTES
-        for cta in cutlass.range_constexpr(self.ctas):
-            for quad in cutlass.range_constexpr(quads):
+        vectors = cute.size(reduced) // 4
+        start = address + tid % WARPGROUP * _BYTES
+        for peer in cutlass.range_constexpr(self.cluster_k):
+            for vector in cutlass.range_constexpr(vectors):
                 received = cute.arch.inline_ptx(
                     "ld.shared.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-                    write_only_types=[out.element_type] * 4,
-                    read_only_args=[start + (cta * quads + quad) * WARPGROUP * _BYTES],
+                    write_only_types=[reduced.element_type] * 4,
+                    read_only_args=[start + (peer * vectors + vector) * WARPGROUP * _BYTES],
                 )
                 for v in cutlass.range_constexpr(4):
-                    out[4 * quad + v] = received[v] if cta == 0 else out[4 * quad + v] + received[v]
+                    reduced[4 * vector + v] = received[v] if peer == 0 else reduced[4 * vector + v] + received[v]
 
 
 @cute.jit
 def _in_cta(address, rank: cutlass.Constexpr[int]):
-    """Return the address of the same place in another CTA's shared memory."""
+    """Return the address of the same offset in another CTA's shared memory."""
     return cute.arch.inline_ptx(
         "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",
         write_only_types=[Int32],

@@ -1,8 +1,8 @@
 """Split-K epilogue of a skinny GEMM: partial sums of the transposed tile are exchanged, added, and written by threads.
 
-A warpgroup has partial sums of the transposed tile, weights by tokens. Of all vectors of four contiguous elements of D
-each CTA has a share: it receives every CTA's part of it in its shared memory, adds them in the order of K, and writes
-them.
+A warpgroup has partial sums of the transposed tile, weights by tokens. The tile's vectors of four contiguous elements
+of D are divided among the CTAs of the cluster. Each receives all partial sums of its vectors in its shared memory, adds
+them in the order of K, and writes them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ VECTOR, _PAD = 4, 4
 
 
 class Received(NamedTuple):
-    """Where a CTA receives partial sums.
+    """The partial sums that a CTA receives.
 
     Attributes
     ----------
-    start : Int32
-        Where they lie in shared memory, the same in every CTA.
+    address : Int32
+        Their address in shared memory, the same in every CTA.
     full : Pointer
-        The barrier that counts them; of no use where there is one CTA.
-    rank : Int32
-        This CTA's number in its cluster.
+        The full barrier, which counts their bytes; not used where there is one CTA.
+    cta_k : Int32
+        This CTA's index among those of its cluster, which split K.
     rows : Int32
         Rows of the tile that are rows of D.
     """
 
-    start: Any
+    address: Any
     full: Any
-    rank: Any
+    cta_k: Any
     rows: Any
 
 
@@ -66,7 +66,7 @@ class SplitKTile:
     ----------
     rows, cols : int
         Its extents in D.
-    ctas, threads : int
+    cluster_k, threads : int
         CTAs of the cluster that split its K, and threads of each that write it.
     epilogue : VectorEpilogue or None
         The fused epilogue.
@@ -74,112 +74,120 @@ class SplitKTile:
         Whether there is a C.
     """
 
-    def __init__(self, rows: int, cols: int, ctas: int, threads: int, epilogue: Any, reads_c: bool) -> None:
-        self.rows, self.cols, self.ctas, self.threads = rows, cols, ctas, threads
+    def __init__(self, rows: int, cols: int, cluster_k: int, threads: int, epilogue: Any, reads_c: bool) -> None:
+        self.rows, self.cols, self.cluster_k, self.threads = rows, cols, cluster_k, threads
         self.epilogue, self.reads_c = epilogue, reads_c
         self.row_words = cols + _PAD
 
     @property
-    def share(self) -> int:
-        """Vectors that a CTA has of a whole tile."""
-        return -(-self.rows * self.cols // VECTOR // self.ctas)
+    def vectors_per_cta(self) -> int:
+        """Vectors that a CTA adds and writes of a whole tile."""
+        return -(-self.rows * self.cols // VECTOR // self.cluster_k)
 
     @property
     def nbytes(self) -> int:
-        """Shared memory for the partial sums of a share."""
-        return self.rows * self.row_words * 4 if self.ctas == 1 else self.ctas * self.share * VECTOR * 4
+        """Bytes of shared memory for the partial sums that a CTA receives."""
+        return (
+            self.rows * self.row_words * 4
+            if self.cluster_k == 1
+            else self.cluster_k * self.vectors_per_cta * VECTOR * 4
+        )
 
     @cute.jit
-    def vectors_of(self, rank, rows):
-        """Return the vectors that a CTA has of a tile of so many rows."""
-        return cutlass.max(cutlass.min(rows * (self.cols // VECTOR) - rank * self.share, self.share), 0)
+    def vectors_of(self, cta_k, rows):
+        """Return the vectors that a CTA adds and writes of a tile of so many rows."""
+        return cutlass.max(
+            cutlass.min(rows * (self.cols // VECTOR) - cta_k * self.vectors_per_cta, self.vectors_per_cta), 0
+        )
 
     @cute.jit
-    def expect(self, full, rank, rows):
+    def expect(self, full, cta_k, rows):
         """Expect the bytes of all partial sums at a barrier, by one thread."""
-        cute.arch.mbarrier_arrive_and_expect_tx(full, self.vectors_of(rank, rows) * (self.ctas * VECTOR * 4))
+        cute.arch.mbarrier_arrive_and_expect_tx(full, self.vectors_of(cta_k, rows) * (self.cluster_k * VECTOR * 4))
 
     @cute.jit
     def send(self, received, accumulators: cute.Tensor, first_col):
         """Send the CTAs that add them a warp's partial sums of 16 weights from `first_col` on, as wgmma leaves them."""
-        start, full, rank, rows = received
+        address, full, cta_k, rows = received
         lane = cute.arch.lane_idx()
-        # Of the four accumulators of a block that a lane has, it and the adjacent lanes exchange one each.
-        own = lane // 8
-        row, col = lane % 4 * 2 + own % 2, first_col + lane // 4 % 2 * 4 + own // 2 * 8
+        # Four lanes transpose their four accumulators of a block of 8 rows: each then has a vector of one row.
+        vector_in_block = lane // 8
+        block_row = lane % 4 * 2 + vector_in_block % 2
+        col = first_col + lane // 4 % 2 * 4 + vector_in_block // 2 * 8
         for block in cutlass.range_constexpr(self.rows // 8):
-            at = block * 8 + row
+            row = block * 8 + block_row
             vector = transposed(accumulators, 4 * block)
-            if cutlass.const_expr(self.ctas == 1):
+            if cutlass.const_expr(self.cluster_k == 1):
                 cute.arch.inline_ptx(
                     "st.shared.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-                    read_only_args=[start + (at * self.row_words + col) * 4, *(vector[v] for v in range(VECTOR))],
+                    read_only_args=[address + (row * self.row_words + col) * 4, *(vector[v] for v in range(VECTOR))],
                 )
-            elif at < rows:
-                number = at * (self.cols // VECTOR) + col // VECTOR
-                owner = number // self.share
-                place = start + (rank * self.share + number - owner * self.share) * (VECTOR * 4)
+            elif row < rows:
+                index = row * (self.cols // VECTOR) + col // VECTOR
+                owner = index // self.vectors_per_cta
+                index_in_cta = index - owner * self.vectors_per_cta
+                target = address + (cta_k * self.vectors_per_cta + index_in_cta) * (VECTOR * 4)
                 cute.arch.inline_ptx(
                     "{\n.reg .b32 place, told;\nmapa.shared::cluster.u32 place, {$r0}, {$r2};\n"
                     "mapa.shared::cluster.u32 told, {$r1}, {$r2};\n"
                     "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
                     "[place], {{$r3}, {$r4}, {$r5}, {$r6}}, [told];\n}",
-                    read_only_args=[place, full.toint(), Int32(owner), *(vector[v] for v in range(VECTOR))],
+                    read_only_args=[target, full.toint(), Int32(owner), *(vector[v] for v in range(VECTOR))],
                 )
 
     @cute.jit
     def write(self, received, thread, result, first_row, first_col):
-        """Write this CTA's share of the tile whose corner is given, a linear combination or a fused epilogue.
+        """Write this CTA's vectors of a tile, a linear combination or a fused epilogue.
 
         Parameters
         ----------
         received : Received
             The partial sums.
         thread : Int32
-            This thread's number among those that write.
+            This thread's index among those that write.
         result : tuple
-            C and D (M, N), alpha and beta, and the inputs of a fused epilogue.
+            C and D (M, N), alpha and beta, and the launch arguments of a fused epilogue.
         first_row, first_col : Int32
-            The corner.
+            The first row and column of the tile.
         """
-        _, mD, _, extras = result
-        across = cutlass.const_expr(self.cols // VECTOR)
-        vectors = self.vectors_of(received.rank, cutlass.min(self.rows, mD.shape[0] - first_row))
-        for number in cutlass.range(thread, vectors, self.threads):
-            vector = received.rank * self.share + number
-            row, col = vector // across, vector % across * VECTOR
-            if cutlass.const_expr(self.ctas == 1):
-                sums = self.added(received.start + (row * self.row_words + col) * 4)
+        _, mD, _, aux_args = result
+        vectors_per_row = cutlass.const_expr(self.cols // VECTOR)
+        vectors = self.vectors_of(received.cta_k, cutlass.min(self.rows, mD.shape[0] - first_row))
+        for index in cutlass.range(thread, vectors, self.threads):
+            vector = received.cta_k * self.vectors_per_cta + index
+            row, col = vector // vectors_per_row, vector % vectors_per_row * VECTOR
+            if cutlass.const_expr(self.cluster_k == 1):
+                sums = self.added(received.address + (row * self.row_words + col) * 4)
             else:
-                sums = self.added(received.start + number * (VECTOR * 4))
+                sums = self.added(received.address + index * (VECTOR * 4))
             if first_col + col < mD.shape[1]:
                 self.write_vector(result, (first_row + row, first_col + col), sums)
         if cutlass.const_expr(self.epilogue is not None):
-            self.epilogue.end(extras)
+            self.epilogue.end(aux_args)
 
     @cute.jit
-    def added(self, place):
+    def added(self, address):
         """Return four elements, the partial sums of all parts of K added in their order."""
         parts = [
             cute.arch.inline_ptx(
                 "ld.shared.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
                 write_only_types=[Float32] * VECTOR,
-                read_only_args=[place + cta * (self.share * VECTOR * 4)],
+                read_only_args=[address + cta_k * (self.vectors_per_cta * VECTOR * 4)],
             )
-            for cta in range(self.ctas)
+            for cta_k in range(self.cluster_k)
         ]
         sums = cute.make_rmem_tensor(cute.make_layout(VECTOR), Float32)
         for v in cutlass.range_constexpr(VECTOR):
             total = parts[0][v]
-            for cta in cutlass.range_constexpr(1, self.ctas):
-                total = total + parts[cta][v]
+            for cta_k in cutlass.range_constexpr(1, self.cluster_k):
+                total = total + parts[cta_k][v]
             sums[v] = total
         return sums
 
     @cute.jit
-    def write_vector(self, result, at, sums: cute.Tensor):
+    def write_vector(self, result, coord, sums: cute.Tensor):
         """Write four contiguous elements, of which the first is inside of D: at once where they are aligned."""
-        (mC, mD, (alpha, beta), extras), (row, col) = result, at
+        (mC, mD, (alpha, beta), aux_args), (row, col) = result, coord
         out = mD.element_type
         start = mD.iterator + cute.crd2idx((row, col), mD.layout)
         inside = cutlass.min(mD.shape[1] - col, VECTOR)
@@ -190,7 +198,7 @@ class SplitKTile:
                 if v < inside:
                     addend[v] = mC[row, col + v]
         if cutlass.const_expr(self.epilogue is not None):
-            values = self.epilogue.values(sums, None, addend, extras, at, mD, alpha, beta)
+            values = self.epilogue.values(sums, None, addend, aux_args, coord, mD, alpha, beta)
         else:
             values = cute.make_rmem_tensor(cute.make_layout(VECTOR), Float32)
             for v in cutlass.range_constexpr(VECTOR):

@@ -1,4 +1,4 @@
-"""Operands and resources of an epilogue, beside the accumulators."""
+"""Operands and resources of an epilogue, without the accumulators."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ class EpilogueContext:
     Attributes
     ----------
     c : TmaTensor
-        TMA load of C's subtiles, and C (M, N, L). For a symmetric result the TMA store of D's transpose, and that
-        transpose.
+        TMA load of C's epilogue tiles, and C (M, N, L).
     d : TmaTensor
-        TMA store of D's subtiles, and D (M, N, L).
+        TMA store of D's epilogue tiles, and D (M, N, L).
     smem : Tensor
-        Subtiles of all warpgroups in shared memory.
+        Epilogue tiles of all warpgroups in shared memory.
     c_full : Pointer
-        A barrier for each of them: C's bytes have arrived.
+        A full barrier for each of them: C's bytes have arrived.
     scale : tuple
         Alpha and beta, the factors of the accumulators and of C.
     warpgroup_idx, barrier_id : Int32
-        Number of the warpgroup among the consumers, and its named barrier.
-    extras : tuple or None
-        Inputs of a fused epilogue; last, where it is wanted, the register of the absolute maximum.
+        Index of the warpgroup among the consumers, and its named barrier.
+    aux_args : tuple or None
+        Launch arguments of a fused epilogue: matrices, numbers, and last, where it is wanted, the absolute maximum in
+        device memory.
+    absmax : Tensor or None
+        This thread's register of the absolute maximum, where it is wanted.
+    d_transposed : TmaTensor or None
+        Of a symmetric result, TMA store of the epilogue tiles of D's transpose, and that transpose.
     """
 
     c: TmaTensor
@@ -38,4 +42,6 @@ class EpilogueContext:
     scale: Any
     warpgroup_idx: Any
     barrier_id: Any
-    extras: Any = None
+    aux_args: Any = None
+    absmax: Any = None
+    d_transposed: Any = None

@@ -12,55 +12,58 @@ from cutlass import Float32, cute
 
 from gemmule.core.epilogue import ACC, MATRIX, UP, C
 from gemmule.core.epilogue_inputs import PAIRS
-from gemmule.kernels.parts.absolute_maximum import keep_largest
+from gemmule.kernels.parts.absolute_maximum import absmax_update
 from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
 
-from .subtiles import Scale, WarpRows, parts_of, read_part, write_part
+from .epi_tile_rows import Scale, WarpRows, parts_of, read_part, write_part
 
 _ROW_STEP, _COL_STEP, _WARP = 8, 8, 32
 
 
-class FusedSubtile(NamedTuple):
-    """A warp's part of an epilogue subtile.
+class FusedEpiTile(NamedTuple):
+    """A warp's part of an epilogue tile.
 
     Attributes
     ----------
     rows : WarpRows
-        Where it lies in shared memory.
+        Its rows in shared memory.
     accumulators : Tensor
         This thread's accumulators, flat, as wgmma leaves them.
-    first, up : int
-        The first of them that belongs to the subtile, and the distance to that of a second B, or 0.
+    first, up_offset : int
+        The first of them that belongs to the epilogue tile, and the distance to that of the second B, or 0.
     inside : callable or None
         Where the absolute maximum is wanted, ``inside(v)`` says whether D has this thread's element `v`.
+    absmax : Tensor or None
+        This thread's register of the absolute maximum.
     """
 
     rows: WarpRows
     accumulators: Any
     first: int
-    up: int
+    up_offset: int
     inside: Any
+    absmax: Any
 
 
-class FragmentEpilogue(EpilogueInputs):
-    """A function of accumulator fragments, and where its inputs lie."""
+class FragmentFusion(EpilogueInputs):
+    """The fusion: a function of accumulator fragments, and the loads of its inputs."""
 
-    def load(self, extras: Any, mD: Any, row: Any, col: Any, batch: Any, width: int) -> list[dict[Any, Any]]:
-        """Issue the loads of this thread's inputs for a subtile: for each matrix, elements by their place.
+    def load(self, aux_args: Any, mD: Any, row: Any, col: Any, batch: Any, width: int) -> list[dict[Any, Any]]:
+        """Issue the loads of this thread's inputs for an epilogue tile: for each matrix, elements by their coordinate.
 
         Past the edges of D the last element is loaded, and never used.
 
         Parameters
         ----------
-        extras : tuple
+        aux_args : tuple
             Matrices (M, N, L), then numbers.
         mD : Tensor
             D, for its extents.
         row, col, batch : Int32
-            The warp's first row of the subtile, the first column, and the matrix of the batch.
+            The warp's first row of the epilogue tile, the first column, and the matrix of the batch.
         width : int
-            Columns of the subtile.
+            Columns of the epilogue tile.
         """
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % _WARP
@@ -73,68 +76,69 @@ class FragmentEpilogue(EpilogueInputs):
             for e in range(2)
         }
         loaded = []
-        for place, (_, marks) in enumerate(self.inputs):
-            by_row, by_col = (mark != "0" for mark in marks)
+        for index, (_, strides) in enumerate(self.inputs):
+            varies_by_row, varies_by_col = _varies(strides)
             values: dict[Any, Any] = {}
-            for half in range(2 if by_row else 1):
-                row_at = rows[half] if by_row else 0
-                if marks[1] == PAIRS:
+            for half in range(2 if varies_by_row else 1):
+                input_row = rows[half] if varies_by_row else 0
+                if strides[1] == PAIRS:
                     # The last column is odd: it is the second of a pair.
-                    line = extras[place].iterator + cute.crd2idx((row_at, 0, batch), extras[place].layout)
+                    start = aux_args[index].iterator + cute.crd2idx((input_row, 0, batch), aux_args[index].layout)
                     for j in range(width // _COL_STEP):
-                        col_at = cutlass.min(first_col + _COL_STEP * j, last_col - 1)
-                        values[(j, 0), half], values[(j, 1), half] = _pair(line + col_at)
+                        input_col = cutlass.min(first_col + _COL_STEP * j, last_col - 1)
+                        values[(j, 0), half], values[(j, 1), half] = _pair(start + input_col)
                 else:
-                    for own in cols if by_col else ((0, 0),):
-                        values[own, half] = extras[place][row_at, cols[own] if by_col else 0, batch]
+                    for coord in cols if varies_by_col else ((0, 0),):
+                        input_col = cols[coord] if varies_by_col else 0
+                        values[coord, half] = aux_args[index][input_row, input_col, batch]
             loaded.append(values)
         return loaded
 
-    def write(self, subtile: FusedSubtile, loaded: Any, extras: Any, scale: Scale) -> None:
-        """Compute a subtile and write it into shared memory, where C's lies if it is read.
+    def write(self, tile: FusedEpiTile, loaded: Any, aux_args: Any, scale: Scale) -> None:
+        """Compute an epilogue tile and write it into shared memory, where C's lies if it is read.
 
         Parameters
         ----------
-        subtile : FusedSubtile
-            Where it lies, and its accumulators.
-        loaded, extras
+        tile : FusedEpiTile
+            Its rows and accumulators.
+        loaded, aux_args
             What `load` returned, and was given.
         scale : Scale
             The factors of the accumulators and of C.
         """
-        rows, accumulators, out = subtile.rows, subtile.accumulators, subtile.rows.out
-        adds = scale.reads_c and not self.expression.names_c
-        table = pair_operations(out)
+        rows, accumulators, element = tile.rows, tile.accumulators, tile.rows.element
+        adds_c = scale.reads_c and not self.expression.names_c
+        operations = pair_operations(element)
         v = 0
         # Part by part, since there may be few registers beside the accumulators.
-        for q, count in parts_of(rows):
-            c: Any = read_part(rows, q, count) if scale.reads_c else None
+        for part, count in parts_of(rows):
+            c: Any = read_part(rows, part, count) if scale.reads_c else None
             values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
-            for own in range(0, count, 2):
-                first = subtile.first + v
+            for i in range(0, count, 2):
+                first = tile.first + v
                 acc = tuple(accumulators[first + e] * scale.alpha for e in range(2))
-                if adds:
-                    acc = tuple(acc[e] + scale.beta * c[own + e] for e in range(2))
+                if adds_c:
+                    acc = tuple(acc[e] + scale.beta * c[i + e] for e in range(2))
                 ups = (None, None)
-                if subtile.up:
-                    ups = tuple(accumulators[first + subtile.up + e] * scale.alpha for e in range(2))
+                if tile.up_offset:
+                    ups = tuple(accumulators[first + tile.up_offset + e] * scale.alpha for e in range(2))
                 leaves = [
-                    self._leaf((acc[e], ups[e], c[own + e] if scale.reads_c else None), loaded, extras, v + e)
+                    self._leaf((acc[e], ups[e], c[i + e] if scale.reads_c else None), loaded, aux_args, v + e)
                     for e in range(2)
                 ]
 
                 def leaf(name: str, leaves: Any = leaves) -> Any:
                     return tuple(one(name) for one in leaves)
 
-                values[own], values[own + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, table)
+                values[i], values[i + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, operations)
                 if self.has_absmax:
                     for e in range(2):
-                        keep_largest(extras[-1], values[own + e], subtile.inside(v + e))
+                        absmax_update(tile.absmax, values[i + e], tile.inside(v + e))
                 v += 2
-            write_part(rows, q, values, (0, count), Scale(Float32(1), Float32(0), False))
+            write_part(rows, part, values, (0, count), Scale(Float32(1), Float32(0), False))
 
     def inside(self, mD: Any, row: Any, col: Any) -> Any:
-        """Return a predicate, whether D has this thread's element `v` of a subtile; row and column as of `load`."""
+        """Return a predicate, whether D has this thread's element `v` of an epilogue tile; row, column as of `load`."""
         if not self.has_absmax:
             return None
         tid, _, _ = cute.arch.thread_idx()
@@ -143,25 +147,31 @@ class FragmentEpilogue(EpilogueInputs):
         rows, cols = mD.shape[0] - row - lane // 4, mD.shape[1] - col - lane % 4 * 2
         return lambda v: (v // 2 % 2 * _ROW_STEP < rows) & (v // 4 * _COL_STEP + v % 2 < cols)
 
-    def _leaf(self, own: tuple[Any, Any, Any], loaded: Any, extras: Any, v: int) -> Any:
+    def _leaf(self, products: tuple[Any, Any, Any], loaded: Any, aux_args: Any, v: int) -> Any:
         """Return a function from names of leaves to their values for this thread's element `v`."""
-        at, half = (v // 4, v % 2), v // 2 % 2
+        coord, half = (v // 4, v % 2), v // 2 % 2
 
         def leaf(name: str) -> Any:
             if name in (ACC, UP, C):
-                return dict(zip((ACC, UP, C), own, strict=True))[name]
-            place = int(name[1:])
+                return dict(zip((ACC, UP, C), products, strict=True))[name]
+            index = int(name[1:])
             if name[0] != MATRIX:
-                return extras[len(self.inputs) + place]
-            by_row, by_col = (mark != "0" for mark in self.inputs[place][1])
-            return loaded[place][at if by_col else (0, 0), half if by_row else 0].to(Float32)
+                return aux_args[len(self.inputs) + index]
+            varies_by_row, varies_by_col = _varies(self.inputs[index][1])
+            return loaded[index][coord if varies_by_col else (0, 0), half if varies_by_row else 0].to(Float32)
 
         return leaf
 
 
+def _varies(strides: str) -> tuple[bool, bool]:
+    """Return whether an input varies by row and by column; where its stride is 0, it is broadcast."""
+    row, col = (stride != "0" for stride in strides)
+    return row, col
+
+
 def _pair(start: Any) -> tuple[Any, Any]:
     """Load two contiguous elements at once."""
-    kind = start.dtype
-    known = cute.make_ptr(kind, start.toint(), start.memspace, assumed_align=kind.width // 4)
-    both = cute.make_tensor(known, cute.make_layout(2)).load()
+    element = start.dtype
+    aligned = cute.make_ptr(element, start.toint(), start.memspace, assumed_align=element.width // 4)
+    both = cute.make_tensor(aligned, cute.make_layout(2)).load()
     return both[0], both[1]

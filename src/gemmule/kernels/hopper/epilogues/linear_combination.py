@@ -1,46 +1,73 @@
-"""Linear-combination epilogue: D = alpha * accumulators + beta * C, subtile by subtile through shared memory."""
+"""Linear-combination epilogue: D = alpha * accumulators + beta * C, by epilogue tiles in shared memory."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import cutlass
 from cutlass import cute
 
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
-from .subtile_layout import SubtileLayout
-from .subtiles import Scale, WarpRows, write_subtile
+from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
+from .epi_tile_rows import Scale, WarpRows, write_epi_tile
 
 
-class LinearCombination(SubtileLayout):
-    """Subtiles that a warpgroup writes by TMA; C's come by TMA into the same shared memory before."""
+@dataclasses.dataclass(frozen=True)
+class LinearCombination:
+    """Epilogue tiles that a warpgroup writes by TMA; C's come by TMA into the same shared memory before.
+
+    Attributes
+    ----------
+    tiles : EpiTileLayout
+        The epilogue tiles.
+    """
+
+    tiles: EpiTileLayout
 
     @cute.jit
-    def finish(self, ctx, c_phase, accumulators, row, col, batch):
-        """Write subtiles one after the other, the first at (row, col) in such subtiles; return C's next phase."""
-        subtile_bytes = cutlass.const_expr(self.subtile_bytes)
-        sC_part, gC_part = self.partitioned(ctx.c, ctx.smem, batch)
-        sD_part, gD_part = self.partitioned(ctx.d, ctx.smem, batch)
-        for n in cutlass.range_constexpr(self.blocks * self.per_block):
-            place = (row + self.row_block_stride * (n // self.per_block), col + n % self.per_block)
-            buffer = ctx.warpgroup_idx * self.buffers + n % self.buffers
-            if self.warp() == 0:
-                cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
-                if cutlass.const_expr(self.reads_c):
+    def finish(self, ctx, c_phase, accumulators, origin, inputs=None):
+        """Write a warpgroup's epilogue tiles; return C's next phase.
+
+        Parameters
+        ----------
+        ctx : EpilogueContext
+            Operands and resources.
+        c_phase : Int32
+            Phase of C's full barriers.
+        accumulators : Tensor
+            This thread's accumulators, flat, as wgmma leaves them.
+        origin : tuple
+            Row and column of the first epilogue tile, in epilogue tiles, and the coordinates of the batch.
+        inputs
+            Those of a fused epilogue, here None.
+        """
+        del inputs
+        row, col, batch = origin
+        tiles, nbytes = self.tiles, cutlass.const_expr(self.tiles.nbytes)
+        sC_part, gC_part = tiles.partitioned(ctx.c, ctx.smem, batch)
+        sD_part, gD_part = tiles.partitioned(ctx.d, ctx.smem, batch)
+        for n in cutlass.range_constexpr(tiles.count):
+            coord = (row + tiles.mma_stride_m * (n // tiles.epi_tiles_n), col + n % tiles.epi_tiles_n)
+            stage = ctx.warpgroup_idx * tiles.epi_stages + n % tiles.epi_stages
+            if warp_in_warpgroup() == 0:
+                cute.arch.cp_async_bulk_wait_group(tiles.epi_stages - 1, read=True)
+                if cutlass.const_expr(tiles.reads_c):
                     with cute.arch.elect_one():
-                        cute.arch.mbarrier_arrive_and_expect_tx(ctx.c_full + buffer, subtile_bytes)
-                    source = gC_part[None, *place]
-                    cute.copy(ctx.c.atom, source, sC_part[None, buffer], tma_bar_ptr=ctx.c_full + buffer)
+                        cute.arch.mbarrier_arrive_and_expect_tx(ctx.c_full + stage, nbytes)
+                    source = gC_part[None, *coord]
+                    cute.copy(ctx.c.atom, source, sC_part[None, stage], tma_bar_ptr=ctx.c_full + stage)
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
-            if cutlass.const_expr(self.reads_c):
-                cute.arch.mbarrier_wait(ctx.c_full + buffer, c_phase)
-                if cutlass.const_expr(n % self.buffers == self.buffers - 1):
+            if cutlass.const_expr(tiles.reads_c):
+                cute.arch.mbarrier_wait(ctx.c_full + stage, c_phase)
+                if cutlass.const_expr(n % tiles.epi_stages == tiles.epi_stages - 1):
                     c_phase = c_phase ^ 1
-            address = ctx.smem.iterator.toint() + buffer * subtile_bytes
-            rows = WarpRows(address, self.warp() * 16, self.shape[1], self.out, self.column_major)
-            write_subtile(rows, accumulators, n * self.shape[1] // 2, Scale(*ctx.scale, self.reads_c))
+            address = ctx.smem.iterator.toint() + stage * nbytes
+            rows = WarpRows(address, warp_in_warpgroup() * 16, tiles.shape[1], tiles.element, tiles.column_major)
+            write_epi_tile(rows, accumulators, n * tiles.shape[1] // 2, Scale(*ctx.scale, tiles.reads_c))
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
-            if self.warp() == 0:
-                cute.copy(ctx.d.atom, sD_part[None, buffer], gD_part[None, *place])
+            if warp_in_warpgroup() == 0:
+                cute.copy(ctx.d.atom, sD_part[None, stage], gD_part[None, *coord])
                 cute.arch.cp_async_bulk_commit_group()
         return c_phase

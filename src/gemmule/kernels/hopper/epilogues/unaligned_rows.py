@@ -9,9 +9,9 @@ from gemmule.kernels.parts.words import shifted, words_at
 
 
 @cute.jit
-def halves_at(place: cute.Pointer, count: cutlass.Constexpr[int]):
-    """Return the elements of 16 bits at a place as a tensor."""
-    pointer = cute.make_ptr(Uint16, place.toint(), place.memspace, assumed_align=2)
+def halves_at(start: cute.Pointer, count: cutlass.Constexpr[int]):
+    """Return elements of 16 bits as a tensor, from a pointer of any type on."""
+    pointer = cute.make_ptr(Uint16, start.toint(), start.memspace, assumed_align=2)
     return cute.make_tensor(pointer, cute.make_layout(count))
 
 
@@ -44,7 +44,7 @@ def write_row(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.
 
 @cute.jit
 def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int], length: cutlass.Constexpr[int]):
-    """Write, by a warp, `length` elements to each of several places; their rows are staged `stride` words apart."""
+    """Write, by a warp, `length` elements to each of several pointers; their rows are staged `stride` words apart."""
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
     steps = cutlass.const_expr(length // 64)
@@ -54,17 +54,17 @@ def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int
         odd = Int32(starts[r].toint() // 2 % 2)
         for x in cutlass.range_constexpr(steps):
             # In a row that begins between two words, word i is made of the halves of words i - 1 and i.
-            place = lane + 32 * x
-            word = words_at(staged + r * stride + place, 1)[0]
-            before = words_at(staged + r * stride + cutlass.max(place - odd, 0), 1)[0]
+            w = lane + 32 * x
+            word = words_at(staged + r * stride + w, 1)[0]
+            before = words_at(staged + r * stride + cutlass.max(w - odd, 0), 1)[0]
             words[x, r] = shifted(before, word, 16 * odd)
     for r in cutlass.range_constexpr(len(starts)):
         start = starts[r]
         odd = Int32(start.toint() // 2 % 2)
         for x in cutlass.range_constexpr(steps):
-            place = lane + 32 * x
-            if odd == 0 or place > 0:
-                words_at(start + 2 * place - odd, 1)[0] = words[x, r]
+            w = lane + 32 * x
+            if odd == 0 or w > 0:
+                words_at(start + 2 * w - odd, 1)[0] = words[x, r]
         if odd == 1 and lane < 2:
             # The first element and the last one.
             e = lane * (length - 1)

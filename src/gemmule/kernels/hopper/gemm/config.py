@@ -8,17 +8,17 @@ from typing import ClassVar
 
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.tile_config import (
-    BOX_M,
     CLUSTERS,
     CONSUMERS,
+    EPI_TILE_M,
     K_BYTES,
     MMA_M,
     SMS,
     WarpScheduleConfig,
 )
 
-#: What a search tries: blocks of 64 rows and warpgroups that share them, columns, and clusters.
-_ROWS = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
+#: What a search tries: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, columns, and clusters.
+_MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
 _COLUMNS = (8, 16, 32, 48, *range(64, 257, 16))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
@@ -41,7 +41,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     swap_ab : int
         1: the kernel computes the transpose of D, B.T @ A.T; tile_m counts columns of D then, tile_n rows.
     group : int
-        Clusters' tiles that the raster goes down before it goes to the right.
+        Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
     ctas : int
         CTAs that share all tiles: the SMs of the chip.
     stream_k : int
@@ -92,16 +92,16 @@ class HopperGemmConfig(WarpScheduleConfig):
         """Clusters that run at the same time."""
         return min(self.ctas // self.cluster, CLUSTERS[self.cluster])
 
-    def box_n(self, itemsize: int, num_b: int = 1) -> int:
+    def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
         columns = self.tile_n // (self.cluster_k * num_b)
         widths = (64, 48, 32, 16, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
-    def buffers(self, itemsize: int, num_b: int = 1) -> int:
-        """Return how many epilogue tiles a warpgroup has in shared memory; they alternate from tile to tile too."""
-        count = self.blocks * self.tile_n // (self.cluster_k * num_b * self.box_n(itemsize, num_b))
-        return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
+    def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
+        """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile."""
+        count = self.mma_tiles_m * self.tile_n // (self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b))
+        return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
         """Say why a tile cannot hold the columns of two B side by side, or None where it can.
@@ -122,23 +122,23 @@ class HopperGemmConfig(WarpScheduleConfig):
         unit = max(unit, 8 * self.cluster_m)
         if half % unit:
             return f"config {self}: {half} columns of each of two B must be a multiple of {unit}"
-        if self._subtiles_bytes(2) > self._subtiles_bytes(1):
+        if self._epi_tiles_bytes(2) > self._epi_tiles_bytes(1):
             return f"config {self}: there is no shared memory for epilogue tiles of {half} columns"
         return None
 
-    def _subtiles_bytes(self, num_b: int) -> int:
+    def _epi_tiles_bytes(self, num_b: int) -> int:
         """Return the bytes of a warpgroup's epilogue tiles."""
-        return max(self.buffers(item, num_b) * BOX_M * self.box_n(item, num_b) * item for item in (2, 4))
+        return max(self.epi_stages(item, num_b) * EPI_TILE_M * self.epi_tile_n(item, num_b) * item for item in (2, 4))
 
     @property
     def shared_bytes(self) -> int:
-        return self.bytes_beside_subtiles + CONSUMERS * self._subtiles_bytes(1)
+        return self.bytes_without_epi_tiles + CONSUMERS * self._epi_tiles_bytes(1)
 
     @property
-    def bytes_beside_subtiles(self) -> int:
-        """Shared memory of a CTA for barriers, stages and the cluster's accumulators: all but epilogue tiles."""
-        sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return self.stages_bytes + CONSUMERS * sums
+    def bytes_without_epi_tiles(self) -> int:
+        """Shared memory of a CTA for barriers, stages and the cluster's partial sums: all but epilogue tiles."""
+        partials = self.mma_tiles_m * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
+        return self.stages_bytes + CONSUMERS * partials
 
 
 #: Configs for 8-bit floats: other types are multiplied ping-pong, where no warpgroup stops to promote accumulators.
@@ -226,12 +226,14 @@ SEARCH_STREAM_K = False
 def every_config() -> tuple[HopperGemmConfig, ...]:
     """Return every tile, cluster and schedule that fits, with as many stages as there is memory for."""
     found = []
-    for (blocks, pingpong), tile_n, cluster, swap_ab in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
+    for (mma_tiles, pingpong), tile_n, cluster, swap_ab in itertools.product(
+        _MMA_TILES_M, _COLUMNS, _CLUSTER_SHAPES, (0, 1)
+    ):
         cluster_m, cluster_n, cluster_k = cluster
         for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
             try:
                 one = HopperGemmConfig(
-                    tile_m=blocks * MMA_M, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
+                    tile_m=mma_tiles * MMA_M, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
                     cluster_n=cluster_n, cluster_k=cluster_k, swap_ab=swap_ab,
                 )  # fmt: skip
             except ArgumentError:

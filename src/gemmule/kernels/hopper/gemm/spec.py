@@ -38,7 +38,7 @@ from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES, SMS, THREADS
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, SMS, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, scale_params, why_not_stored
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
@@ -52,24 +52,24 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT8_E4M3: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
     FLOAT8_E5M2: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
 }
-#: Size of the elements that wgmma takes MN-major.
+#: Bytes of the elements that wgmma takes MN-major.
 _MN_MAJOR_BYTES = 2
-#: Operands that TMA loads or stores.
+#: Operands that TMA loads or stores; the last is the second B of a gated epilogue.
 _BY_TMA = ("a", "b", "c", "d", SECOND)
-#: Operands that the L2 cache holds, and rows and columns of products that memory does not limit.
-_FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
-#: Few rows, and multiprocessors that a launch may leave idle if it still fills the chip.
-_FEW_ROWS, _IDLE = 64, 8
+#: Bytes of operands that stay in the L2 cache, and rows and columns of products that memory does not limit.
+_L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
+#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip.
+_SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
 #: K for which int32 holds every sum of products of int8.
-_MOST_EXACT = (2**31 - 1) // 2**14
-#: Columns of 64 rows that a warpgroup has registers for with promoted accumulators: it holds those of wgmma too.
-_MOST_PROMOTED = 192
-#: Columns of an epilogue tile of elements of 8 bits.
-_BYTES_BOX = 16
+_MAX_INT8_K = (2**31 - 1) // 2**14
+#: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
+_MAX_PROMOTED_N = 192
+#: Columns of an epilogue tile of 8-bit elements: 16 bytes.
+_EPI_TILE_N_8_BIT = 16
 #: Bytes of a partial sum and of a flag.
-_WORD = 4
-#: Fewest columns of a wgmma.
-_FEW_LINES = 8
+_WORD_BYTES = 4
+#: Fewest columns of a wgmma, and what its columns are a multiple of.
+_MMA_N_UNIT = 8
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -77,22 +77,24 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     del arch
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
-    if config.tile_n > _FEW_LINES and config.tile_n % (2 * _FEW_LINES) and _operands(problem, config)[3].lies_in_rows:
-        return f"config {config}: K-major B needs {_FEW_LINES} columns, or a multiple of {2 * _FEW_LINES}"
+    if config.tile_n > _MMA_N_UNIT and config.tile_n % (2 * _MMA_N_UNIT) and _operands(problem, config)[3].lies_in_rows:
+        return f"config {config}: K-major B needs {_MMA_N_UNIT} columns, or a multiple of {2 * _MMA_N_UNIT}"
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
         return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     if problem.d.dtype.is_float8:
         num_b = factors_of(problem.epilogue)
-        if config.swap_ab or config.tile_n // (config.cluster_k * num_b) % _BYTES_BOX:
-            return f"config {config}: 8-bit results are written in rows, {_BYTES_BOX} columns at least by each CTA"
-    if problem.a.dtype.is_float8 and (config.blocks > 1 or config.tile_n > _MOST_PROMOTED):
-        return f"config {config}: promoted accumulators fit for 64 rows and {_MOST_PROMOTED} columns at most"
+        if config.swap_ab or config.tile_n // (config.cluster_k * num_b) % _EPI_TILE_N_8_BIT:
+            return (
+                f"config {config}: 8-bit results are written in rows, {_EPI_TILE_N_8_BIT} columns at least by each CTA"
+            )
+    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > _MAX_PROMOTED_N):
+        return f"config {config}: promoted accumulators fit for 64 rows and {_MAX_PROMOTED_N} columns at most"
     if factors_of(problem.epilogue) > 1:
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"
-        return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.transposed().lies_in_rows)
+        return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols)
     return None
 
 
@@ -106,17 +108,15 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     oriented, _, _ = row_result(problem)
     if reason := why_not_stored(oriented.d):
         return reason
-    for name, matrix in (("A", problem.a), ("B", problem.b)):
-        if matrix.dtype.itemsize == _MN_MAJOR_BYTES:
-            continue
-        if not (matrix if name == "A" else matrix.transposed()).lies_in_rows:
+    for name, matrix, k_major in (("A", problem.a, problem.a.lies_in_rows), ("B", problem.b, problem.b.lies_in_cols)):
+        if not k_major and matrix.dtype.itemsize != _MN_MAJOR_BYTES:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
             )
-    if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
+    if problem.a.dtype == INT8 and problem.k > _MAX_INT8_K:
         return (
-            f"K={problem.k}: wgmma's int8 accumulators saturate at the limits of int32, which more than {_MOST_EXACT} "
+            f"K={problem.k}: wgmma's int8 accumulators saturate at the limits of int32, which more than {_MAX_INT8_K} "
             "may reach"
         )
     return None
@@ -182,8 +182,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
-    """Return the launch recipe: as many CTAs as share the tiles, and the tensor maps of the operands."""
-    first, a, second, b = _operands(problem, config)
+    """Return the launch recipe: clusters for all tiles, as many as run at once, and the operands' tensor maps."""
+    name_a, a, name_b, b = _operands(problem, config)
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = problem.batch or (1,)
@@ -194,17 +194,17 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     workspaces = _workspaces(clusters, config) if config.stream_k else ()
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
-    box_n = config.box_n(item, num_b)
-    box = (K_BYTES // item, box_n) if config.swap_ab else (box_n, BOX_M)
+    epi_tile_n = config.epi_tile_n(item, num_b)
+    box = (K_BYTES // item, epi_tile_n) if config.swap_ab else (epi_tile_n, EPI_TILE_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     params = (
-        *operand_params(first, a, batch, config.tile_m, config.cluster_n),
-        *operand_params(second, b, batch, config.tile_n // num_b, config.cluster_m),
+        *operand_params(name_a, a, batch, config.tile_m, config.cluster_n),
+        *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m),
         *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
         *scale_params(problem),
         *epilogue_params(epilogue, batch[0], problem.accumulator),
-        *(TensorParam(one.name, (one.nbytes // _WORD,), ()) for one in workspaces),
+        *(TensorParam(x.name, (x.nbytes // _WORD_BYTES,), ()) for x in workspaces),
     )
     if epilogue is not None and epilogue.second is not None:
         params += operand_params(SECOND, epilogue.second.transposed(), batch, config.tile_n // num_b, config.cluster_m)
@@ -224,13 +224,13 @@ def _workspaces(clusters: int, config: HopperGemmConfig) -> tuple[Workspace, ...
     """Return the workspaces of stream-K: a tile of partial sums a CTA, and a flag a warpgroup that shares the tile."""
     ctas = clusters * config.cluster
     return (
-        Workspace("stream-K partials", ctas * config.outputs * _WORD),
-        Workspace("flags", ctas * config.warpgroups_per_tile * _WORD, zeroed=True),
+        Workspace("stream-K partials", ctas * config.outputs * _WORD_BYTES),
+        Workspace("flags", ctas * config.warpgroups_per_tile * _WORD_BYTES, zeroed=True),
     )
 
 
 def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:
-    """Return whether a launch may begin before its predecessor has ended, which saves some tenths of a microsecond.
+    """Return whether a launch may begin before its predecessor has ended (PDL): it saves tenths of a microsecond.
 
     Where memory is the limit, CTAs that begin one by one read it less in order: there it pays for few rows only, where
     every CTA has one tile and the CTAs fill the chip, or not even half of it. An absolute maximum is cleared before the
@@ -238,11 +238,11 @@ def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: HopperGem
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
-    if problem.bytes_min <= _FEW_BYTES or min(problem.m, problem.n) >= _MANY_ROWS:
+    if problem.bytes_min <= _L2_RESIDENT_BYTES or min(problem.m, problem.n) >= _COMPUTE_BOUND_ROWS:
         return True
     idle = config.ctas - clusters * config.cluster
-    fills = idle <= _IDLE or 2 * idle >= config.ctas
-    return min(problem.m, problem.n) <= _FEW_ROWS and tiles <= clusters and fills
+    fills = idle <= _MAX_IDLE_SMS or 2 * idle >= config.ctas
+    return min(problem.m, problem.n) <= _SKINNY_ROWS and tiles <= clusters and fills
 
 
 def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
@@ -252,21 +252,21 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
-    one, of = operation_of(problem), rates_of(configs, gpu)
-    times = times_us(one, of)
+    operation, rates = operation_of(problem), rates_of(configs, gpu)
+    times = times_us(operation, rates)
     if problem.a.dtype.is_float8:
-        times += promote_us(one, of)
+        times += promote_us(operation, rates)
     else:
-        times[of.remembered("float8", lambda: _for_float8(configs))] = math.inf
+        times += rates.remembered("float8", lambda: rates.each(_float8_us))
     if problem.epilogue is not None or problem.c is not None:
-        times += finish_us(one, of)
+        times += finish_us(operation, rates)
     found: list[float] = times.tolist()
     return found
 
 
-def _for_float8(configs: Sequence[HopperGemmConfig]) -> list[int]:
-    """Return the numbers of the configs that only 8-bit floats pay for, whatever the SMs of the GPU."""
-    return [number for number, one in enumerate(configs) if one.on(SMS) in FOR_FLOAT8]
+def _float8_us(config: HopperGemmConfig) -> float:
+    """Return infinity for a config that only 8-bit floats pay for, whatever the SMs of the GPU, and 0 for others."""
+    return math.inf if config.on(SMS) in FOR_FLOAT8 else 0.0
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, OperandTypes, TransposeProblem, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, TransposeProblem, inner_problem
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
@@ -84,7 +84,7 @@ def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H2
 
 def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     reasons = (TRANSPOSE.why_not(one.problem, arch, config) for one in _mn_major(inner))
     return next((reason for reason in reasons if reason), None)
 

@@ -3,7 +3,7 @@
 Idea
     TMA loads only matrices whose address and leading dimension are multiples of 16 bytes. Other operands are copied, in
     one launch, to such lines (rows, or columns of a column-major matrix); the kernels for aligned matrices multiply.
-Change from the rung before
+Compared with hopper_gemm
     Two launches instead of one. The second may start while the first ends, and waits for its writes.
 Data movement
     Every element is read once and written once. A thread makes 16 bytes from two contiguous vectors of 16 bytes, of

@@ -10,7 +10,7 @@ from gemmule.core.dtype import opaque_dtype
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
@@ -62,7 +62,7 @@ def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200
 def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    return why_not_copied(_to_pack(split_batch(problem, SPEC.batch_dims)[0]), config, "repack")
+    return why_not_copied(_to_pack(inner_problem(problem, SPEC.batch_dims)), config, "repack")
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:

@@ -3,11 +3,11 @@
 Idea
     TMA takes no row that does not begin at a multiple of 16 bytes, to read or to write. Where only C and D are such,
     all else stays as it was: threads write D's rows themselves.
-Change from the rung before
-    A warp puts 16 rows of the tile into shared memory and writes each as the words of 32 bits that lie in it; where the
+Compared with hopper_gemm
+    A warp stores 16 rows of the tile to shared memory and writes each as the words of 32 bits that lie in it; where the
     row begins between two words, each is made of two of those in shared memory. No clusters.
 Data movement
-    As of `hopper_gemm`. A warp writes 128 bytes at once instead of TMA's subtiles of 8 KB.
+    As of `hopper_gemm`. A warp writes 128 bytes at once instead of TMA's epilogue tiles of 8 KB.
 Limits
     The last tile of each CTA is written while nothing multiplies.
 Sources
@@ -37,25 +37,24 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class HopperGemmUnaligned:
-    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L) through TMA, row-major C and D (M, N, L)."""
+    """As `HopperGemm`, for row-major C and D (M, N, L) of any alignment; TMA loads A (M, K, L) and B (N, K, L)."""
 
     def __init__(self, config: UnalignedGemmConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         self.pingpong = bool(config.pingpong)
-        along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        k_major = (types["a_major"] == "k", types["b_major"] == "k")
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (self.element, self.element), along_k, config.stages)
+        self.operands = OperandStages(tile, (self.element, self.element), k_major, config.stages)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
         self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group)
-        self.warpgroups_per_tile = 1 if self.pingpong else CONSUMERS
-        # Blocks of 64 rows that a warpgroup computes of a tile.
-        self.blocks = self.tile_m // (MMA_M * self.warpgroups_per_tile)
+        self.warpgroups_per_tile = config.warpgroups_per_tile
+        self.mma_tiles_m = config.mma_tiles_m
         # Words of 32 bits from one row of the tile in shared memory to the next.
         self.row_words = (2 * self.tile_n + PAD) // 4
         # Rows that a warp writes together, as far as there are registers beside the accumulators.
-        self.together = 4 if self.blocks * self.tile_n <= 256 else 2
+        self.together = 4 if self.mma_tiles_m * self.tile_n <= 256 else 2
 
     @cute.jit
     def __call__(self, matrices, grid: Int32, scale):
@@ -70,7 +69,7 @@ class HopperGemmUnaligned:
         barriers = self.mainloop.barriers(smem)
         stages = self.operands.allocate(smem)
         rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
-        self.mainloop.begin(warp, operands, barriers, self.warpgroups_per_tile)
+        self.mainloop.prologue(warp, operands, barriers, self.warpgroups_per_tile)
 
         k_tiles = cute.ceil_div(operands[0].tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
@@ -86,9 +85,9 @@ class HopperGemmUnaligned:
         """Load every k-tile of every tile."""
         load_a, load_b = self.operands.load_a(operands[0], stages[0]), self.operands.load_b(operands[1], stages[1])
         state = self.mainloop.producer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j, batch = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
             state = self.mainloop.load(loads, (batch,), barriers, state, (0, k_tiles))
 
@@ -96,30 +95,30 @@ class HopperGemmUnaligned:
     def consume(self, result, rows, stages, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         mC, mD, scale = result
-        shape, of_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
-        mma = tiled_mma(self.element, self.operands.along_k, cutlass.Float32, self.warpgroups_per_tile, shape)
-        fragments = self.operands.fragments(mma, stages, of_tile, cutlass.Float32)
-        state, first, step, tiles = self.mainloop.consumer_work(self.scheduler, mD, k_tiles, warpgroup_idx)
-        for number in cutlass.range(first, tiles, step):
-            i, j, batch = self.scheduler.tile(mD, number)
+        shape, idx_in_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
+        mma = tiled_mma(self.element, self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape)
+        fragments = self.operands.fragments(mma, stages, idx_in_tile, cutlass.Float32)
+        state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release_local)
             if cutlass.const_expr(self.pingpong):
-                state = self.mainloop.skip(state, k_tiles)
+                state = self.mainloop.advance_by(state, k_tiles)
             matrices = (mC[None, None, batch], mD[None, None, batch])
-            place = (i * self.tile_m, j * self.tile_n)
-            self.write(matrices, place, rows, fragments.accumulators, warpgroup_idx, scale)
+            origin = (i * self.tile_m, j * self.tile_n)
+            self.write(matrices, origin, rows, fragments.accumulators, warpgroup_idx, scale)
 
     @cute.jit
-    def write(self, matrices, place, rows, accumulators, warpgroup_idx, scale):
+    def write(self, matrices, origin, rows, accumulators, warpgroup_idx, scale):
         """Write a tile, 16 rows of each warp at a time, through its part of shared memory; add what C has there."""
-        (gC, gD), (m0, n0) = matrices, place
+        (gC, gD), (m0, n0) = matrices, origin
         tid, _, _ = cute.arch.thread_idx()
         warp = tid % WARPGROUP // 32
         own = rows + (warpgroup_idx * MMA_M + warp * 16) * self.row_words
         cols = cutlass.min(gD.shape[1] - n0, self.tile_n)
-        for block in cutlass.range_constexpr(self.blocks):
-            # Warpgroups that share a tile have alternate blocks of 64 rows.
-            m = m0 + (block if self.pingpong else warpgroup_idx + CONSUMERS * block) * MMA_M + warp * 16
+        for mma_tile in cutlass.range_constexpr(self.mma_tiles_m):
+            # Warpgroups that share a tile have alternate wgmma tiles of 64 rows.
+            m = m0 + (mma_tile if self.pingpong else warpgroup_idx + CONSUMERS * mma_tile) * MMA_M + warp * 16
             count = cutlass.min(gD.shape[0] - m, 16)
             cute.arch.sync_warp()
             if cutlass.const_expr(self.reads_c):
@@ -127,7 +126,7 @@ class HopperGemmUnaligned:
                     inside = cols if r < count else Int32(0)
                     read_row(element_at(gC, m + r, n0), own + r * self.row_words, inside, self.tile_n)
                 cute.arch.sync_warp()
-            self.store(own, accumulators, block, scale)
+            self.store(own, accumulators, mma_tile, scale)
             cute.arch.sync_warp()
             if cols == self.tile_n and count == 16:
                 for r in cutlass.range(0, 16, self.together, unroll=1):
@@ -138,7 +137,7 @@ class HopperGemmUnaligned:
                     write_row(element_at(gD, m + r, n0), own + r * self.row_words, cols, self.tile_n)
 
     @cute.jit
-    def store(self, own, accumulators, block: cutlass.Constexpr[int], scale):
+    def store(self, own, accumulators, mma_tile: cutlass.Constexpr[int], scale):
         """Store a warp's 16 rows to shared memory, and add what lies there."""
         alpha, beta = scale
         tid, _, _ = cute.arch.thread_idx()
@@ -147,25 +146,25 @@ class HopperGemmUnaligned:
         for half in cutlass.range_constexpr(2):
             row = own + (lane // 4 + 8 * half) * self.row_words + lane % 4
             for n in cutlass.range_constexpr(self.tile_n // 8):
-                place = words_at(row + 4 * n, 1)
+                smem_word = words_at(row + 4 * n, 1)
                 values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
                 for v in cutlass.range_constexpr(2):
-                    values[v] = values_of[block * self.tile_n // 2 + 4 * n + 2 * half + v] * alpha
+                    values[v] = values_of[mma_tile * self.tile_n // 2 + 4 * n + 2 * half + v] * alpha
                 out = cute.make_rmem_tensor(cute.make_layout(2), self.element)
                 word = cute.recast_tensor(out, Uint32)
                 if cutlass.const_expr(self.reads_c):
-                    word[0] = place[0]
+                    word[0] = smem_word[0]
                     for v in cutlass.range_constexpr(2):
                         values[v] = values[v] + beta * out[v].to(cutlass.Float32)
                 out.store(values.load().to(self.element))
-                place[0] = word[0]
+                smem_word[0] = word[0]
 
 
 def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     name = types["element"]
-    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
-    a, b = (major_tensor(name, unit, batch=1, vector=8) for unit in units)
+    contiguous_modes = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
+    a, b = (major_tensor(name, mode, batch=1, vector=8) for mode in contiguous_modes)
     c, d = (major_tensor(name, 1, batch=1) for _ in range(2))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
     return Buildable(HopperGemmUnaligned(config, types), ((a, b, c, d), Int32(1), scale))

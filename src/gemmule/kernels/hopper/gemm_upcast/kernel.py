@@ -3,7 +3,7 @@
 Idea
     Every value of float8_e4m3fn and float8_e5m2 is one of float16, and of bfloat16, too. A and B are converted in one
     launch, and the kernels for 16-bit floats multiply them: products are exact, accumulators theirs.
-Change from the rung before
+Compared with hopper_gemm_repacked
     Of a vector of 16 bytes a thread makes two. Lines keep their direction: 16-bit floats may lie in any.
 Data movement
     Every element is read as one byte and written as two, which the product reads from the L2 cache as far as they fit.
@@ -36,7 +36,7 @@ class UpcastLines(PackedLines):
         self.wide = wide
 
     @cute.jit
-    def put(self, words: cute.Tensor, narrow: Any, place: cute.Pointer):
+    def store(self, words: cute.Tensor, narrow: Any, target: cute.Pointer):
         """Write a vector of elements of that type as two."""
         values = cute.recast_tensor(words, narrow).load()
         if cutlass.const_expr(self.wide is cutlass.BFloat16):
@@ -47,7 +47,7 @@ class UpcastLines(PackedLines):
         wide = cute.recast_tensor(out, cutlass.Uint32)
         for half in cutlass.range_constexpr(2):
             part = cute.make_tensor(wide.iterator + 4 * half, cute.make_layout(4))
-            cute.autovec_copy(part, words_at(place + half * (VECTOR // 2), 4))
+            cute.autovec_copy(part, words_at(target + half * (VECTOR // 2), 4))
 
 
 def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:

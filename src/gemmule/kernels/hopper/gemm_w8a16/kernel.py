@@ -4,7 +4,7 @@ Idea
     A GEMM of few rows takes as long as its weights take to be read. wgmma takes one operand from registers, 64 rows of
     it: so the transposed product is computed, with weights as these rows. A warpgroup reads them from shared memory as
     TMA wrote them, upcasts them in registers, and multiplies. Products are exact, and accumulators those of float16.
-Change from the rung before
+Compared with hopper_gemm_upcast
     Weights are not written to memory and read again: one byte for each, not five. The rows of A are upcast by warps of
     their own, from stage to stage of shared memory. CTAs of a cluster split a tile's K.
 Data movement
@@ -33,7 +33,7 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
 from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, Upcast, fill_fragments, upcast_k_tile
-from gemmule.kernels.hopper.mainloops.wgmma import complete_groups, issue_group
+from gemmule.kernels.hopper.mainloops.wgmma import issue_group
 from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
@@ -64,11 +64,15 @@ class Result(NamedTuple):
     c: Any
     d: Any
     scale: Any
-    extras: Any
+    aux_args: Any
 
 
 class HopperGemmW8A16:
-    """D = alpha * X @ W.T + beta * C for W (N, K, L) of 8 bits, X (M, K, L), and D (M, N, L), row-major."""
+    """D = alpha * X @ W.T + beta * C for X (M, K, L), W (N, K, L) of 8-bit floats, and row-major D (M, N, L).
+
+    The transposed product is computed: the weights W are wgmma's A, its M (`tile_w`), and the tokens X its B, its N
+    (`tile_n`).
+    """
 
     def __init__(self, config: W8A16Config, types: dict[str, str]) -> None:
         weight, token = (cute_type(types[name]) for name in "ba")
@@ -97,10 +101,10 @@ class HopperGemmW8A16:
         self.tile = SplitKTile(config.tile_n, config.tile_w, config.cluster_k, threads, self.epilogue, reads_c)
 
     @cute.jit
-    def __call__(self, matrices, grid: Int32, scale, extras=None):
+    def __call__(self, matrices, grid: Int32, scale, aux_args=None):
         mW, mX, mC, mD = matrices
         w, x = self.operands.tma_a(mW), self.operands.tma_b(mX)
-        self.kernel((w, x), Result(mC, mD, scale, extras)).launch(
+        self.kernel((w, x), Result(mC, mD, scale, aux_args)).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.cluster_k, 1, 1),
@@ -119,14 +123,14 @@ class HopperGemmW8A16:
         tile = (self.tile_w, self.tile_n, TILE_K)
         layout = hopper_helpers.make_smem_layout_b(LayoutEnum.ROW_MAJOR, tile, self.wide, self.slots)
         sB = smem.allocate_tensor(self.wide, layout.outer, 1024, swizzle=layout.inner)
-        parts = sW.iterator.toint()
+        partials = sW.iterator.toint()
         if cutlass.const_expr(self.own_memory):
-            parts = smem.allocate(self.tile.nbytes, 128).toint()
+            partials = smem.allocate(self.tile.nbytes, 128).toint()
         cta, _, batch = cute.arch.block_idx()
-        tile, rank = cta // self.cluster_k, cta % self.cluster_k
-        # Tiles of the same weights have consecutive numbers.
+        tile_index, cta_k = cta // self.cluster_k, cta % self.cluster_k
+        # Tiles of the same weights have consecutive indices.
         tiles_x = cute.ceil_div(result.d.shape[0], self.tile_n)
-        tile_w, tile_x = tile // tiles_x, tile % tiles_x
+        tile_w, tile_x = tile_index // tiles_x, tile_index % tiles_x
         rows = cutlass.min(result.d.shape[0] - tile_x * self.tile_n, self.tile_n)
         if warp == 0:
             for operand in operands:
@@ -139,7 +143,7 @@ class HopperGemmW8A16:
             cute.arch.mbarrier_init_fence()
             if cutlass.const_expr(self.cluster_k > 1):
                 with cute.arch.elect_one():
-                    self.tile.expect(full, rank, rows)
+                    self.tile.expect(full, cta_k, rows)
         cute.arch.sync_threads()
         if cutlass.const_expr(self.own_memory):
             # From here on the other CTAs may send.
@@ -149,26 +153,26 @@ class HopperGemmW8A16:
         cute.arch.griddepcontrol_launch_dependents()
 
         k_tiles = cute.ceil_div(operands[0].tensor.shape[1], TILE_K)
-        first = rank * k_tiles // self.cluster_k
-        count = (rank + 1) * k_tiles // self.cluster_k - first
+        start = cta_k * k_tiles // self.cluster_k
+        count = (cta_k + 1) * k_tiles // self.cluster_k - start
         if warp < _MULTIPLIERS:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_increase(self.registers[0])
-            place = (tile_w * self.tile_w, tile_x * self.tile_n, batch)
-            received = Received(parts, full, rank, rows)
-            self.consume(result, (sW.iterator.toint(), sB), (loaded, upcast), count, received, place)
+            origin = (tile_w * self.tile_w, tile_x * self.tile_n, batch)
+            received = Received(partials, full, cta_k, rows)
+            self.consume(result, (sW.iterator.toint(), sB), (loaded, upcast), count, received, origin)
         else:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_decrease(self.registers[1])
             if warp < _MULTIPLIERS + UPCAST_WARPS:
                 self.upcast_rows(sX.iterator.toint(), sB.iterator.toint(), (loaded, upcast), count)
             elif warp == _MULTIPLIERS + UPCAST_WARPS:
-                self.produce(operands, (sW, sX), loaded, (tile_w, tile_x, batch), (first, count))
+                self.produce(operands, (sW, sX), loaded, (tile_w, tile_x, batch), (start, count))
 
     @cute.jit
-    def produce(self, operands, stages, barriers, place, k_range):
+    def produce(self, operands, stages, barriers, coord, k_range):
         """Load every k-tile."""
-        tile_w, tile_x, batch = place
+        tile_w, tile_x, batch = coord
         load_w, load_x = self.operands.load_a(operands[0], stages[0]), self.operands.load_b(operands[1], stages[1])
         loads = ((load_x, tile_x), (load_w, tile_w))
         self.mainloop.load(loads, (batch,), barriers, self.mainloop.producer_state(), k_range)
@@ -207,13 +211,13 @@ class HopperGemmW8A16:
             self.arrive(empty + stage)
 
     @cute.jit
-    def consume(self, result, stages, pipelines, count, received, place):
-        """Multiply the k-tiles as they arrive, and write this CTA's share of the tile."""
+    def consume(self, result, stages, pipelines, count, received, origin):
+        """Multiply the k-tiles as they arrive, and write this CTA's vectors of the tile."""
         (start, sB), ((full, empty), (upcast_full, upcast_empty)) = stages, pipelines
         tid, _, _ = cute.arch.thread_idx()
-        k_major = OperandMajorMode.K
+        major = OperandMajorMode.K
         mma = hopper_helpers.make_trivial_tiled_mma(
-            self.wide, self.wide, k_major, k_major, cutlass.Float32, (CONSUMERS, 1, 1), (_MMA_M, self.tile_n),
+            self.wide, self.wide, major, major, cutlass.Float32, (CONSUMERS, 1, 1), (_MMA_M, self.tile_n),
             warpgroup.OperandSource.RMEM,
         )  # fmt: skip
         part = mma.get_slice(tid)
@@ -231,26 +235,26 @@ class HopperGemmW8A16:
         for k in cutlass.range(count):
             stage, slot = state.stage, upcast_state.stage
             cute.arch.mbarrier_wait(full + stage, state.phase)
-            for number in cutlass.range_constexpr(_HALVES * self.blocks):
-                half, block, fragment = number // self.blocks, number % self.blocks, fragments[number % 2]
+            for index in cutlass.range_constexpr(_HALVES * self.blocks):
+                half, block, fragment = index // self.blocks, index % self.blocks, fragments[index % 2]
                 # The products that read these registers are complete; one group may be in flight.
-                complete_groups(1)
+                warpgroup.wait_group(1)
                 words = cute.recast_tensor(fragment, cutlass.Uint32)
                 words = cute.make_tensor(words.iterator, cute.make_layout(4 * STEPS))
                 begin = start + stage * (self.tile_w * LINE)
                 fill_fragments(words, begin, line + block * BLOCK, half, self.upcast_w)
-                if cutlass.const_expr(number == 0):
+                if cutlass.const_expr(index == 0):
                     cute.arch.mbarrier_wait(upcast_full + slot, upcast_state.phase)
-                if cutlass.const_expr(number == 1):
+                if cutlass.const_expr(index == 1):
                     self.release_before(upcast_empty, before, k)
-                issue_group(half_products(mma, (fragment, rB), k, half, slot), accumulators[block])
-                # For the compiler: the loop carries an instruction only if its own body sets it.
+                issue_group(half_k_tile_mmas(mma, (fragment, rB), k, half, slot), accumulators[block])
+                # The field is a value that the loop carries: the compiler finds it only where this body sets it.
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             # Its last products are issued: what this warp reads of the stage is in registers.
             self.arrive(empty + stage)
             before = slot
             state, upcast_state = self.mainloop.advance(state), self.upcast.advance(upcast_state)
-        complete_groups(0)
+        warpgroup.wait_group(0)
         if cutlass.const_expr(self.cluster_k == 1):
             # All warps have read the stages, whose memory takes the accumulators.
             cute.arch.barrier(barrier_id=_MULTIPLIERS_BARRIER, number_of_threads=CONSUMERS * WARPGROUP)
@@ -265,19 +269,19 @@ class HopperGemmW8A16:
             cute.arch.mbarrier_wait(received.full, 0)
         else:
             cute.arch.barrier(barrier_id=_MULTIPLIERS_BARRIER, number_of_threads=CONSUMERS * WARPGROUP)
-        first_col, first_row, batch = place
-        extras = result.extras
+        first_col, first_row, batch = origin
+        aux_args = result.aux_args
         if cutlass.const_expr(self.epilogue is not None):
-            extras = self.epilogue.of_batch(extras, batch)
+            aux_args = self.epilogue.of_batch(aux_args, batch)
         gD, gC = (x[None, None, batch] for x in (result.d, result.c))
-        self.tile.write(received, tid, Result(gC, gD, result.scale, extras), first_row, first_col)
+        self.tile.write(received, tid, Result(gC, gD, result.scale, aux_args), first_row, first_col)
 
 
-def half_products(mma: Any, operands: Any, k: Any, half: int, slot: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the products of a half of k-tile `k`, as `issue_group` takes them, with A in registers."""
+def half_k_tile_mmas(mma: Any, operands: Any, k: Any, half: int, slot: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the wgmma of a half of k-tile `k`, as `issue_group` takes them, with A in registers."""
     a, b = operands
     for step in range(STEPS):
-        # The first product overwrites the accumulators.
+        # The first wgmma overwrites the accumulators.
         mma.set(warpgroup.Field.ACCUMULATE, k > 0 if half + step == 0 else True)
         yield mma, a[None, None, step], b[None, None, half * STEPS + step, slot]
 
@@ -289,6 +293,6 @@ def buildable(config: W8A16Config, types: dict[str, str]) -> Buildable:
     )
     results = (major_tensor(types[name], 1, batch=1) for name in "cd")
     kernel = HopperGemmW8A16(config, types)
-    extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
+    aux_args = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
     scale = (cutlass.Float32(1), cutlass.Float32(0))
-    return Buildable(kernel, ((weights, tokens, *results), Int32(1), scale, *extras))
+    return Buildable(kernel, ((weights, tokens, *results), Int32(1), scale, *aux_args))

@@ -11,7 +11,7 @@ from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, wh
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_grid
 from gemmule.core.signature import adds_key, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -32,7 +32,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: W8A16Config) -> str | None
     del arch
     if (k_tiles := -(-problem.k // TILE_K)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {TILE_K}, too few to share among {config.cluster_k} CTAs"
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     if reason := config.why_not_rows(row_result(inner)[0].a.dtype.itemsize):
         return reason
     return why_not_grid(_grid(row_result(inner)[0], config))

@@ -26,12 +26,21 @@ NO_TENSOR = TmaTensor(None, None)
 
 
 class Matrices(NamedTuple):
-    """The operands of a launch; D, or C and D, have no TMA atom where threads access them."""
+    """The matrices of a launch; C and D have no TMA atom where threads access them.
+
+    Attributes
+    ----------
+    a, b, c, d : TmaTensor
+        The operands.
+    d_transposed : TmaTensor
+        D's transpose, of a symmetric result.
+    """
 
     a: TmaTensor
     b: TmaTensor
-    c: TmaTensor
-    d: TmaTensor
+    c: TmaTensor = NO_TENSOR
+    d_transposed: TmaTensor = NO_TENSOR
+    d: TmaTensor = NO_TENSOR
 
 
 class Fragments(NamedTuple):
@@ -53,33 +62,39 @@ class TmaLoad:
         The load.
     smem, gmem : Tensor
         Stages, and tiles of the operand as (box, tile, k-tile, …), both partitioned for the atom.
-    multicast : tuple or None
-        Rank of the first CTA in the cluster that receives it, distance to the next, and how many; None is this CTA
+    multicast_peers : tuple or None
+        CTAs of the cluster that receive it: index of the first, distance to the next, and how many; None is this CTA
         alone.
     """
 
     atom: Any
     smem: Any
     gmem: Any
-    multicast: Any = None
+    multicast_peers: Any = None
 
-    def issue(self, place: tuple[Any, ...], stage: Any, full: Any) -> None:
-        """Issue the load of the k-tile at `place`; the stage's barrier counts its bytes."""
-        source, target = self.gmem[(None, *place)], self.smem[None, stage]
-        if self.multicast is None:
+    def issue(self, coord: tuple[Any, ...], stage: Any, full: Any) -> None:
+        """Issue the load of the k-tile at (tile, k-tile, …); the stage's barrier counts its bytes."""
+        source, target = self.gmem[(None, *coord)], self.smem[None, stage]
+        if self.multicast_peers is None:
             cute.copy(self.atom, source, target, tma_bar_ptr=full + stage)
         else:
-            first, step, ctas = self.multicast
-            mask = cutlass.Int16(sum(1 << step * number for number in range(ctas)))
+            first, stride, count = self.multicast_peers
+            mask = cutlass.Int16(sum(1 << stride * peer for peer in range(count)))
             if first is not None:
                 mask = mask << first.to(cutlass.Int16)
             cute.copy(self.atom, source, target, tma_bar_ptr=full + stage, mcast_mask=mask)
 
 
-def partitioned(atom: Any, stages: Any, tiles: Any, rank: Any = 0, ctas: int = 1) -> tuple[Any, Any]:
-    """Return stages and tiles partitioned for a TMA atom; of `ctas` that share a tile, this one loads part `rank`."""
+def partitioned(
+    atom: Any, stages: Any, tiles: Any, multicast_slice: Any = 0, multicast_size: int = 1
+) -> tuple[Any, Any]:
+    """Return stages and tiles partitioned for a TMA atom: this CTA's slice of those that multicast shares out."""
     return cpasync.tma_partition(
-        atom, rank, cute.make_layout(ctas), cute.group_modes(stages, 0, 2), cute.group_modes(tiles, 0, 2)
+        atom,
+        multicast_slice,
+        cute.make_layout(multicast_size),
+        cute.group_modes(stages, 0, 2),
+        cute.group_modes(tiles, 0, 2),
     )
 
 
@@ -98,22 +113,23 @@ class OperandStages:
         Extents of a CTA's tile along M, N and K.
     elements : tuple of type
         Element types of A and B.
-    along_k : tuple of bool
+    k_major : tuple of bool
         Whether A and B are K-major.
     stages : int
         How many.
-    ctas_a, ctas_b : int
-        CTAs of the cluster that share a load of A, and of B: each issues a part of it, for all of them (multicast).
+    multicast_size_a, multicast_size_b : int
+        CTAs of the cluster that share a load of A, and of B: each issues a slice of it, for all of them.
     num_b : int
-        Matrices B whose tiles lie side by side in a stage: 2 for a gated form, each with half of the columns.
+        Matrices B whose tiles lie side by side in a stage: 2 for a gated form (dual GEMM), each with half of the
+        columns.
     """
 
     tile: tuple[int, int, int]
     elements: tuple[Any, Any]
-    along_k: tuple[bool, bool]
+    k_major: tuple[bool, bool]
     stages: int
-    ctas_a: int = 1
-    ctas_b: int = 1
+    multicast_size_a: int = 1
+    multicast_size_b: int = 1
     num_b: int = 1
 
     @property
@@ -135,21 +151,21 @@ class OperandStages:
 
     def layout_a(self) -> Any:
         """Return the shared-memory layout of all stages of A."""
-        return hopper_helpers.make_smem_layout_a(_order(self.along_k[0]), self.tile, self.elements[0], self.stages)
+        return hopper_helpers.make_smem_layout_a(_order(self.k_major[0]), self.tile, self.elements[0], self.stages)
 
     def layout_b(self, num_b: int = 1) -> Any:
         """Return the shared-memory layout of all stages of B, or of their part for one of `num_b`."""
         m, n, k = self.tile
         tile = (m, n // num_b, k)
-        return hopper_helpers.make_smem_layout_b(_order(self.along_k[1]), tile, self.elements[1], self.stages)
+        return hopper_helpers.make_smem_layout_b(_order(self.k_major[1]), tile, self.elements[1], self.stages)
 
     def tma_a(self, mA: Any) -> TmaTensor:
         """Return the TMA load of A's k-tiles."""
-        return _tma(mA, self.layout_a(), self.tile_a, self.ctas_a, self.elements[0])
+        return _tma(mA, self.layout_a(), self.tile_a, self.multicast_size_a, self.elements[0])
 
     def tma_b(self, mB: Any) -> TmaTensor:
         """Return the TMA load of the k-tiles of B, or of one of two."""
-        return _tma(mB, self.layout_b(self.num_b), self.tile_b, self.ctas_b, self.elements[1])
+        return _tma(mB, self.layout_b(self.num_b), self.tile_b, self.multicast_size_b, self.elements[1])
 
     def allocate(self, smem: Any) -> tuple[Any, Any]:
         """Allocate the stages of A and of B."""
@@ -160,16 +176,20 @@ class OperandStages:
         )
         return a, b
 
-    def load_a(self, a: TmaTensor, stages: Any, rank: Any = 0, multicast: Any = None) -> TmaLoad:
-        """Return this CTA's load of A: part `rank` of those that share it, to the CTAs of `multicast`."""
+    def load_a(self, a: TmaTensor, stages: Any, multicast_slice: Any = 0, multicast_peers: Any = None) -> TmaLoad:
+        """Return this CTA's load of A: a slice of the k-tile where multicast shares it, to all of its peers."""
         tiles = cute.local_tile(a.tensor, self.tile_a, (None,) * cute.rank(a.tensor))
-        return TmaLoad(a.atom, *partitioned(a.atom, stages, tiles, rank, self.ctas_a), multicast)
+        parts = partitioned(a.atom, stages, tiles, multicast_slice, self.multicast_size_a)
+        return TmaLoad(a.atom, *parts, multicast_peers)
 
-    def load_b(self, b: TmaTensor, stages: Any, rank: Any = 0, multicast: Any = None, number: int = 0) -> TmaLoad:
-        """Return this CTA's load of B, as `load_a`; of several, that of B `number`."""
-        part = cute.local_tile(stages, self.tile_b, (number, 0, None)) if self.num_b > 1 else stages
+    def load_b(
+        self, b: TmaTensor, stages: Any, multicast_slice: Any = 0, multicast_peers: Any = None, index: int = 0
+    ) -> TmaLoad:
+        """Return this CTA's load of B, as `load_a`; of two B, that of the one with this index."""
+        stages = cute.local_tile(stages, self.tile_b, (index, 0, None)) if self.num_b > 1 else stages
         tiles = cute.local_tile(b.tensor, self.tile_b, (None,) * cute.rank(b.tensor))
-        return TmaLoad(b.atom, *partitioned(b.atom, part, tiles, rank, self.ctas_b), multicast)
+        parts = partitioned(b.atom, stages, tiles, multicast_slice, self.multicast_size_b)
+        return TmaLoad(b.atom, *parts, multicast_peers)
 
     def fragments(self, mma: Any, stages: tuple[Any, Any], warpgroup_idx: Any, acc: Any) -> Fragments:
         """Return what a warpgroup multiplies: its rows of A by stage, B by stage, and its accumulators.
@@ -181,7 +201,7 @@ class OperandStages:
         stages : tuple of Tensor
             What `allocate` returned.
         warpgroup_idx : Int32 or int
-            The warpgroup's number among those that share a tile.
+            The warpgroup's index among those that share a tile.
         acc : type
             Type of the accumulators.
         """
@@ -191,11 +211,11 @@ class OperandStages:
         return Fragments(mma, a, b, cute.make_rmem_tensor(mma.partition_shape_C(self.tile[:2]), acc))
 
 
-def _order(along_k: bool) -> Any:
-    return LayoutEnum.ROW_MAJOR if along_k else LayoutEnum.COL_MAJOR
+def _order(k_major: bool) -> Any:
+    return LayoutEnum.ROW_MAJOR if k_major else LayoutEnum.COL_MAJOR
 
 
-def _tma(matrix: Any, layout: Any, tile: tuple[int, int], ctas: int, element: Any) -> TmaTensor:
-    load = cpasync.CopyBulkTensorTileG2SOp() if ctas == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+def _tma(matrix: Any, layout: Any, tile: tuple[int, int], multicast_size: int, element: Any) -> TmaTensor:
+    load = cpasync.CopyBulkTensorTileG2SOp() if multicast_size == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
     stage = cute.slice_(layout, (None, None, 0))
-    return TmaTensor(*cpasync.make_tiled_tma_atom(load, matrix, stage, tile, ctas, internal_type=element))
+    return TmaTensor(*cpasync.make_tiled_tma_atom(load, matrix, stage, tile, multicast_size, internal_type=element))

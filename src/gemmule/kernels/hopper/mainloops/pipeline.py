@@ -39,11 +39,11 @@ class Pipeline:
         return Barriers(*(smem.allocate_array(cutlass.Int64, self.stages) for _ in range(2)))
 
     @cute.jit
-    def init(self, barriers, arrivals: cutlass.Constexpr[int], releases: cutlass.Constexpr[int]):
-        """Initialise the barriers, by one thread: a stage is full after so many arrivals, empty after the releases."""
+    def init(self, barriers, producer_arrivals: cutlass.Constexpr[int], consumer_arrivals: cutlass.Constexpr[int]):
+        """Initialise the barriers, by one thread: full ones for producer, empty ones for consumer arrivals."""
         for s in cutlass.range_constexpr(self.stages):
-            cute.arch.mbarrier_init(barriers.full + s, arrivals)
-            cute.arch.mbarrier_init(barriers.empty + s, releases)
+            cute.arch.mbarrier_init(barriers.full + s, producer_arrivals)
+            cute.arch.mbarrier_init(barriers.empty + s, consumer_arrivals)
 
     def producer_state(self) -> PipelineState:
         """Return a producer's first state: every stage is empty."""
@@ -63,7 +63,7 @@ class Pipeline:
             phase = phase ^ 1
         return PipelineState(stage, phase)
 
-    def skip(self, state: PipelineState, count: Any) -> PipelineState:
+    def advance_by(self, state: PipelineState, count: Any) -> PipelineState:
         """Return the pipeline state after `count` k-tiles that others consume."""
         passed = state.stage + count
         return PipelineState(passed % self.stages, (state.phase + passed // self.stages) % 2)

@@ -8,46 +8,69 @@ one warpgroup adds, the other multiplies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from .operands import Fragments, OperandStages
+from .operands import OperandStages
 from .tma_wgmma import Mainloop
-from .wgmma import complete_groups, issue_group, stage_products
+from .wgmma import issue_group, k_block_mmas, wait_group_and_release
+
+
+class PromotedFragments(NamedTuple):
+    """As `Fragments`, with two accumulators.
+
+    Attributes
+    ----------
+    mma_init, mma_acc : TiledMma
+        wgmma that overwrites its accumulators, and wgmma that adds to them.
+    k_tile_accumulators : Tensor
+        Those of wgmma, for one k-tile.
+    a, b : Tensor
+        Operands by stage.
+    accumulators : Tensor
+        The promoted ones, for all k-tiles.
+    """
+
+    mma_init: Any
+    mma_acc: Any
+    k_tile_accumulators: Any
+    a: Any
+    b: Any
+    accumulators: Any
 
 
 class PromotedMainloop(Mainloop):
-    """As `Mainloop`, adding each k-tile's products to accumulators outside of wgmma."""
+    """As `Mainloop`, adding each k-tile's accumulators to others, outside of wgmma."""
 
     def fragments(
-        self, operands: OperandStages, mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
+        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
-        """Return what a warpgroup multiplies, with two wgmma, the second accumulating, and a k-tile's products."""
-        fragments = operands.fragments(mma(), stages, warpgroup_idx, acc)
-        products = cute.make_rmem_tensor(fragments.mma.partition_shape_C(operands.tile[:2]), acc)
-        further = mma()
-        fragments.mma.set(warpgroup.Field.ACCUMULATE, False)
-        further.set(warpgroup.Field.ACCUMULATE, True)
-        return Fragments((fragments.mma, further, products), *fragments[1:])
+        """Return `PromotedFragments`; parameters as of `Mainloop.fragments`."""
+        mma_init, a, b, accumulators = operands.fragments(make_tiled_mma(), stages, warpgroup_idx, acc)
+        k_tile_accumulators = cute.make_rmem_tensor(mma_init.partition_shape_C(operands.tile[:2]), acc)
+        mma_acc = make_tiled_mma()
+        mma_init.set(warpgroup.Field.ACCUMULATE, False)
+        mma_acc.set(warpgroup.Field.ACCUMULATE, True)
+        return PromotedFragments(mma_init, mma_acc, k_tile_accumulators, a, b, accumulators)
 
     @cute.jit
-    def multiply(self, fragments, barriers, state, k_tiles, warpgroup_idx, release):
+    def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
         """Multiply k-tiles as `Mainloop.multiply` does; none is in flight from one to the next.
 
         With one in flight the assembler would serialise every wgmma.
         """
-        (first, further, products), a, b, accumulators = fragments
+        mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments
         self.begin_turn(warpgroup_idx)
         accumulators.fill(0)
-        for _ in cutlass.range(k_tiles):
+        for _ in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            issue_group(stage_products(first, a, b, stage, further), products)
-            complete_groups(0, release, barriers.empty, (stage,))
-            accumulators.store(accumulators.load() + products.load())
+            issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
+            wait_group_and_release(0, release, barriers.empty, (stage,))
+            accumulators.store(accumulators.load() + k_tile_accumulators.load())
             state = self.advance(state)
         self.end_turn(warpgroup_idx)
         return state

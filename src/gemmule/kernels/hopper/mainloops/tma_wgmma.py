@@ -18,7 +18,7 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 from .operands import OperandStages
 from .pipeline import Pipeline, PipelineState
-from .wgmma import complete_groups, issue_group, stage_products
+from .wgmma import issue_group, k_block_mmas, wait_group_and_release
 
 
 class Mainloop(Pipeline):
@@ -42,18 +42,26 @@ class Mainloop(Pipeline):
         self.pingpong, self.order_barrier = pingpong, order_barrier
 
     @cute.jit
-    def begin(self, warp, operands, barriers, releases: cutlass.Constexpr[int], cluster: cutlass.Constexpr[int] = 1):
-        """Initialise the barriers for `releases` of a stage, by warp 0, and wait for all CTAs of the cluster.
+    def prologue(
+        self,
+        warp,
+        operands,
+        barriers,
+        consumer_arrivals: cutlass.Constexpr[int],
+        cluster_size: cutlass.Constexpr[int] = 1,
+    ):
+        """Initialise the pipeline's barriers, by warp 0, and wait for all threads of the cluster.
 
-        Then wait for the predecessor grid's writes, and let the dependent grid launch.
+        Then wait for the predecessor grid's writes, and let the dependent grid launch. It is the prologue of kernels
+        that have no other barriers in shared memory.
         """
         if warp == 0:
             for operand in operands:
                 cpasync.prefetch_descriptor(operand.atom)
             with cute.arch.elect_one():
-                self.init(barriers, 1, releases)
+                self.init(barriers, 1, consumer_arrivals)
             cute.arch.mbarrier_init_fence()
-        if cutlass.const_expr(cluster > 1):
+        if cutlass.const_expr(cluster_size > 1):
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
         else:
@@ -70,110 +78,111 @@ class Mainloop(Pipeline):
         loads : tuple
             Pairs of a `TmaLoad` and the tile that it is of.
         batch : tuple
-            Coordinates behind that of the k-tile.
+            Coordinates after that of the k-tile.
         barriers : Barriers
             Of the pipeline.
         state : PipelineState
             The producer's.
-        k_range : tuple of Int32
+        k_range : KTileRange
             The first k-tile, and how many.
         """
-        first, k_tiles = k_range
-        for k in cutlass.range(k_tiles):
-            places = tuple((one, (tile, first + k, *batch)) for one, tile in loads)
-            state = self.load_stage(places, barriers, state)
+        start, count = k_range
+        for k in cutlass.range(count):
+            coords = tuple((load, (tile, start + k, *batch)) for load, tile in loads)
+            state = self.load_stage(coords, barriers, state)
         return state
 
     @cute.jit
     def load_stage(self, loads, barriers, state):
-        """Issue the loads of a stage, pairs of a `TmaLoad` and a place, once it is empty; return the next state."""
+        """Issue the loads of a stage, pairs of `TmaLoad` and coordinate, once it is empty; return the next state."""
         cute.arch.mbarrier_wait(barriers.empty + state.stage, state.phase)
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(barriers.full + state.stage, self.stage_bytes)
-        for one, place in loads:
-            one.issue(place, state.stage, barriers.full)
+        for load, coord in loads:
+            load.issue(coord, state.stage, barriers.full)
         return self.advance(state)
 
     @cute.jit
-    def drain(self, barriers, state):
+    def producer_tail(self, barriers, state):
         """Stay resident until every remote arrival on this CTA's empty barriers is in."""
         for _ in cutlass.range(self.stages):
             cute.arch.mbarrier_wait(barriers.empty + state.stage, state.phase)
             state = self.advance(state)
 
     @cute.jit
-    def consumer_work(self, scheduler, mD: cute.Tensor, k_tiles, warpgroup_idx):
-        """Return a consumer's first pipeline state, and its first piece of work, the step to the next, and the end.
+    def consumer_start(self, scheduler, mD: cute.Tensor, num_k_tiles, warpgroup_idx):
+        """Return a consumer's first pipeline state, and the indices of its work tiles: first, stride and end.
 
-        In ping-pong a warpgroup has every other piece of its CTA's work, and warpgroup 0 has the first turn.
+        In ping-pong a warpgroup has every other one of its CTA's work tiles, and warpgroup 0 has the first turn.
         """
-        k_tiles_of = scheduler.k_tiles
-        first, step, end = scheduler.work(mD, k_tiles)
+        # A dynamic `if` would carry the scheduler as a value if its body called a method of it.
+        k_tile_count = scheduler.k_tile_count
+        start, stride, end = scheduler.work(mD, num_k_tiles)
         state = self.consumer_state()
         if cutlass.const_expr(self.pingpong):
             stage, phase = state
             if warpgroup_idx == 1:
-                passed = k_tiles_of(mD, first, k_tiles)
+                passed = k_tile_count(mD, start, num_k_tiles)
                 stage, phase = passed % self.stages, passed // self.stages % 2
                 cute.arch.barrier_arrive(barrier_id=self.order_barrier, number_of_threads=CONSUMERS * WARPGROUP)
             state = PipelineState(stage, phase)
-            first, step = first + warpgroup_idx * step, CONSUMERS * step
-        return state, first, step, end
+            start, stride = start + warpgroup_idx * stride, CONSUMERS * stride
+        return state, start, stride, end
 
     def fragments(
-        self, operands: OperandStages, mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
+        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
-        """Return what a warpgroup multiplies, as `OperandStages.fragments`; `mma` makes the instruction."""
-        return operands.fragments(mma(), stages, warpgroup_idx, acc)
+        """Return what a warpgroup multiplies, as `OperandStages.fragments`; `make_tiled_mma` makes the instruction."""
+        return operands.fragments(make_tiled_mma(), stages, warpgroup_idx, acc)
 
     @cute.jit
-    def multiply(self, fragments, barriers, state, k_tiles, warpgroup_idx, release):
+    def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
         """Multiply k-tiles as they arrive, in ping-pong when it is this warpgroup's turn; return the next state.
 
         Parameters
         ----------
         fragments : Fragments
-            The instruction, operands and accumulators. The first product overwrites the accumulators.
+            The instruction, operands and accumulators. The first wgmma overwrites the accumulators.
         barriers : Barriers
             Of the pipeline.
         state : PipelineState
             The consumer's.
-        k_tiles : Int32
+        num_k_tiles : Int32
             How many k-tiles.
         warpgroup_idx : Int32
-            The warpgroup's number.
+            The warpgroup's index.
         release : callable
             ``release(empty, stage)`` arrives at the empty barriers of a stage.
         """
         mma, a, b, accumulators = fragments
         self.begin_turn(warpgroup_idx)
         mma.set(warpgroup.Field.ACCUMULATE, False)
-        last = state.stage
-        for k in cutlass.range(k_tiles):
+        release_stage = state.stage
+        for k in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            issue_group(stage_products(mma, a, b, stage), accumulators)
-            # For the compiler: the loop carries an instruction only if its own body sets it.
+            issue_group(k_block_mmas(mma, a, b, stage), accumulators)
+            # The field is a value that the loop carries: the compiler finds it only where this body sets it.
             mma.set(warpgroup.Field.ACCUMULATE, True)
             # With one group in flight the one before it is complete.
-            complete_groups(1)
+            warpgroup.wait_group(1)
             if k > 0:
-                release(barriers.empty, last)
-            last = stage
+                release(barriers.empty, release_stage)
+            release_stage = stage
             state = self.advance(state)
         self.end_turn(warpgroup_idx)
-        complete_groups(0, release, barriers.empty, (last,))
+        wait_group_and_release(0, release, barriers.empty, (release_stage,))
         return state
 
     @cute.jit
     def begin_turn(self, warpgroup_idx):
-        """Wait until the other warpgroup has issued its products."""
+        """Wait until the other warpgroup has issued its wgmma."""
         if cutlass.const_expr(self.pingpong):
             cute.arch.barrier(barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP)
 
     @cute.jit
     def end_turn(self, warpgroup_idx):
-        """Let the other warpgroup issue its products."""
+        """Let the other warpgroup issue its wgmma."""
         if cutlass.const_expr(self.pingpong):
             cute.arch.barrier_arrive(
                 barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
@@ -195,25 +204,25 @@ def release_cluster(scheduler, empty, stage):
     These are the CTAs of this one's column, with itself, and then the others of its row.
     """
     tid, _, _ = cute.arch.thread_idx()
-    lane = tid % WARPGROUP
-    row, col = scheduler.rank()
+    thread_in_warpgroup = tid % WARPGROUP
+    row, col = scheduler.cta_coord_in_cluster()
     ctas_m, ctas_n = cutlass.const_expr(scheduler.cluster_m), cutlass.const_expr(scheduler.cluster_n)
     if cutlass.const_expr(ctas_m * ctas_n == 1):
-        if lane == 0:
+        if thread_in_warpgroup == 0:
             cute.arch.mbarrier_arrive(empty + stage)
     else:
-        other = lane - ctas_m
-        other = other + 1 if other >= col else other
-        peer = col * ctas_m + lane if lane < ctas_m else other * ctas_m + row
-        if lane < ctas_m + ctas_n - 1:
+        peer_col = thread_in_warpgroup - ctas_m
+        peer_col = peer_col + 1 if peer_col >= col else peer_col
+        peer = col * ctas_m + thread_in_warpgroup if thread_in_warpgroup < ctas_m else peer_col * ctas_m + row
+        if thread_in_warpgroup < ctas_m + ctas_n - 1:
             cute.arch.mbarrier_arrive(empty + stage, peer)
 
 
-def multicast_a(scheduler: Any, row: Any) -> Any:
-    """Return which CTAs receive a load of A: those of this row of the cluster."""
+def multicast_peers_a(scheduler: Any, row: Any) -> Any:
+    """Return the CTAs that receive a load of A, those of this row of the cluster: first, stride and count."""
     return None if scheduler.cluster_n == 1 else (row, scheduler.cluster_m, scheduler.cluster_n)
 
 
-def multicast_b(scheduler: Any, col: Any) -> Any:
-    """Return which CTAs receive a load of B: those of this column of the cluster."""
+def multicast_peers_b(scheduler: Any, col: Any) -> Any:
+    """Return the CTAs that receive a load of B, those of this column of the cluster: first, stride and count."""
     return None if scheduler.cluster_m == 1 else (col * scheduler.cluster_m, 1, scheduler.cluster_m)

@@ -37,7 +37,7 @@ class _Tf32Op(warpgroup.MmaOp):
 
 
 def tiled_mma(
-    element: Any, along_k: tuple[bool, bool], acc: Any, warpgroups: int, tile: tuple[int, int], second: Any = None
+    element: Any, k_major: tuple[bool, bool], acc: Any, warpgroups: int, tile: tuple[int, int], second: Any = None
 ) -> cute.TiledMma:
     """Return the instruction with operands in shared memory.
 
@@ -45,16 +45,16 @@ def tiled_mma(
     ----------
     element, acc : type
         Of A and B, and of the accumulators.
-    along_k : tuple of bool
+    k_major : tuple of bool
         Whether A and B are K-major; elements of 8 or 32 bits must be.
     warpgroups : int
-        Warpgroups among which blocks of rows alternate.
+        Warpgroups of a CTA tile: its wgmma tiles of 64 rows alternate among them.
     tile : tuple of int
         Rows and columns of an instruction.
     second : type, optional
         Of B, where it is another 8-bit float.
     """
-    a, b = (OperandMajorMode.K if along else OperandMajorMode.MN for along in along_k)
+    a, b = (OperandMajorMode.K if is_k_major else OperandMajorMode.MN for is_k_major in k_major)
     layout = (warpgroups, 1, 1)
     if element is not cutlass.TFloat32:
         return hopper_helpers.make_trivial_tiled_mma(element, second or element, a, b, acc, layout, tile)
@@ -62,13 +62,13 @@ def tiled_mma(
     return cute.make_tiled_mma(cute.make_mma_atom(op), layout)
 
 
-def issue_group(products: Iterable[tuple[Any, Any, Any]], accumulators: Any, *, fence: bool = True) -> None:
+def issue_group(mmas: Iterable[tuple[Any, Any, Any]], accumulators: Any, *, fence: bool = True) -> None:
     """Issue wgmma one after another on the same accumulators, and commit them as a group.
 
     Parameters
     ----------
-    products : iterable of tuple
-        Instruction, A and B of each; a generator may wait for a stage before it yields its products.
+    mmas : iterable of tuple
+        Instruction, A and B of each; a generator may wait for a stage before it yields those that read it.
     accumulators : Tensor
         Of the warpgroup.
     fence : bool
@@ -76,24 +76,27 @@ def issue_group(products: Iterable[tuple[Any, Any, Any]], accumulators: Any, *, 
     """
     if fence:
         warpgroup.fence()
-    for mma, a, b in products:
+    for mma, a, b in mmas:
         cute.gemm(mma, accumulators, a, b, accumulators)
     warpgroup.commit_group()
 
 
-def stage_products(mma: Any, a: Any, b: Any, stage: Any, further: Any = None) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the products of a stage, all but the first by `further`; without it, `mma` accumulates after the first."""
-    for step_k in range(cute.size(a, mode=[2])):
-        yield mma if step_k == 0 else further or mma, a[None, None, step_k, stage], b[None, None, step_k, stage]
-        if further is None:
+def k_block_mmas(mma: Any, a: Any, b: Any, stage: Any, mma_accumulating: Any = None) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield instruction, A and B of each k-block of a stage.
+
+    The first is of `mma`, the others of `mma_accumulating`; without that, `mma` accumulates after the first.
+    """
+    for k_block in range(cute.size(a, mode=[2])):
+        instruction = mma if k_block == 0 else mma_accumulating or mma
+        yield instruction, a[None, None, k_block, stage], b[None, None, k_block, stage]
+        if mma_accumulating is None:
             mma.set(warpgroup.Field.ACCUMULATE, True)
 
 
-def complete_groups(
-    in_flight: int, release: Callable[[Any, Any], None] | None = None, empty: Any = None, stages: Iterable[Any] = ()
+def wait_group_and_release(
+    in_flight: int, release: Callable[[Any, Any], None], empty: Any, stages: Iterable[Any]
 ) -> None:
     """Wait until at most so many groups are in flight, then ``release(empty, stage)`` the stages that others read."""
     warpgroup.wait_group(in_flight)
     for stage in stages:
-        assert release is not None
         release(empty, stage)

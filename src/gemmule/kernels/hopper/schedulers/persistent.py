@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Int32, cute
 
 from gemmule.kernels.parts.raster import grouped_tile
+
+
+class WorkRange(NamedTuple):
+    """Indices of a cluster's work: the first, the stride to the next, and the end."""
+
+    start: Any
+    stride: Any
+    end: Any
+
+
+class KTileRange(NamedTuple):
+    """K-tiles of a tile: the first, and how many."""
+
+    start: Any
+    count: Any
+
+
+class WorkTile(NamedTuple):
+    """A tile's coordinate (m, n) or (m, n, l), and the k-tiles of it that this CTA multiplies."""
+
+    coord: Any
+    k_range: KTileRange
 
 
 class PersistentScheduler:
@@ -18,72 +40,72 @@ class PersistentScheduler:
     tile_m, tile_n : int
         Tile of a CTA.
     group : int
-        Clusters' tiles of a column that follow one another before the next column's (raster).
+        Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
     cluster_m, cluster_n, cluster_k : int
         CTAs of a cluster along M, N and K.
     """
 
-    #: Whether a piece of work may be a part of a tile's K, which another cluster completes.
-    splits_tiles = False
+    #: Whether a work tile may be a part of a tile's K, whose partial sums another cluster adds (stream-K fix-up).
+    requires_fixup = False
 
     def __init__(
         self, tile_m: int, tile_n: int, group: int, cluster_m: int = 1, cluster_n: int = 1, cluster_k: int = 1
     ) -> None:
         self.tile_m, self.tile_n, self.group = tile_m, tile_n, group
         self.cluster_m, self.cluster_n, self.cluster_k = cluster_m, cluster_n, cluster_k
-        self.size = cluster_m * cluster_n * cluster_k
+        self.cluster_size = cluster_m * cluster_n * cluster_k
 
     @property
-    def multicast_ctas(self) -> int:
-        """CTAs that read the stages that a CTA loads: itself, and the others of its row and column of the cluster."""
+    def empty_arrival_ctas(self) -> int:
+        """CTAs that arrive at a CTA's empty barriers: itself, and the others of its row and column of the cluster."""
         return self.cluster_m + self.cluster_n - 1
 
     @cute.jit
-    def rank(self):
+    def cta_coord_in_cluster(self):
         """Return this CTA's row and column in its cluster."""
         cta, _, _ = cute.arch.block_idx()
         rank = cta % (self.cluster_m * self.cluster_n)
         return rank % self.cluster_m, rank // self.cluster_m
 
     @cute.jit
-    def rank_k(self):
-        """Return this CTA's number among those of its cluster that split a tile's K."""
+    def cta_k_in_cluster(self):
+        """Return this CTA's index among those of its cluster that split a tile's K."""
         cta, _, _ = cute.arch.block_idx()
         return cta % self.cluster_k
 
     @cute.jit
-    def k_range(self, k_tiles):
-        """Return the first k-tile of this CTA's part of K, and how many it has."""
+    def k_range(self, num_k_tiles):
+        """Return the k-tiles of this CTA's part of K."""
         if cutlass.const_expr(self.cluster_k == 1):
-            first = Int32(0)
+            start = Int32(0)
         else:
-            rank = self.rank_k()
-            first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
-            k_tiles = k_tiles - first
-        return first, k_tiles
+            cta_k = self.cta_k_in_cluster()
+            start, num_k_tiles = num_k_tiles * cta_k // self.cluster_k, num_k_tiles * (cta_k + 1) // self.cluster_k
+            num_k_tiles = num_k_tiles - start
+        return KTileRange(start, num_k_tiles)
 
     @cute.jit
-    def clusters(self, mD: cute.Tensor):
-        """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
+    def tile_range(self, mD: cute.Tensor):
+        """Return the indices of this cluster's tiles, data-parallel: its own, and every n-th of n clusters."""
         cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
+        grid_ctas, _, _ = cute.arch.grid_dim()
         tiles_m, tiles_n = self.tiles(mD)
-        cluster, clusters = cta // self.size, ctas // self.size
-        return cluster, clusters, tiles_m * tiles_n * _batch(mD)
+        cluster, clusters = cta // self.cluster_size, grid_ctas // self.cluster_size
+        return WorkRange(cluster, clusters, tiles_m * tiles_n * _batch(mD))
 
-    def work(self, mD: Any, k_tiles: Any) -> Any:
-        """Return this cluster's first piece of work, the step to the next, and the end."""
-        del k_tiles
-        return self.clusters(mD)
+    def work(self, mD: Any, num_k_tiles: Any) -> Any:
+        """Return the indices of this cluster's work tiles."""
+        del num_k_tiles
+        return self.tile_range(mD)
 
-    def piece(self, mD: Any, number: Any, k_range: Any) -> Any:
-        """Return the tile of a piece of work, (m, n) or (m, n, l), and its k-tiles: the first, and how many."""
-        return self.tile(mD, number), k_range
+    def work_tile(self, mD: Any, work_index: Any, k_range: Any) -> WorkTile:
+        """Return a work tile; `k_range` is this CTA's part of K."""
+        return WorkTile(self.tile_coord(mD, work_index), k_range)
 
-    def k_tiles(self, mD: Any, number: Any, k_tiles: Any) -> Any:
-        """Return how many k-tiles a piece of work has; past the end any number."""
-        del mD, number
-        return k_tiles
+    def k_tile_count(self, mD: Any, work_index: Any, num_k_tiles: Any) -> Any:
+        """Return how many k-tiles a work tile has; past the end any number."""
+        del mD, work_index
+        return num_k_tiles
 
     @cute.jit
     def tiles(self, mD: cute.Tensor):
@@ -98,15 +120,15 @@ class PersistentScheduler:
         return tiles_m * tiles_n * _batch(mD)
 
     @cute.jit
-    def tile(self, mD: cute.Tensor, number):
+    def tile_coord(self, mD: cute.Tensor, tile_index):
         """Return this CTA's tile along M, along N, and, where D has a batch, the matrix of it."""
         tiles_m, tiles_n = self.tiles(mD)
         batch: tuple[Any, ...] = ()
         if cutlass.const_expr(cute.rank(mD) == 3):
-            batch = (number // (tiles_m * tiles_n),)
-            number = number - batch[0] * tiles_m * tiles_n
-        i, j = grouped_tile(number, tiles_m, tiles_n, self.group)
-        row, col = self.rank()
+            batch = (tile_index // (tiles_m * tiles_n),)
+            tile_index = tile_index - batch[0] * tiles_m * tiles_n
+        i, j = grouped_tile(tile_index, tiles_m, tiles_n, self.group)
+        row, col = self.cta_coord_in_cluster()
         return i * self.cluster_m + row, j * self.cluster_n + col, *batch
 
 

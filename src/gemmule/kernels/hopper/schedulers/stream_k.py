@@ -7,17 +7,57 @@ last k-tiles is its owner: it adds the partials that the others wrote to a works
 
 A cluster begins with the end of its share, which is the only part of a tile that it leaves to another, and ends with
 the beginning, the only tile for which it needs others. So partials are written long before they are read. A cluster
-waits only for clusters of lower numbers: as long as clusters start in the order of their numbers, however few of them
+waits only for clusters of lower indices: as long as clusters start in the order of their indices, however few of them
 run at the same time, the lowest of those that have not ended can always proceed.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import cutlass
 from cutlass import Int32, cute
 
-from .persistent import PersistentScheduler
+from .persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
 from .stream_k_fixup import StreamKPartials
+
+
+class Division(NamedTuple):
+    """The division of all tiles among clusters.
+
+    Attributes
+    ----------
+    data_parallel_tiles : Int32
+        Tiles that each cluster computes whole.
+    base_k_tiles : Int32
+        K-tiles of a share.
+    remainder : Int32
+        How many clusters, the first ones, have one k-tile more.
+    """
+
+    data_parallel_tiles: Any
+    base_k_tiles: Any
+    remainder: Any
+
+
+class Share(NamedTuple):
+    """A cluster's part of the work.
+
+    Attributes
+    ----------
+    cluster, clusters : Int32
+        Its index, and how many clusters there are.
+    data_parallel_tiles : Int32
+        Tiles that it computes whole.
+    begin, end : Int32
+        Its share of the stream-K tiles' k-tiles, which are numbered tile after tile.
+    """
+
+    cluster: Any
+    clusters: Any
+    data_parallel_tiles: Any
+    begin: Any
+    end: Any
 
 
 class StreamKScheduler(PersistentScheduler):
@@ -31,55 +71,55 @@ class StreamKScheduler(PersistentScheduler):
         The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
     """
 
-    splits_tiles = True
+    requires_fixup = True
 
     def __init__(self, warpgroups: int, *shape: int) -> None:
         super().__init__(*shape)
         self.partials = StreamKPartials(warpgroups)
 
     @cute.jit
-    def work(self, mD: cute.Tensor, k_tiles):
-        """Return this cluster's first piece of work, the step to the next, and the end."""
-        _, _, whole, begin, end = self.share(mD, k_tiles)
-        pieces = whole
-        if end > begin:
-            pieces = pieces + (end - 1) // k_tiles - begin // k_tiles + 1
-        return Int32(0), Int32(1), pieces
+    def work(self, mD: cute.Tensor, num_k_tiles):
+        """Return the indices of this cluster's work tiles."""
+        share = self.share(mD, num_k_tiles)
+        count = share.data_parallel_tiles
+        if share.end > share.begin:
+            count = count + (share.end - 1) // num_k_tiles - share.begin // num_k_tiles + 1
+        return WorkRange(Int32(0), Int32(1), count)
 
     @cute.jit
-    def piece(self, mD: cute.Tensor, number, k_range):
-        """Return the tile of a piece of work, (m, n, l), and its k-tiles: the first, and how many."""
-        tile, first, count = self.part(mD, number, k_range[1])
-        return self.tile(mD, tile), (first, count)
+    def work_tile(self, mD: cute.Tensor, work_index, k_range):
+        """Return a work tile; `k_range` is all of K."""
+        tile_index, work_k_range = self.linear_work_tile(mD, work_index, k_range[1])
+        return WorkTile(self.tile_coord(mD, tile_index), work_k_range)
 
     @cute.jit
-    def k_tiles(self, mD: cute.Tensor, number, k_tiles):
-        """Return how many k-tiles a piece of work has; past the end any number."""
-        _, _, count = self.part(mD, number, k_tiles)
-        return count
+    def k_tile_count(self, mD: cute.Tensor, work_index, num_k_tiles):
+        """Return how many k-tiles a work tile has; past the end any number."""
+        _, work_k_range = self.linear_work_tile(mD, work_index, num_k_tiles)
+        return work_k_range.count
 
     @cute.jit
-    def part(self, mD: cute.Tensor, number, k_tiles):
-        """Return the number of a piece's tile, its first k-tile, and how many it has.
+    def linear_work_tile(self, mD: cute.Tensor, work_index, num_k_tiles):
+        """Return the index of a work tile's tile, and its k-tiles.
 
         First comes the last tile of the share, then the data-parallel tiles, then the other tiles of the share.
         """
-        cluster, clusters, whole, begin, end = self.share(mD, k_tiles)
-        tile, first, count = cluster + number * clusters, Int32(0), k_tiles
+        cluster, clusters, data_parallel_tiles, begin, end = self.share(mD, num_k_tiles)
+        tile_index, start, count = cluster + work_index * clusters, Int32(0), num_k_tiles
         if end > begin:
-            tile = tile - clusters
-            if number == 0 or number > whole:
-                place = (end - 1) // k_tiles
-                if number > 0:
-                    place = place - (number - whole)
-                first = cutlass.max(begin - place * k_tiles, 0)
-                count = cutlass.min(end - place * k_tiles, k_tiles) - first
-                tile = whole * clusters + place
-        return tile, first, count
+            tile_index = tile_index - clusters
+            if work_index == 0 or work_index > data_parallel_tiles:
+                stream_k_index = (end - 1) // num_k_tiles
+                if work_index > 0:
+                    stream_k_index = stream_k_index - (work_index - data_parallel_tiles)
+                start = cutlass.max(begin - stream_k_index * num_k_tiles, 0)
+                count = cutlass.min(end - stream_k_index * num_k_tiles, num_k_tiles) - start
+                tile_index = data_parallel_tiles * clusters + stream_k_index
+        return tile_index, KTileRange(start, count)
 
     @cute.jit
-    def complete(self, workspaces, accumulators: cute.Tensor, mD: cute.Tensor, part, k_tiles, ctx):
-        """Add the other partials of a piece's tile and return True, or write these for its owner and return False.
+    def fixup(self, workspaces, accumulators: cute.Tensor, mD: cute.Tensor, k_range, num_k_tiles, ctx):
+        """Add its peers' partials to the owner's accumulators, or write a peer's partials; return whether it owns.
 
         Parameters
         ----------
@@ -87,54 +127,55 @@ class StreamKScheduler(PersistentScheduler):
             As of `StreamKPartials`.
         accumulators : Tensor
             This thread's accumulators, flat.
-        part : tuple of Int32
-            The piece's first k-tile and how many it has.
-        k_tiles : Int32
+        k_range : KTileRange
+            The work tile's k-tiles.
+        num_k_tiles : Int32
             How many K has.
         ctx : EpilogueContext
             For the warpgroup and its named barrier.
         """
-        first, count = part
+        start, count = k_range
         cta, _, _ = cute.arch.block_idx()
         warpgroup_idx = ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
-        owns = first + count == k_tiles
-        if owns:
-            if first > 0:
-                slots = (self.first_sharer(mD, k_tiles) * self.size + cta % self.size, self.size, cta)
-                self.partials.add(workspaces, accumulators, slots, warpgroup_idx, ctx.barrier_id)
+        is_owner = start + count == num_k_tiles
+        if is_owner:
+            if start > 0:
+                first = self.first_peer(mD, num_k_tiles) * self.cluster_size + cta % self.cluster_size
+                peers = (first, self.cluster_size, cta)
+                self.partials.add(workspaces, accumulators, peers, warpgroup_idx, ctx.barrier_id)
         else:
             self.partials.write(workspaces, accumulators, cta, warpgroup_idx, ctx.barrier_id)
-        return owns
+        return is_owner
 
     @cute.jit
-    def first_sharer(self, mD: cute.Tensor, k_tiles):
+    def first_peer(self, mD: cute.Tensor, num_k_tiles):
         """Return the cluster that has the first k-tiles of the tile in which this cluster's share begins."""
-        _, _, _, begin, _ = self.share(mD, k_tiles)
-        _, least, more = self.shares(mD, k_tiles)
-        start = begin // k_tiles * k_tiles
+        begin = self.share(mD, num_k_tiles).begin
+        _, base_k_tiles, remainder = self.division(mD, num_k_tiles)
+        tile_begin = begin // num_k_tiles * num_k_tiles
         # The shares of the first clusters are a k-tile longer.
-        found = start // (least + 1)
-        if found >= more:
-            found = more + (start - more * (least + 1)) // least
-        return found
+        peer = tile_begin // (base_k_tiles + 1)
+        if peer >= remainder:
+            peer = remainder + (tile_begin - remainder * (base_k_tiles + 1)) // base_k_tiles
+        return peer
 
     @cute.jit
-    def share(self, mD: cute.Tensor, k_tiles):
-        """Return this cluster's number, how many there are, its data-parallel tiles, and its share's begin and end."""
-        cluster, clusters, _ = self.clusters(mD)
-        whole, least, more = self.shares(mD, k_tiles)
-        begin = cluster * least + cutlass.min(cluster, more)
-        end = begin + least
-        if cluster < more:
+    def share(self, mD: cute.Tensor, num_k_tiles):
+        """Return this cluster's part of the work."""
+        cluster, clusters, _ = self.tile_range(mD)
+        data_parallel_tiles, base_k_tiles, remainder = self.division(mD, num_k_tiles)
+        begin = cluster * base_k_tiles + cutlass.min(cluster, remainder)
+        end = begin + base_k_tiles
+        if cluster < remainder:
             end = end + 1
-        return cluster, clusters, whole, begin, end
+        return Share(cluster, clusters, data_parallel_tiles, begin, end)
 
     @cute.jit
-    def shares(self, mD: cute.Tensor, k_tiles):
-        """Return each cluster's data-parallel tiles, the k-tiles of a share, and how many shares have one more."""
-        _, clusters, tiles = self.clusters(mD)
-        whole = tiles // clusters
-        if whole * clusters < tiles and whole > 0:
-            whole = whole - 1
-        total = (tiles - whole * clusters) * k_tiles
-        return whole, total // clusters, total % clusters
+    def division(self, mD: cute.Tensor, num_k_tiles):
+        """Return how all tiles are divided among the clusters."""
+        _, clusters, tiles = self.tile_range(mD)
+        data_parallel_tiles = tiles // clusters
+        if data_parallel_tiles * clusters < tiles and data_parallel_tiles > 0:
+            data_parallel_tiles = data_parallel_tiles - 1
+        shared_k_tiles = (tiles - data_parallel_tiles * clusters) * num_k_tiles
+        return Division(data_parallel_tiles, shared_k_tiles // clusters, shared_k_tiles % clusters)

@@ -32,77 +32,80 @@ class StreamKPartials:
     warpgroups: int
 
     @cute.jit
-    def write(self, workspaces, accumulators: cute.Tensor, slot, warpgroup_idx, barrier):
-        """Write a warpgroup's partials into the slot of its CTA, and set the flag.
+    def write(self, workspaces, accumulators: cute.Tensor, cta, warpgroup_idx, barrier):
+        """Write a warpgroup's partials to its CTA's part of the workspace, and set the flag.
 
         Parameters
         ----------
         workspaces : tuple of Tensor
-            Slots of partials, one for each CTA, and their flags.
+            Partials of each CTA, and their flags.
         accumulators : Tensor
             This thread's accumulators, flat, as wgmma leaves them.
-        slot, warpgroup_idx : Int32
-            The CTA's number, and the warpgroup's among those that share a tile.
+        cta, warpgroup_idx : Int32
+            The CTA's index in the grid, and the warpgroup's among those that share a tile.
         barrier : Int32
             The warpgroup's named barrier.
         """
-        slots, flags = workspaces
-        address = self.address(slots, accumulators, slot, warpgroup_idx)
-        for quad in cutlass.range_constexpr(cute.size(accumulators) // 4):
+        partials, flags = workspaces
+        address = self.address(partials, accumulators, cta, warpgroup_idx)
+        for vector in cutlass.range_constexpr(cute.size(accumulators) // 4):
             cute.arch.inline_ptx(
                 "st.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-                read_only_args=[address + quad * WARPGROUP * _BYTES, *(accumulators[4 * quad + v] for v in range(4))],
+                read_only_args=[
+                    address + vector * WARPGROUP * _BYTES,
+                    *(accumulators[4 * vector + v] for v in range(4)),
+                ],
             )
         cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
         tid, _, _ = cute.arch.thread_idx()
         if tid % WARPGROUP == 0:
             cute.arch.inline_ptx(
                 "st.release.gpu.global.b32 [{$r0}], {$r1};",
-                read_only_args=[self.flag(flags, slot, warpgroup_idx), Int32(1)],
+                read_only_args=[self.flag(flags, cta, warpgroup_idx), Int32(1)],
             )
 
     @cute.jit
-    def add(self, workspaces, accumulators: cute.Tensor, others, warpgroup_idx, barrier):
-        """Add to a warpgroup's accumulators the partials of other slots.
+    def add(self, workspaces, accumulators: cute.Tensor, peers, warpgroup_idx, barrier):
+        """Add to a warpgroup's accumulators the partials of its peers.
 
         Parameters
         ----------
-        others : tuple of Int32
-            The first slot, the step to the next, and the end.
+        peers : tuple of Int32
+            The first CTA, the stride to the next, and the end.
         workspaces, accumulators, warpgroup_idx, barrier
             As of `write`.
         """
-        slots, flags = workspaces
+        partials, flags = workspaces
         tid, _, _ = cute.arch.thread_idx()
-        first, step, end = others
-        for slot in cutlass.range(first, end, step):
+        first, stride, end = peers
+        for cta in cutlass.range(first, end, stride):
             if tid % WARPGROUP == 0:
-                is_set = self.load_flag(self.flag(flags, slot, warpgroup_idx))
+                is_set = self.load_flag(self.flag(flags, cta, warpgroup_idx))
                 while is_set == 0:
-                    is_set = self.load_flag(self.flag(flags, slot, warpgroup_idx))
+                    is_set = self.load_flag(self.flag(flags, cta, warpgroup_idx))
             # Reconverge the warp of the waiting thread.
             cute.arch.sync_warp()
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
-            address = self.address(slots, accumulators, slot, warpgroup_idx)
-            for quad in cutlass.range_constexpr(cute.size(accumulators) // 4):
+            address = self.address(partials, accumulators, cta, warpgroup_idx)
+            for vector in cutlass.range_constexpr(cute.size(accumulators) // 4):
                 partial = cute.arch.inline_ptx(
                     "ld.global.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
                     write_only_types=[accumulators.element_type] * 4,
-                    read_only_args=[address + quad * WARPGROUP * _BYTES],
+                    read_only_args=[address + vector * WARPGROUP * _BYTES],
                 )
                 for v in cutlass.range_constexpr(4):
-                    accumulators[4 * quad + v] = accumulators[4 * quad + v] + partial[v]
+                    accumulators[4 * vector + v] = accumulators[4 * vector + v] + partial[v]
 
-    def address(self, slots: Any, accumulators: Any, slot: Any, warpgroup_idx: Any) -> Any:
-        """Return where a thread's first four partials lie in a slot: those of all threads are contiguous."""
+    def address(self, partials: Any, accumulators: Any, cta: Any, warpgroup_idx: Any) -> Any:
+        """Return the address of a thread's first vector of a CTA's partials: those of all threads are contiguous."""
         tid, _, _ = cute.arch.thread_idx()
-        quads = cute.size(accumulators) // 4
-        part = (slot * self.warpgroups + warpgroup_idx) * (quads * WARPGROUP)
-        return slots.iterator.toint() + (part + tid % WARPGROUP) * _BYTES
+        vectors = cute.size(accumulators) // 4
+        first = (cta * self.warpgroups + warpgroup_idx) * (vectors * WARPGROUP)
+        return partials.iterator.toint() + (first + tid % WARPGROUP) * _BYTES
 
-    def flag(self, flags: Any, slot: Any, warpgroup_idx: Any) -> Any:
+    def flag(self, flags: Any, cta: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a flag."""
-        return flags.iterator.toint() + (slot * self.warpgroups + warpgroup_idx) * 4
+        return flags.iterator.toint() + (cta * self.warpgroups + warpgroup_idx) * 4
 
     def load_flag(self, address: Any) -> Any:
         """Load a flag; where it is set, the writes before it are visible."""

@@ -8,7 +8,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
-from .persistent import PersistentScheduler
+from .persistent import PersistentScheduler, WorkRange
 
 #: Groups that the search for a tile's own skips at once.
 _JUMPS = (16, 1)
@@ -25,61 +25,65 @@ class TriangularScheduler(PersistentScheduler):
         self, tile_m: int, tile_n: int, group: int, cluster_m: int = 1, cluster_n: int = 1, cluster_k: int = 1
     ) -> None:
         rows, cols = tile_m * cluster_m, tile_n * cluster_n
-        # `along` rows of tiles are as high as `up` columns of tiles are wide.
-        self.up, self.along = rows // math.gcd(rows, cols), cols // math.gcd(rows, cols)
-        super().__init__(tile_m, tile_n, -(-group // self.along) * self.along, cluster_m, cluster_n, cluster_k)
+        # A period of the block lower triangle: so many rows of tiles are as high as so many columns of tiles are wide.
+        self.period_cols, self.period_rows = rows // math.gcd(rows, cols), cols // math.gcd(rows, cols)
+        super().__init__(
+            tile_m, tile_n, -(-group // self.period_rows) * self.period_rows, cluster_m, cluster_n, cluster_k
+        )
 
     @cute.jit
-    def clusters(self, mD: cute.Tensor):
-        """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
+    def tile_range(self, mD: cute.Tensor):
+        """Return the indices of this cluster's tiles among those of the triangle."""
         cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
-        return cta // self.size, ctas // self.size, self.each(mD) * mD.shape[2]
+        grid_ctas, _, _ = cute.arch.grid_dim()
+        return WorkRange(
+            cta // self.cluster_size, grid_ctas // self.cluster_size, self.tiles_per_matrix(mD) * mD.shape[2]
+        )
 
     @cute.jit
-    def each(self, mD: cute.Tensor):
+    def tiles_per_matrix(self, mD: cute.Tensor):
         """Return how many clusters' tiles each matrix of the batch has: in the last row of tiles all columns."""
         tiles_m, tiles_n = self.tiles(mD)
-        whole, rest = (tiles_m - 1) // self.along, (tiles_m - 1) % self.along
-        found = self.above(whole) + tiles_n
-        for row in cutlass.range_constexpr(1, self.along):
+        periods, rest = (tiles_m - 1) // self.period_rows, (tiles_m - 1) % self.period_rows
+        count = self.tiles_above(periods) + tiles_n
+        for row in cutlass.range_constexpr(1, self.period_rows):
             if row <= rest:
-                found = found + whole * self.up + -(-row * self.up // self.along)
-        return found
+                count = count + periods * self.period_cols + -(-row * self.period_cols // self.period_rows)
+        return count
 
-    def above(self, periods: Any) -> Any:
-        """Return how many tiles there are in the first rows of tiles, `along` for each period."""
-        first = sum(-(-row * self.up // self.along) for row in range(1, self.along + 1))
-        return periods * first + periods * (periods - 1) // 2 * (self.up * self.along)
+    def tiles_above(self, periods: Any) -> Any:
+        """Return how many tiles there are in the rows of tiles of the first periods."""
+        first = sum(-(-row * self.period_cols // self.period_rows) for row in range(1, self.period_rows + 1))
+        return periods * first + periods * (periods - 1) // 2 * (self.period_cols * self.period_rows)
 
-    def columns(self, row: Any, tiles_n: Any) -> Any:
+    def row_tiles(self, row: Any, tiles_n: Any) -> Any:
         """Return how many tiles a row of tiles has."""
-        return cutlass.min(((row + 1) * self.up + self.along - 1) // self.along, tiles_n)
+        return cutlass.min(((row + 1) * self.period_cols + self.period_rows - 1) // self.period_rows, tiles_n)
 
     @cute.jit
-    def tile(self, mD: cute.Tensor, number):
+    def tile_coord(self, mD: cute.Tensor, tile_index):
         """Return this CTA's tile along M, along N, and the matrix of the batch."""
         tiles_m, tiles_n = self.tiles(mD)
-        each = self.each(mD)
-        batch = number // each
-        inside = number - batch * each
+        tiles_per_matrix = self.tiles_per_matrix(mD)
+        batch = tile_index // tiles_per_matrix
+        inside = tile_index - batch * tiles_per_matrix
         group = Int32(0)
-        periods = cutlass.const_expr(self.group // self.along)
+        periods = cutlass.const_expr(self.group // self.period_rows)
         for jump in cutlass.range_constexpr(len(_JUMPS)):
-            while self.above((group + _JUMPS[jump]) * periods) <= inside:
+            while self.tiles_above((group + _JUMPS[jump]) * periods) <= inside:
                 group = group + _JUMPS[jump]
-        inside = inside - self.above(group * periods)
+        inside = inside - self.tiles_above(group * periods)
         first = group * self.group
         rows = cutlass.min(tiles_m - first, self.group)
         # Columns that all rows of the group have are taken downwards first, then what else the lower rows have.
-        common = self.columns(first, tiles_n)
+        common = self.row_tiles(first, tiles_n)
         i, j = first + inside % rows, inside // rows
         if inside >= common * rows:
             inside = inside - common * rows
             i = first + 1
-            while inside >= self.columns(i, tiles_n) - common:
-                inside = inside - (self.columns(i, tiles_n) - common)
+            while inside >= self.row_tiles(i, tiles_n) - common:
+                inside = inside - (self.row_tiles(i, tiles_n) - common)
                 i = i + 1
             j = common + inside
-        row, col = self.rank()
+        row, col = self.cta_coord_in_cluster()
         return i * self.cluster_m + row, j * self.cluster_n + col, batch

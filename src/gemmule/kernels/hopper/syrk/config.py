@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.tile_config import BOX_M, CONSUMERS, MAX_SHARED_BYTES
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, MAX_SHARED_BYTES
 
-#: Pairs of epilogue tiles that a warpgroup has in shared memory where they fit.
-_PAIRS = (2, 1)
+#: Epilogue stages that a warpgroup has in shared memory where they fit, and the epilogue tiles of each: one, and its
+#: mirror image.
+_EPI_STAGES, TILES_PER_STAGE = (2, 1), 2
 #: Bytes of a row of an epilogue tile and the gap after it, where threads write it.
 _ROW_BYTES = 144
 
@@ -36,21 +37,22 @@ class SyrkConfig(HopperGemmConfig):
             return "swap_ab and stream_k must be 0"
         return super()._why_not_shared_out()
 
-    def buffers(self, itemsize: int, num_b: int = 1) -> int:
-        """Return how many epilogue tiles a warpgroup has in shared memory, one of each pair for the mirror image."""
-        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize, num_b))
-        box = BOX_M * self.box_n(itemsize, num_b) * itemsize
-        free = MAX_SHARED_BYTES - self.bytes_beside_subtiles
-        return 2 * next((some for some in _PAIRS if count % some == 0 and CONSUMERS * 2 * some * box <= free), 1)
+    def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
+        """Return how many epilogue stages a warpgroup has in shared memory: they divide its tile's epilogue tiles."""
+        count = self.mma_tiles_m * self.tile_n // (self.cluster_k * self.epi_tile_n(itemsize, num_b))
+        stage_bytes = TILES_PER_STAGE * EPI_TILE_M * self.epi_tile_n(itemsize, num_b) * itemsize
+        free = MAX_SHARED_BYTES - self.bytes_without_epi_tiles
+        fitting = (n for n in _EPI_STAGES if count % n == 0 and CONSUMERS * n * stage_bytes <= free)
+        return next(fitting, 1)
 
     @property
     def holds_rows(self) -> bool:
         """Whether the rows that threads write, of an epilogue tile and its mirror image, fit into shared memory."""
-        return MAX_SHARED_BYTES - self.bytes_beside_subtiles >= CONSUMERS * 2 * BOX_M * _ROW_BYTES
+        return MAX_SHARED_BYTES - self.bytes_without_epi_tiles >= CONSUMERS * TILES_PER_STAGE * EPI_TILE_M * _ROW_BYTES
 
-    def _subtiles_bytes(self, num_b: int) -> int:
-        nbytes = super()._subtiles_bytes(num_b)
-        return max(nbytes, 2 * BOX_M * _ROW_BYTES) if self.holds_rows else nbytes
+    def _epi_tiles_bytes(self, num_b: int) -> int:
+        nbytes = TILES_PER_STAGE * super()._epi_tiles_bytes(num_b)
+        return max(nbytes, TILES_PER_STAGE * EPI_TILE_M * _ROW_BYTES) if self.holds_rows else nbytes
 
     def tiles(self, m: int, batch: int) -> int:
         """Return how many tiles of whole clusters are block lower triangular: on the diagonal or below it."""

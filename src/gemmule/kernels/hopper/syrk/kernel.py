@@ -2,10 +2,10 @@
 
 Idea
     D = alpha * A @ A.T is symmetric: what lies above the diagonal is the mirror image of what lies below. Only tiles
-    that reach to the diagonal or below it are computed. A warpgroup writes its accumulators subtile by subtile, once as
+    that reach to the diagonal or below it are computed. A warpgroup writes its accumulators by epilogue tiles, once as
     they are and once transposed, to the mirrored place; `stmatrix` transposes on the way into shared memory, without
     bank conflicts.
-Change from the rung before
+Compared with hopper_gemm
     `hopper_gemm` with a triangular scheduler and a mirrored epilogue. A is loaded by TMA as A and as B.
 Data movement
     Half of the k-tiles of `hopper_gemm` and half of its FLOP, all of its D: M (M + tile_n) / 2 elements are computed,
@@ -19,64 +19,66 @@ Sources
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogues.mirrored import Mirrored, MirroredRows
+from gemmule.kernels.hopper.epilogues.mirrored import Mirrored, MirroredRows, PaddedRowLayout
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
-from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTensor
+from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor
 from gemmule.kernels.hopper.schedulers.triangular import TriangularScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
-from .config import SyrkConfig
+from .config import TILES_PER_STAGE, SyrkConfig
 
 
 class HopperSyrk(HopperGemm):
-    """D = alpha * A @ A.T for A (M, K, L), which is B, too; D (M, M, L) row-major, and as M column-major."""
-
-    #: The epilogue, and subtiles of a warpgroup in shared memory where these are not the config's.
-    epilogue_type: Any = Mirrored
-    buffers: int | None = None
+    """D = alpha * A @ A.T for A (M, K, L), which is B, too; D (M, M, L) row-major, and its transpose column-major."""
 
     def __init__(self, config: SyrkConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         self.scheduler = TriangularScheduler(self.tile_m, self.tile_n, config.group, *cluster)
-        plain = self.plain
-        self.plain = self.epilogue_type(
-            plain.out, plain.shape, plain.blocks, plain.per_block, plain.row_block_stride, self.buffers or plain.buffers
-        )
+        self.use_epilogue()
+
+    def use_epilogue(self) -> None:
+        """Write D by TMA, epilogue tiles and their mirror images."""
+        self.epi_tiles: Any = dataclasses.replace(self.epi_tiles, tiles_per_stage=TILES_PER_STAGE)
+        self.epilogue: Any = Mirrored(self.epi_tiles)
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mM: cute.Tensor, mD: cute.Tensor, grid: Int32, scale):
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mDt: cute.Tensor, mD: cute.Tensor, grid: Int32, scale):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        m, d = self.plain.tma_store(mM, transposed=True), self.plain.tma_store(mD)
-        self.launch(Matrices(a, b, m, d), grid, scale)
+        d_transposed, d = self.epi_tiles.tma_store(mDt, transposed=True), self.epi_tiles.tma_store(mD)
+        self.launch(Matrices(a, b, d=d, d_transposed=d_transposed), grid, scale)
 
 
 class HopperSyrkUnaligned(HopperSyrk):
     """As `HopperSyrk`, for row-major D (M, M, L) of any alignment: threads write it."""
 
-    epilogue_type = MirroredRows
-    buffers = 2
+    def use_epilogue(self) -> None:
+        """Write D by threads, rows of one epilogue tile and of its mirror image at a time."""
+        fields = dataclasses.asdict(self.epi_tiles) | {"epi_stages": 1, "tiles_per_stage": TILES_PER_STAGE}
+        self.epi_tiles = PaddedRowLayout(**fields)
+        self.epilogue = MirroredRows(self.epi_tiles)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, scale):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        self.launch(Matrices(a, b, NO_TENSOR, TmaTensor(None, mD)), grid, scale)
+        self.launch(Matrices(a, b, d=TmaTensor(None, mD)), grid, scale)
 
 
 def buildable(config: SyrkConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
 
-    def tensor(operand: str, unit: int) -> cute.Tensor:
-        return major_tensor(types[operand], unit, batch=1, vector=128 // cute_type(types[operand]).width)
+    def tensor(operand: str, contiguous_mode: int) -> cute.Tensor:
+        return major_tensor(types[operand], contiguous_mode, batch=1, vector=128 // cute_type(types[operand]).width)
 
-    along = [1 if types[f"{operand}_major"] == "k" else 0 for operand in "ab"]
+    modes = [1 if types[f"{operand}_major"] == "k" else 0 for operand in "ab"]
     acc = cute_type(types["acc"])
-    operands, rest = (tensor("a", along[0]), tensor("b", along[1])), (Int32(1), (acc(1), acc(0)))
+    operands, rest = (tensor("a", modes[0]), tensor("b", modes[1])), (Int32(1), (acc(1), acc(0)))
     if types["written"] == "threads":
         return Buildable(HopperSyrkUnaligned(config, types), (*operands, major_tensor(types["d"], 1, batch=1), *rest))
     return Buildable(HopperSyrk(config, types), (*operands, tensor("d", 0), tensor("d", 1), *rest))

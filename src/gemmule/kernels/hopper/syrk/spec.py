@@ -10,7 +10,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, Param
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -19,7 +19,7 @@ from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.gemm import spec as gemm
 from gemmule.kernels.hopper.gemm_unaligned import spec as gemm_unaligned
 from gemmule.kernels.hopper.refusals import HOPPER
-from gemmule.kernels.hopper.tile_config import BOX_N, K_BYTES
+from gemmule.kernels.hopper.tile_config import EPI_TILE_N, K_BYTES
 from gemmule.kernels.hopper.tma_tiles import result_params, row_param, why_not_stored, why_not_tma
 
 from .config import SyrkConfig
@@ -41,8 +41,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: SyrkConfig) -> str | None:
         return f"config {config}: the result has more than {_MOST_TILES} tiles, which 32-bit numbers count"
     if not _by_threads(problem):
         return gemm.why_not(problem, arch, config)
-    if config.box_n(problem.d.dtype.itemsize) < BOX_N or config.cluster > 1:
-        return f"config {config}: threads write epilogue tiles of {BOX_N} columns, without clusters"
+    if config.epi_tile_n(problem.d.dtype.itemsize) < EPI_TILE_N or config.cluster > 1:
+        return f"config {config}: threads write epilogue tiles of {EPI_TILE_N} columns, without clusters"
     if not config.holds_rows:
         return f"config {config}: there is no shared memory for the rows that threads write"
     return None
@@ -68,7 +68,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 @cache_last_call
 def _by_threads(problem: GemmProblem) -> bool:
     """Return whether threads write D, which TMA cannot store."""
-    oriented, _, _ = row_result(split_batch(problem, SPEC.batch_dims)[0])
+    oriented, _, _ = row_result(inner_problem(problem, SPEC.batch_dims))
     return bool(why_not_tma("d", oriented.d, oriented.batch) or why_not_stored(oriented.d))
 
 
@@ -103,7 +103,7 @@ def launch(problem: GemmProblem, config: SyrkConfig) -> Launch:
         written: tuple[Param, ...] = (row_param("d", d, batch),)
     else:
         item = d.dtype.itemsize
-        box = (K_BYTES // item, config.box_n(item))
+        box = (K_BYTES // item, config.epi_tile_n(item))
         written = (*result_params("d", d, batch, box, swap_ab=True), *plain.params[6:8])
     params = (*plain.params[:4], *written, *plain.params[8:])
     return dataclasses.replace(plain, grid=(clusters * config.cluster, 1, 1), params=params)
@@ -111,10 +111,10 @@ def launch(problem: GemmProblem, config: SyrkConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[SyrkConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: those of `hopper_gemm`, with fewer tiles, written twice."""
-    one = operation_of(problem)
-    tiles = [config.tiles(problem.m, one.batch) for config in configs]
+    operation = operation_of(problem)
+    tiles = [config.tiles(problem.m, operation.batch) for config in configs]
     writes = _THREADS_WRITE if _by_threads(problem) else _WRITES
-    times = times_us(one._replace(tiles=tiles, writes=writes), rates_of(configs, gpu)).tolist()
+    times = times_us(operation._replace(tiles=tiles, writes=writes), rates_of(configs, gpu)).tolist()
     return [time * _wider(config, count) for time, config, count in zip(times, configs, tiles, strict=True)]
 
 

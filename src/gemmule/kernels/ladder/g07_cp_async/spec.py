@@ -10,7 +10,7 @@ from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import (
     is_vectorised,
     row_result,
@@ -29,14 +29,14 @@ from gemmule.kernels.simt.cost import cost_of
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where one may."""
     del arch
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     return why_not_lines(inner, FLOAT32) or why_not_extents(problem)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     del arch
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n))
 

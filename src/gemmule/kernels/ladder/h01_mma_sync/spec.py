@@ -30,7 +30,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, OperandTypes, split_batch
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
@@ -70,7 +70,7 @@ def _widest(dtype: DType) -> int:
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where one may."""
     del arch
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     return why_not_inputs(problem) or why_not_second(problem) or why_not_strides(inner) or why_not_extents(problem)
 
 
@@ -94,7 +94,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
 @cache_last_call
 def _oriented(problem: GemmProblem) -> GemmProblem:
     """Return a launch's problem, its result in rows."""
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    inner = inner_problem(problem, SPEC.batch_dims)
     return row_result(aligned_with_second(inner))[0]
 
 

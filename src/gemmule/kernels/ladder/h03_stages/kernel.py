@@ -38,7 +38,7 @@ class Stages:
 
     def __init__(self, config: RungConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.k_major = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
@@ -55,7 +55,7 @@ class Stages:
     def smem_layouts(self):
         """Return the shared-memory layouts of the stages of A and of B."""
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        order_a, order_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
+        order_a, order_b = (LayoutEnum.ROW_MAJOR if is_k_major else LayoutEnum.COL_MAJOR for is_k_major in self.k_major)
         return (
             hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.stages),
             hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.stages),
@@ -85,7 +85,7 @@ class Stages:
         gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None))
         sA_part, gA_part = self.partitioned(tma_a, sA, gA)
         sB_part, gB_part = self.partitioned(tma_b, sB, gB)
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, 1, (MMA_M, self.tile_n))
+        mma = tiled_mma(self.element, self.k_major, cutlass.Float32, 1, (MMA_M, self.tile_n))
         part = mma.get_slice(0)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         accumulators = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)

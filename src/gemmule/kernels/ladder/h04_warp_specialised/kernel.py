@@ -40,7 +40,7 @@ class WarpSpecialised:
 
     def __init__(self, config: RolesConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.k_major = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
@@ -59,7 +59,7 @@ class WarpSpecialised:
     def smem_layouts(self):
         """Return the shared-memory layouts of the stages of A and of B."""
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        order_a, order_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
+        order_a, order_b = (LayoutEnum.ROW_MAJOR if is_k_major else LayoutEnum.COL_MAJOR for is_k_major in self.k_major)
         return (
             hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.stages),
             hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.stages),
@@ -114,7 +114,7 @@ class WarpSpecialised:
     def consume(self, result, stages, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tile."""
         (mC, mD, scale), (sA, sB), (full, empty) = result, stages, barriers
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        mma = tiled_mma(self.element, self.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         part = mma.get_slice(warpgroup_idx * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         accumulators = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)

@@ -41,11 +41,11 @@ class Persistent:
 
     def __init__(self, config: PersistentConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.k_major = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (self.element, self.element), self.along_k, config.stages)
+        self.operands = OperandStages(tile, (self.element, self.element), self.k_major, config.stages)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.scheduler, self.ctas = PersistentScheduler(self.tile_m, self.tile_n, config.group), config.ctas
 
@@ -87,9 +87,9 @@ class Persistent:
         load_a = self.operands.load_a(a, stages[0])
         load_b = self.operands.load_b(b, stages[1])
         state = self.mainloop.producer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
             state = self.mainloop.load(loads, (), barriers, state, (0, k_tiles))
 
@@ -97,12 +97,12 @@ class Persistent:
     def consume(self, result, stages, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
         mC, mD, scale = result
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        mma = tiled_mma(self.element, self.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
         state = self.mainloop.consumer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j = self.scheduler.tile_coord(mD, tile_index)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release_local)
             place = (i * self.tile_m + warpgroup_idx * MMA_M, j * self.tile_n)
             block = (self.tile_n, CONSUMERS * MMA_M)

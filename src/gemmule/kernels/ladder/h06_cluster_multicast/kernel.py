@@ -24,7 +24,7 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_b, release_cluster
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_peers_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
@@ -42,11 +42,13 @@ class ClusterMulticast:
 
     def __init__(self, config: ClusterConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.k_major = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (self.element, self.element), self.along_k, config.stages, ctas_b=CLUSTER)
+        self.operands = OperandStages(
+            tile, (self.element, self.element), self.k_major, config.stages, multicast_size_b=CLUSTER
+        )
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.scheduler, self.ctas = PersistentScheduler(self.tile_m, self.tile_n, config.group, CLUSTER), config.ctas
 
@@ -96,12 +98,12 @@ class ClusterMulticast:
         """Load every k-tile of every tile."""
         load_a = self.operands.load_a(a, stages[0])
         # Each CTA loads a half of B's k-tile, for both.
-        row, col = self.scheduler.rank()
-        load_b = self.operands.load_b(b, stages[1], row, multicast_b(self.scheduler, col))
+        row, col = self.scheduler.cta_coord_in_cluster()
+        load_b = self.operands.load_b(b, stages[1], row, multicast_peers_b(self.scheduler, col))
         state = self.mainloop.producer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
             state = self.mainloop.load(loads, (), barriers, state, (0, k_tiles))
 
@@ -109,13 +111,13 @@ class ClusterMulticast:
     def consume(self, result, stages, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
         mC, mD, scale = result
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        mma = tiled_mma(self.element, self.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
         release = functools.partial(release_cluster, self.scheduler)
         state = self.mainloop.consumer_state()
-        first, step, tiles = self.scheduler.work(mD, k_tiles)
-        for number in cutlass.range(first, tiles, step):
-            i, j = self.scheduler.tile(mD, number)
+        start, stride, end = self.scheduler.work(mD, k_tiles)
+        for tile_index in cutlass.range(start, end, stride):
+            i, j = self.scheduler.tile_coord(mD, tile_index)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             place = (i * self.tile_m + warpgroup_idx * MMA_M, j * self.tile_n)
             block = (self.tile_n, CONSUMERS * MMA_M)

@@ -1,0 +1,126 @@
+"""Epilogue tiles: the tiles in which a warpgroup's part of a CTA tile passes through shared memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cutlass
+from cutlass import cute
+from cutlass.cute.nvgpu import cpasync
+from cutlass.tensor_utils import LayoutEnum
+from cutlass.utils import hopper_helpers
+
+from gemmule.core.errors import ArgumentError
+from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
+from gemmule.kernels.hopper.tile_config import CONSUMERS
+
+
+@dataclasses.dataclass(frozen=True)
+class EpiTileLayout:
+    """The epilogue tiles of a warpgroup: how many, and where they are in D and in shared memory.
+
+    Raises `ArgumentError` where the stages do not divide the epilogue tiles of a CTA tile: the first one of the next
+    CTA tile, in stage 0, would overwrite one that a TMA store may still read.
+
+    Attributes
+    ----------
+    element : type
+        Element type of D.
+    shape : tuple of int
+        Rows and columns of an epilogue tile.
+    mma_tiles_m, epi_tiles_n : int
+        wgmma tiles of 64 rows that the warpgroup has of a CTA tile, and epilogue tiles of each, along N.
+    mma_stride_m : int
+        wgmma tiles of the CTA tile from one of this warpgroup's to its next.
+    epi_stages : int
+        Stages of the warpgroup in shared memory, used one after another.
+    tiles_per_stage : int
+        Epilogue tiles of a stage: 2 where each is written a second time, transposed.
+    column_major : bool
+        Whether D is column-major.
+    reads_c : bool
+        Whether there is a C.
+    """
+
+    element: Any
+    shape: tuple[int, int]
+    mma_tiles_m: int
+    epi_tiles_n: int
+    mma_stride_m: int
+    epi_stages: int
+    tiles_per_stage: int = 1
+    column_major: bool = False
+    reads_c: bool = False
+
+    def __post_init__(self) -> None:
+        if self.count % self.epi_stages:
+            raise ArgumentError(
+                f"{self.epi_stages} epilogue stages must divide the {self.count} epilogue tiles that a warpgroup has "
+                "of a CTA tile; change the tile or the stages"
+            )
+
+    @property
+    def count(self) -> int:
+        """Epilogue tiles that the warpgroup has of a CTA tile."""
+        return self.mma_tiles_m * self.epi_tiles_n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an epilogue tile in shared memory."""
+        bits: int = self.shape[0] * self.shape[1] * self.element.width
+        return bits // 8
+
+    @property
+    def smem_tiles(self) -> int:
+        """Epilogue tiles of all warpgroups in shared memory."""
+        return CONSUMERS * self.epi_stages * self.tiles_per_stage
+
+    def smem_layout(self, *, transposed: bool = False) -> Any:
+        """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose."""
+        order = LayoutEnum.COL_MAJOR if self.column_major != transposed else LayoutEnum.ROW_MAJOR
+        return hopper_helpers.make_smem_layout_epi(self.element, order, self.shape, self.smem_tiles)
+
+    def allocate(self, smem: Any) -> Any:
+        """Allocate all warpgroups' epilogue tiles."""
+        layout = self.smem_layout()
+        return smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
+
+    def barriers(self, smem: Any) -> Any:
+        """Allocate the full barriers of C's epilogue tiles."""
+        return smem.allocate_array(cutlass.Int64, self.smem_tiles)
+
+    @cute.jit
+    def init(self, c_full):
+        """Initialise the full barriers of C's epilogue tiles, by one thread."""
+        for b in cutlass.range_constexpr(self.smem_tiles):
+            cute.arch.mbarrier_init(c_full + b, 1)
+
+    def tma_load(self, mC: Any) -> TmaTensor:
+        """Return the TMA load of C's epilogue tiles."""
+        return self._tma(cpasync.CopyBulkTensorTileG2SOp(), mC, self.smem_layout())
+
+    def tma_store(self, mD: Any, *, transposed: bool = False) -> TmaTensor:
+        """Return the TMA store of the epilogue tiles of D, or of its transpose."""
+        return self._tma(cpasync.CopyBulkTensorTileS2GOp(), mD, self.smem_layout(transposed=transposed))
+
+    def _tma(self, op: Any, matrix: Any, layout: Any) -> TmaTensor:
+        tile = cute.slice_(layout, (None, None, 0))
+        return TmaTensor(*cpasync.make_tiled_tma_atom(op, matrix, tile, self.shape))
+
+    def partitioned(self, matrix: TmaTensor, smem: Any, batch: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Return epilogue tiles in shared memory, and those of a matrix of the batch, partitioned for its TMA atom."""
+        tiles = cute.local_tile(matrix.tensor[(None, None, *batch)], self.shape, (None, None))
+        return partitioned(matrix.atom, smem, tiles)
+
+    @cute.jit
+    def end(self):
+        """Wait until the TMA stores have read the last epilogue tiles: the CTA's shared memory may go then."""
+        if warp_in_warpgroup() == 0:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+@cute.jit
+def warp_in_warpgroup():
+    """Return this warp's index in its warpgroup."""
+    return cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4

@@ -1,0 +1,22 @@
+"""The layout of Hopper's epilogue tiles refuses stages that a TMA store may still read when they are used again."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmule.core.errors import ArgumentError
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+import cutlass
+
+from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout
+
+
+@pytest.mark.parametrize(("mma_tiles_m", "epi_tiles_n", "epi_stages"), [(1, 3, 2), (2, 2, 3), (1, 1, 2)])
+def test_stages_divide_the_epilogue_tiles_of_a_tile(mma_tiles_m, epi_tiles_n, epi_stages):
+    with pytest.raises(
+        ArgumentError, match=f"{epi_stages} epilogue stages must divide the {mma_tiles_m * epi_tiles_n}"
+    ):
+        EpiTileLayout(cutlass.Float16, (64, 64), mma_tiles_m, epi_tiles_n, 1, epi_stages)
+    assert EpiTileLayout(cutlass.Float16, (64, 64), mma_tiles_m, epi_tiles_n * epi_stages, 1, epi_stages)
