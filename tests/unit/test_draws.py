@@ -166,6 +166,19 @@ def test_the_table_of_a_draw():
     assert "| 0.900 |" in draws_block(records)
 
 
+def test_the_mean_of_a_draw_has_its_standard_error():
+    # Logarithms -0.1, 0 and 0.1: mean 0, standard deviation 0.1.
+    calls = [
+        {
+            "record": "gemm", "chosen_by": "dispatch", "dtype": "float32", "out_dtype": "float32", "precision": "ieee",
+            "m": 64, "n": 64, "k": 64, "median_us": 100.0, "yardstick_first_us": 100.0 * math.exp(power),
+        }
+        for power in (-0.1, 0.0, 0.1)
+    ]  # fmt: skip
+    header, rows = draw_rows(calls)
+    assert dict(zip(header, rows[0], strict=True))["of first choice"] == f"1.000 ± {0.1 / math.sqrt(3):.3f}"
+
+
 def test_a_page_shows_no_draw_of_another_seed_than_the_commit_has():
     block, *records = measured()
     with pytest.raises(KeyError, match="0xdec08ee1"):
