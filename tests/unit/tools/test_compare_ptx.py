@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
 PTX = """// a comment
 .visible .entry old_name_0(
 	.param .u64 old_name_0_param_0

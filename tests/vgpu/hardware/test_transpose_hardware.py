@@ -11,7 +11,7 @@ from gemmule.lab.counted import counted
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 #: The rungs of the study, and the production kernels since their launches overlap.
 STUDY, PRODUCTION = "20261122T111749-host-902e6554e6.jsonl", "20261122T144920-host-bd73dd99d6.jsonl"
 

@@ -15,7 +15,7 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.tuned_file import read_tuned
 from gemmule.lab.tuning.shipped import shipped_entries
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 TABLES = tuned_table.shipped_files()
 SPECS = {spec.name: spec for spec in REGISTRY}
 
@@ -58,7 +58,7 @@ def test_every_entry_is_taken_by_its_kernel(table):
         config = type(spec.default)(**dict(one.config))
         assert spec.why_not(problem_of(one.key), arch, config) is None
         known = [*spec.configs, *(spec.further() if spec.further is not None else ())]
-        # Searches before this one gave other numbers of stages; tests/vgpu/test_shipped_configs.py runs each.
+        # Searches before this one gave other numbers of stages; tests/vgpu/kernels/test_shipped_configs.py runs each.
         assert with_two_stages(config) in map(with_two_stages, known), f"{config} is found by no search"
 
 

@@ -20,7 +20,7 @@ def page(tmp_path_factory):
     return made_page(tmp_path_factory.mktemp("whole"), made.whole())
 
 
-COMMITTED = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("*.jsonl"))
+COMMITTED = sorted((Path(__file__).parents[4] / "benchmarks" / "results").glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)

@@ -12,7 +12,7 @@ import pytest
 from gemmule.lab.records import read_records
 from pages.disk import disk_ways_table
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "records" / "disk_ways.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "records" / "disk_ways.py"
 
 
 @pytest.fixture

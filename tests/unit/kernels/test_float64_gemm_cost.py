@@ -16,7 +16,7 @@ from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 
 
 def config(**fields):

@@ -10,7 +10,7 @@ from hopper_forms import Launched, all_forms, digest
 
 from gemmule.vgpu import FaultError
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 FORMS = {(form.group, form.name): form for form in all_forms()}
 
 

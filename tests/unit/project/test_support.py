@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-TESTS = pathlib.Path(__file__).parents[1]
+TESTS = pathlib.Path(__file__).parents[2]
 #: Beside tests and their fixtures: a program that compute-sanitizer runs.
 PROGRAMS = {"gpu/memcheck.py"}
 

@@ -34,7 +34,7 @@ from support.vgpu.explanations import explained
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 H100, HOPPER = chip_named("h100"), Arch(9, 0, True)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KERNELS = [
     spec
     for spec in REGISTRY

@@ -20,7 +20,7 @@ from gemmule.kernels.hopper.gemm.spec import SPEC, costs
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 
 
 def config(**fields):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 #: `type: ignore` marks calls that must not pass: strict refuses one that is not needed.
 PROGRAM = """
     import numpy as np

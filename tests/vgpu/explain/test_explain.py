@@ -183,7 +183,7 @@ def test_every_chip(kernel, chip):
 
 
 def test_the_page_in_the_documentation_is_this_one():
-    text = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
     shown = text.split("```\n")[2].strip().split("\n\n")
     assert len(shown) == 6
     found = page(explained("g04_register_tile")).split("\n\n")

@@ -14,7 +14,7 @@ from support.vgpu.explanations import explained
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 H100 = chip_named("h100")
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 #: Counters of the ladder at 4096 x 4096 x 4096, read on an H100, and what explanations say beside them.
 COUNTERS = RESULTS / "20261121T212915-host-09e96afde9.jsonl"
 

@@ -13,7 +13,7 @@ from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 WHAT = "virtual = hardware, bit for bit"
 
 

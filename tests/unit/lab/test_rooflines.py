@@ -15,7 +15,7 @@ from pages.blocks import generated, pictures
 from support.report import records as made
 
 H100 = chip_named("h100")
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 SIZE = 1024
 FLOP = 2 * SIZE**3
 

@@ -22,7 +22,7 @@ from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch(9, 0, True)
 RECORD = "20261123T035727-nvidia-h100-80gb-hbm3-bee0d839d3.jsonl"
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 MEMORY = 80 << 30
 
 
