@@ -26,6 +26,7 @@ from .product import (
     as_factor,
     compute,
     lies_in_columns,
+    may_skip_operator,
     operators_are_seen,
     product_like,
     rows_of,
@@ -236,7 +237,7 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
         grad_of_weight = (
             product_like(weight_in_columns, rows_of(factor).mT, rows_of(x), 1.0, precision) if of_weight else None
         )
-        if repeats and type(grad) in PLAIN and all(one.is_contiguous() for one in given):
+        if repeats and may_skip_operator(given) and all(one.is_contiguous() for one in given):
             _keep(_backwards, key, given, lambda: _backward_of(given, of_input, of_weight, precision))
         return grad_of_input, grad_of_weight, grad_of_bias, None, None
 
