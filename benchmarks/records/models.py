@@ -3,8 +3,8 @@
 ``python benchmarks/records/models.py RESULTS_FOLDER [--quick]``. The model is that of Hugging Face's transformers, with
 random weights in bfloat16; in a copy of it `gemmule.torch.replace_linear` replaces the layers. A prefill is a forward
 of one row of tokens with the logits of the last, a decode one of many rows of a token each (without a cache, so that
-its attention sees one token), a train step a forward, a backward and AdamW. Both models run in turns, round by round, and
-each round ends with a wait for the GPU that counts. Attention is causal by its kernel, without a mask.
+its attention sees one token), a train step a forward, a backward and AdamW. Both models run in turns, round by round,
+and each round ends with a wait for the GPU that counts. Attention is causal by its kernel, without a mask.
 """
 
 from __future__ import annotations
