@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 from pinned_pool import fill, pageable_pool, poison
 from stream_bars import incore, rates_of
-from stream_gpu import best_s, record_of, worst_error
-from streamed_cell import Cell
+from streamed_cell import Cell, best_s, record_of, worst_error
 
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment

@@ -16,7 +16,7 @@ from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.outofcore.device.engine.host_memory import direct_memory
 from gemmule.outofcore.device.engine.multi_gpu import stream_on_devices
 from gemmule.outofcore.device.engine.progress import Progress
-from gemmule.outofcore.device.engine.streaming import Settings, Streamed
+from gemmule.outofcore.device.engine.streaming import Settings, Streamed, Tracking
 from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
 from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.journal.resumption import finished_tiles
@@ -164,7 +164,7 @@ class DeviceEngine:
             ]
             streamed = stream_on_devices(
                 plan, sources, sink, devices, alpha=problem.alpha, beta=problem.beta, settings=self.settings,
-                done=there, progress=None if progress is None else _multiplications(progress),
+                tracking=Tracking(there, None if progress is None else _multiplications(progress)),
             )  # fmt: skip
         self.activity.extend(streamed.activity)
         return self._report(plan, streamed, problem.a.shape[1])

@@ -175,11 +175,11 @@ def _gpu_rates(
         ISSUE_S,
         LINES,
         SHAPE,
+        Operands,
+        large_product,
         link_rates,
         multiplying,
         product_rate,
-        product_stairs,
-        product_waves,
         split_seconds,
     )
     from gemmule.runtime.streams import GpuStreams
@@ -187,14 +187,14 @@ def _gpu_rates(
     a, b, out = problem.a, problem.b, problem.dtype
     with GpuStreams(choose, ordinal, precision) as device:
         h2d, d2h = link_rates(device)
-        orders = a.order + b.order
-        split = split_seconds(device, a.dtype, b.dtype, out, orders)
+        operands = Operands(a.dtype, b.dtype, out, a.order + b.order)
+        split = split_seconds(device, operands)
         compute, added = (
-            multiplying(product_rate(device, a.dtype, b.dtype, one, added=added, orders=orders), split)
+            multiplying(product_rate(device, dataclasses.replace(operands, d=one), added=added), split)
             for one, added in ((out, False), (sums, True))
         )
-        waves = product_waves(device, a.dtype, b.dtype, out, orders)
-        stairs = product_stairs(device, a.dtype, b.dtype, out, orders)
+        large = large_product(operands)
+        waves, stairs = device.waves(large), device.stairs(large)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
         compute, added, h2d, d2h, half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
