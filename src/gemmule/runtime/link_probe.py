@@ -161,6 +161,13 @@ def large_product(operands: Operands) -> DeviceProduct:
     return DeviceProduct(a, b, d)
 
 
+def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -> list[str]:
+    """Return the kernels that rates of a product, and of one that is added to sums of that type, are measured of."""
+    a, b, d = operands.matrices(((_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)))
+    total = dataclasses.replace(d, dtype=sums)
+    return [device.kernel(DeviceProduct(a, b, d)), device.kernel(DeviceProduct(a, b, total, 1, 1, total))]
+
+
 def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:
     """Return the bytes a second that so many threads copy within host memory."""
     from concurrent.futures import ThreadPoolExecutor

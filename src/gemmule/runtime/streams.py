@@ -279,6 +279,11 @@ class GpuStreams:
         whole = self._problem(product)[0]
         return step if choice.spec.why_not(whole, self.device.arch, choice.config) is not None else 0
 
+    def kernel(self, product: DeviceProduct) -> str:
+        """Return the kernel and config that are chosen for a product, in words."""
+        choice = self._choice(self._problem(product)[0])
+        return f"{choice.spec.name} {choice.config.as_dict()}"
+
     def _choice(self, problem: Problem) -> Choice:
         return self._choose(
             problem, self.device.arch, multiprocessors=self.device.multiprocessors, chip=self.device.name

@@ -19,6 +19,7 @@ from gemmule.outofcore.device.engine.progress import Progress
 from gemmule.outofcore.device.engine.streaming import Settings, Streamed, Tracking
 from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
 from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.probe_cache import ProbeCache
 from gemmule.outofcore.journal.resumption import finished_tiles
 from gemmule.outofcore.stores.arrays import ArraySink
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
@@ -213,6 +214,7 @@ def plan_device_engine(
     precision: Precision = Precision.IEEE,
     strategy: str | None = None,
     devices: Sequence[int] = (0,),
+    probes: ProbeCache | None = None,
 ) -> DeviceEngine:
     """Check a product, measure how fast its device is, and plan it.
 
@@ -232,6 +234,8 @@ def plan_device_engine(
         What stays on the device.
     devices : sequence of int
         The GPUs.
+    probes : ProbeCache, optional
+        Rates that were measured before.
 
     Raises
     ------
@@ -249,7 +253,7 @@ def plan_device_engine(
     )
     with open_streams(name, precision, devices[0]) as device:
         staging = _staging(device, product, problem, place, on_host=name != "gpu")
-    rates = measured_rates(name, problem, place, sums, precision, budgets, devices[0])
+    rates = measured_rates(name, problem, place, sums, precision, budgets, devices[0], probes)
     found = choose_within(
         len(devices), product, sums, budgets, staging, rates, symmetric=problem.is_symmetric(product),
         strategy=strategy,
