@@ -30,9 +30,9 @@ from gemmule.outofcore.device.planner.operation import (
 from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.schedule import operations
-from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.plan import Operand, Product
+from support.outofcore.simulated_runs import simulate
 
 SMALL = Settings(pinned=48 << 10, threads=3)
 F4, F2 = np.dtype("f4"), np.dtype(ml_dtypes.bfloat16)

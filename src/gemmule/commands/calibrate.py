@@ -226,7 +226,7 @@ def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     from ..dispatch.tuned_table import chip_name
     from ..files.file_errors import errors_name
     from ..lab.calibration.fit import fit
-    from ..lab.tuning.shipped import provenance
+    from ..lab.tuning.entries import provenance
 
     if failure := gpu.failure_of([one for one in done.records if one["record"] == "check"]):
         raise WrongResultError(f"{failure}; no rates were written")

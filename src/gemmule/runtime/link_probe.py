@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -166,23 +165,3 @@ def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -
     a, b, d = operands.matrices(((_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)))
     total = dataclasses.replace(d, dtype=sums)
     return [device.kernel(DeviceProduct(a, b, d)), device.kernel(DeviceProduct(a, b, total, 1, 1, total))]
-
-
-def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:
-    """Return the bytes a second that so many threads copy within host memory."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    source, target = np.zeros(nbytes, np.uint8), np.ones(nbytes, np.uint8)
-    part = -(-nbytes // threads)
-    with ThreadPoolExecutor(threads) as pool:
-        best = 0.0
-        for _ in range(3):
-            start = time.perf_counter()
-            list(
-                pool.map(
-                    lambda n: np.copyto(target[n * part : (n + 1) * part], source[n * part : (n + 1) * part]),
-                    range(threads),
-                )
-            )
-            best = max(best, nbytes / (time.perf_counter() - start))
-    return best
