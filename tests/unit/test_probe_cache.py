@@ -13,13 +13,16 @@ from click.testing import CliRunner
 
 from gemmule.api.streaming import devices, session
 from gemmule.cli import gemmule
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import Precision, dtype_named
+from gemmule.dispatch.select import choose
 from gemmule.outofcore.device.planner.budgets import Budgets
 from gemmule.outofcore.device.planner.disk_probe import Probe, read_rate, write_rate
 from gemmule.outofcore.device.planner.probe_cache import DAYS, ProbeCache, ProbeCacheWarning, probes_file
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.device import get_device
+from gemmule.runtime.link_probe import Operands, large_product, timed_kernels
+from gemmule.runtime.streams import GpuStreams
 from support.fakes.cuda import FakeCuda, installed
 
 KEY = ("link", "a GPU")
@@ -162,6 +165,8 @@ class Gpu:
         return contextlib.nullcontext()
 
     def kernel(self, product):
+        for matrix in (product.a, product.b, product.d):
+            assert matrix.pitch >= matrix.cols * matrix.dtype.itemsize
         return f"{Gpu.chosen} of {product.d.dtype}, beta {product.beta}"
 
     def waves(self, product):
@@ -211,7 +216,7 @@ def test_a_gpu_is_measured_once(gpu, file, monkeypatch):
     assert rates_on(file) == first
     assert gpu == once
     # Another type has other kernels, and the same links.
-    rates_on(file, np.float64)
+    rates_on(file, np.float16)
     assert gpu == once | {"product": 4, "split": 2}
     # So has a table of tuned configs.
     monkeypatch.setattr(Gpu, "chosen", "gemm_reference")
@@ -225,6 +230,18 @@ def test_a_gpu_is_measured_once(gpu, file, monkeypatch):
 def test_the_identity_of_a_gpu(monkeypatch):
     with installed(FakeCuda()):
         assert get_device(1).identity == ("01" * 16, "NVIDIA H100 80GB HBM3", "13000", "")
+
+
+@pytest.mark.parametrize(("dtype", "total"), [("float32", "float32"), ("bfloat16", "float32"), ("float64", "float64")])
+def test_the_kernels_that_rates_are_measured_of(dtype, total):
+    dtype, total = (dtype_named(name).numpy() for name in (dtype, total))
+    with installed(FakeCuda()), GpuStreams(choose) as device:
+        operands = Operands(dtype, dtype, dtype, "CF")
+        plain, added = timed_kernels(device, operands, total)
+        large = large_product(operands)
+        assert {device.waves(large)[2], device.stairs(large)} <= {0, 132, 256}
+    assert " {'" in plain
+    assert " {'" in added
 
 
 def test_the_command_renews_on_demand(monkeypatch, tmp_path):

@@ -162,6 +162,7 @@ def large_product(operands: Operands) -> DeviceProduct:
 
 def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -> list[str]:
     """Return the kernels that rates of a product, and of one that is added to sums of that type, are measured of."""
-    a, b, d = operands.matrices(((_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)))
-    total = dataclasses.replace(d, dtype=sums)
+    extents = (_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)
+    a, b, d = operands.matrices(extents)
+    *_, total = dataclasses.replace(operands, d=sums).matrices(extents)
     return [device.kernel(DeviceProduct(a, b, d)), device.kernel(DeviceProduct(a, b, total, 1, 1, total))]
