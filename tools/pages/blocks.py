@@ -38,7 +38,6 @@ from typing import Any
 from gemmule.core.chips import chip_named
 from gemmule.lab import bench_tables, counted, gemm_tables, rooflines
 from gemmule.lab.drawing.theme import DARK, LIGHT
-from gemmule.lab.explain.timeline_plot import timeline_plot
 from gemmule.lab.gemm_operation import GEMM
 from gemmule.lab.kernel_labels import labels
 from gemmule.lab.pictures import Picture, fingerprint, plot_stem
@@ -76,7 +75,7 @@ from .streams import (
     stream_ways_table,
     streamed_files_table,
 )
-from .timelines import timeline_block
+from .timelines import timeline_block, timeline_plot
 from .tuned_cells import tuned_cells_block
 from .versions import versions_table
 
