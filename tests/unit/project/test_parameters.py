@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-SOURCE = pathlib.Path(__file__).parents[2] / "src" / "gemmule"
+SOURCE = pathlib.Path(__file__).parents[3] / "src" / "gemmule"
 MOST = 8
 
 #: Public functions, whose options are their documentation.
