@@ -62,11 +62,6 @@ class CpAsyncConfig(Config):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
 
     @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
     def outputs(self) -> int:
         return self.tile_m * self.tile_n
 
