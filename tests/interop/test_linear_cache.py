@@ -367,6 +367,20 @@ def test_second_derivatives_and_batched_gradients(gpu):
     assert gpu.queued
 
 
+def test_a_backward_that_makes_a_graph_is_planned(gpu):
+    x, weight, bias = operands(3, 16, out=2)
+    x.requires_grad_()
+    grad = torch.randn(3, 2, dtype=torch.float64)
+    for _ in range(3):
+        torch.autograd.grad(gt.linear(x, weight, bias), (x, weight), grad)
+    seconds = []
+    for linear in (gt.linear, functional.linear):
+        of_x, of_weight = torch.autograd.grad(linear(x, weight, bias), (x, weight), grad, create_graph=True)
+        seconds.append(torch.autograd.grad(of_x.sin().sum() + of_weight.cos().sum(), (x, weight)))
+    for one, other in zip(*seconds, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_what_is_saved_is_what_is_needed(gpu):
     for of_x in (False, True):
         for of_weight in (False, True):
