@@ -3,7 +3,8 @@
 ``python benchmarks/records/framework_overhead.py RESULTS_FOLDER``. The matrices are so small that the host is what
 takes time. All paths are called in turn, round by round, and each round ends with a wait for the GPU that is not
 counted. Layers get a new activation at each call, as in a model: `torch.nn.Linear` and `gemmule.torch.Linear`, 2-D and
-3-D, of parameters that require gradients; ``frozen`` are parameters that do not. ``--layers`` measures them alone.
+3-D, of parameters that require gradients; ``frozen`` are parameters that do not. ``python_autograd`` is a function that
+allocates what they do and computes nothing. ``--layers`` measures them alone.
 """
 
 from __future__ import annotations
@@ -53,10 +54,45 @@ STATES = {
 }
 
 
+class Nothing(torch.autograd.function._SingleLevelFunction):
+    """Save what a layer saves and allocate what it allocates, without a product: what autograd in Python costs.
+
+    As gemmule's it leaves out what `torch.autograd.Function` adds for transforms.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Return a result that nothing is written to."""
+        del bias
+        ctx.save_for_backward(x, weight)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Return gradients that nothing is written to."""
+        del grads
+        x, weight = ctx.saved_tensors
+        return (
+            torch.empty_like(x) if ctx.needs_input_grad[0] else None,
+            torch.empty_like(weight),
+            torch.empty_like(weight[0]) if ctx.needs_input_grad[2] else None,
+        )
+
+
+class NothingLayer(torch.nn.Linear):
+    """A layer that computes nothing."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        """Return what `Nothing` does."""
+        result: torch.Tensor = Nothing.apply(input, self.weight, self.bias)
+        return result
+
+
 def layer_paths(dtype: torch.dtype, device: str) -> dict[str, Callable[[list[torch.Tensor]], None]]:
     """Return what calls a layer with each of some activations, by name."""
     paths: dict[str, Callable[[list[torch.Tensor]], None]] = {}
-    for kind, of in (("torch", torch.nn.Linear), ("gemmule_torch", gemmule.torch.Linear)):
+    kinds = (("torch", torch.nn.Linear), ("gemmule_torch", gemmule.torch.Linear), ("python_autograd", NothingLayer))
+    for kind, of in kinds:
         for bias in (True, False):
             for state, (context, grads) in STATES.items():
                 layer = of(SIZE, SIZE, bias, device, dtype).requires_grad_(grads)

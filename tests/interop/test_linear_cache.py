@@ -367,6 +367,20 @@ def test_second_derivatives_and_batched_gradients(gpu):
     assert gpu.queued
 
 
+def test_a_backward_that_makes_a_graph_is_planned(gpu):
+    x, weight, bias = operands(3, 16, out=2)
+    x.requires_grad_()
+    grad = torch.randn(3, 2, dtype=torch.float64)
+    for _ in range(3):
+        torch.autograd.grad(gt.linear(x, weight, bias), (x, weight), grad)
+    seconds = []
+    for linear in (gt.linear, functional.linear):
+        of_x, of_weight = torch.autograd.grad(linear(x, weight, bias), (x, weight), grad, create_graph=True)
+        seconds.append(torch.autograd.grad(of_x.sin().sum() + of_weight.cos().sum(), (x, weight)))
+    for one, other in zip(*seconds, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_what_is_saved_is_what_is_needed(gpu):
     for of_x in (False, True):
         for of_weight in (False, True):
@@ -522,3 +536,78 @@ def test_layers_are_copied_and_stored_as_before(gpu):
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         torch.testing.assert_close(other(x), expected)
     assert {*vars(layer)} == {*vars(gt.Linear(16, 8))}
+
+
+def test_a_backward_is_seen_too(gpu):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    names = []
+
+    class Heard(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    x, weight, bias = operands(4, 16)
+    for state in (Heard, torch.profiler.profile):
+        for _ in range(3):
+            result = gt.linear(x, weight, bias)
+            torch.autograd.grad(result, weight, torch.ones_like(result))
+        result = gt.linear(x, weight, bias)
+        with state() as found:
+            _, queued = seen(gpu, lambda result=result: torch.autograd.grad(result, weight, torch.ones_like(result)))
+        assert queued == 0
+        assert (
+            "gemmule.gemm.default" in names if state is Heard else "gemmule::gemm" in {e.name for e in found.events()}
+        )
+
+
+LYING = {
+    "rows of a batch apart": (lambda x: x[:, :3], lambda w: w),
+    "columns apart": (lambda x: x.repeat_interleave(2, -1)[..., ::2], lambda w: w),
+    "input in columns": (lambda x: x.mT.contiguous().mT, lambda w: w),
+    "weight in columns": (lambda x: x, lambda w: w.T.contiguous().T),
+    "both": (lambda x: x.mT.contiguous().mT, lambda w: w.T.contiguous().T),
+    "a batch that is repeated": (lambda x: x[:1].expand(2, 4, 16), lambda w: w),
+}
+
+
+@pytest.mark.parametrize("name", LYING)
+def test_operands_that_lie_otherwise(gpu, name):
+    of_x, of_weight = LYING[name]
+    for _ in range(4):
+        x, weight, bias = operands(2, 4, 16, grad=False)
+        given = of_x(x).requires_grad_(), of_weight(weight.detach()).requires_grad_(), bias.requires_grad_()
+        got, expected = gt.linear(*given), functional.linear(*given)
+        torch.testing.assert_close(got, expected)
+        for grad in (torch.randn_like(got), torch.randn(2, 8, 4, dtype=torch.float64).mT[:, : got.shape[1]]):
+            pairs = [torch.autograd.grad(y, given, grad, retain_graph=True) for y in (got, expected)]
+            for one, other in zip(*pairs, strict=True):
+                torch.testing.assert_close(one, other)
+    assert gpu.queued
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_gradients_lie_as_their_parameters(gpu, columns):
+    for needed in ("x", "weight", "x weight"):
+        for _ in range(3):
+            x, weight, _ = operands(4, 16, bias=False, grad=False)
+            given = {"x": x.mT.contiguous().mT if columns else x, "weight": weight.detach()}
+            given["weight"] = given["weight"].T.contiguous().T if columns else given["weight"]
+            for one in needed.split():
+                given[one].requires_grad_()
+            result = gt.linear(*given.values())
+            result.backward(torch.randn_like(result))
+            for one in needed.split():
+                assert given[one].grad.stride() == given[one].stride()
+
+
+def test_precisions_are_apart(gpu):
+    x, weight = torch.randn(4, 16, requires_grad=True), torch.nn.Parameter(torch.randn(8, 16))
+    grad = torch.randn(4, 8)
+
+    def both(precision):
+        torch.autograd.grad(gt.linear(x, weight, precision=precision), (x, weight), grad)
+
+    for precision in (None, "tf32", "bf16x6"):
+        assert [seen(gpu, lambda p=precision: both(p))[1] for _ in range(3)] == [0, 3, 3]
