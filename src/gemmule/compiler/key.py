@@ -12,7 +12,7 @@ from pathlib import Path
 from gemmule.core.arch import Arch
 from gemmule.core.spec import Config, KernelSpec, Signature
 
-from .toolchain import toolchain
+from .toolchain import compiler_installed, toolchain
 
 #: Prefix of the environment variables that change the compiler's output.
 _COMPILER_VARIABLES = "CUTE_DSL_"
@@ -31,9 +31,17 @@ def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: A
     identity = [spec.name, type(config).__name__, config.compiled_fields(), signature, arch.name, toolchain()]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
     digest = hashlib.sha256(json.dumps([identity, environment]).encode())
-    for value in source_digests(spec).values():
+    for value in _digests(spec).values():
         digest.update(value)
     return f"{spec.name}-{arch.name}-{digest.hexdigest()[:24]}"
+
+
+def source_digest(spec: KernelSpec) -> str:
+    """Return one digest of the current sources of a kernel's import closure."""
+    digest = hashlib.sha256()
+    for value in source_digests(spec).values():
+        digest.update(value)
+    return digest.hexdigest()
 
 
 def source_digests(spec: KernelSpec) -> dict[str, bytes]:
@@ -55,6 +63,17 @@ def source_digests(spec: KernelSpec) -> dict[str, bytes]:
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         pending.extend(_imports(content, package))
     return dict(sorted(digests.items()))
+
+
+#: Digests by package, in a process that cannot compile.
+_digests_known: dict[str, dict[str, bytes]] = {}
+
+
+def _digests(spec: KernelSpec) -> dict[str, bytes]:
+    """Return `source_digests`, read once in a process that cannot compile and looks up many kernels."""
+    if compiler_installed():
+        return source_digests(spec)
+    return _digests_known.get(spec.package) or _digests_known.setdefault(spec.package, source_digests(spec))
 
 
 @functools.cache
