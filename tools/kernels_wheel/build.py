@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gemmule
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.key import artifact_key
-from gemmule.compiler.pack import INSTALLED_FILE, read_pack, write_pack
+from gemmule.compiler.pack import INSTALLED_FILE, Pack, write_pack
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.errors import CompileError
 
@@ -52,8 +52,8 @@ class PackedJob(Job):
         return self.spec, self.config, self.signature, self.arch
 
 
-def build(root: Path, jobs: Sequence[Job], dist: Path, workers: int | None = None) -> Path:
-    """Compile kernels, and return the wheel that holds them.
+def compiled(root: Path, jobs: Sequence[Job], workers: int | None = None) -> dict[str, bytes]:
+    """Return the artifacts of kernels by key, compiled in parallel.
 
     Parameters
     ----------
@@ -61,8 +61,6 @@ def build(root: Path, jobs: Sequence[Job], dist: Path, workers: int | None = Non
         The checkout.
     jobs : sequence of Job
         The compilations.
-    dist : Path
-        Folder of the wheel.
     workers : int, optional
         Number of compiling processes; by default of CPUs.
 
@@ -70,15 +68,7 @@ def build(root: Path, jobs: Sequence[Job], dist: Path, workers: int | None = Non
     ------
     CompileError
         If a kernel does not compile.
-    ValueError
-        If the versions of the two distributions differ.
     """
-    project = tomllib.loads((root / PROJECT / "pyproject.toml").read_text())["project"]
-    if project["version"] != gemmule.__version__:
-        raise ValueError(
-            f"{PROJECT}/pyproject.toml has version {project['version']}, and gemmule {gemmule.__version__}; "
-            "give both the same"
-        )
     folder = root / "build" / "kernels-wheel"
     packed = [PackedJob(job.spec, job.config, job.signature, job.arch, str(folder)) for job in jobs]
     kernels: dict[str, bytes] = {}
@@ -88,18 +78,52 @@ def build(root: Path, jobs: Sequence[Job], dist: Path, workers: int | None = Non
         kernels[artifact_key(job.spec, job.config, job.signature, job.arch)] = result.as_bytes(compressed=False)
         if number % 100 == 0 or number == len(packed):
             print(f"{number} of {len(packed)} kernels are compiled", flush=True)
+    return kernels
+
+
+def write_package(root: Path, jobs: Sequence[Job], kernels: Mapping[str, bytes], tree: Path) -> Pack:
+    """Write the project of the wheel, its package with the pack, and return the pack.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    jobs : sequence of Job
+        The compilations.
+    kernels : mapping of str to bytes
+        Their artifacts, as of `compiled`.
+    tree : Path
+        A new folder.
+
+    Raises
+    ------
+    ValueError
+        If the versions of the two distributions differ.
+    """
+    project = tomllib.loads((root / PROJECT / "pyproject.toml").read_text())["project"]
+    if project["version"] != gemmule.__version__:
+        raise ValueError(
+            f"{PROJECT}/pyproject.toml has version {project['version']}, and gemmule {gemmule.__version__}; "
+            "give both the same"
+        )
+    shutil.copytree(root / PROJECT, tree)
+    shutil.copy(root / "LICENSE", tree)
+    specs = {job.spec.name: job.spec for job in jobs}
+    origin = f"{project['name']} {project['version']}"
+    return write_pack(tree / PACKAGE / INSTALLED_FILE, kernels.items(), origin=origin, specs=specs.values())
+
+
+def build_wheel(root: Path, jobs: Sequence[Job], kernels: Mapping[str, bytes], dist: Path) -> Path:
+    """Return the wheel of kernels, written into the folder `dist`; else as `write_package`."""
     with tempfile.TemporaryDirectory() as scratch:
-        tree = Path(shutil.copytree(root / PROJECT, Path(scratch) / "project"))
-        shutil.copy(root / "LICENSE", tree)
-        specs = {job.spec.name: job.spec for job in jobs}
-        pack = tree / PACKAGE / INSTALLED_FILE
-        write_pack(pack, kernels.items(), origin=f"{project['name']} {project['version']}", specs=specs.values())
+        tree = Path(scratch) / "project"
+        count = len(write_package(root, jobs, kernels, tree).kernels)
         command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(Path(scratch) / "dist"), str(tree)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         (built,) = (Path(scratch) / "dist").iterdir()
         dist.mkdir(parents=True, exist_ok=True)
         wheel = Path(shutil.copy(built, dist))
-        count, size = len(read_pack(pack).kernels), wheel.stat().st_size
+    size = wheel.stat().st_size
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     print(f"{wheel}: {count} kernels, {size / 1e6:.1f} MB, sha256 {digest}")
     return wheel

@@ -19,7 +19,7 @@ from .draws import problems, shipped_problems
 ARCH = Arch.parse("sm_90a")
 SEED = 20261124
 #: Draws, and how many of them need a kernel that is packed.
-DRAWS, LEAST = 60_000, 3
+DRAWS, LEAST = 100_000, 2
 #: Kernels that run what no other packed kernel does.
 GENERAL = ("gemm_reference", "transpose_reference")
 #: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.

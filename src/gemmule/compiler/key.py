@@ -31,7 +31,7 @@ def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: A
     identity = [spec.name, type(config).__name__, config.compiled_fields(), signature, arch.name, toolchain()]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
     digest = hashlib.sha256(json.dumps([identity, environment]).encode())
-    for value in _digests(spec).values():
+    for value in source_digests(spec).values():
         digest.update(value)
     return f"{spec.name}-{arch.name}-{digest.hexdigest()[:24]}"
 
@@ -51,29 +51,31 @@ def source_digests(spec: KernelSpec) -> dict[str, bytes]:
     """
     pending = [f"{spec.package}.kernel", *_compiler_modules()]
     digests: dict[str, bytes] = {}
+    read = _module if compiler_installed() else _module_once
     while pending:
         module = pending.pop()
         if module in digests:
             continue
-        path = _source(module)
-        if path is None:
+        found = read(module)
+        if found is None:
             continue
-        content = path.read_text(encoding="utf-8")
-        digests[module] = hashlib.sha256(content.encode()).digest()
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        pending.extend(_imports(content, package))
+        digests[module], imported = found
+        pending.extend(imported)
     return dict(sorted(digests.items()))
 
 
-#: Digests by package, in a process that cannot compile.
-_digests_known: dict[str, dict[str, bytes]] = {}
+def _module(module: str) -> tuple[bytes, tuple[str, ...]] | None:
+    """Return the digest of a module's source and what it may import; None for any other name."""
+    path = _source(module)
+    if path is None:
+        return None
+    content = path.read_text(encoding="utf-8")
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return hashlib.sha256(content.encode()).digest(), _imports(content, package)
 
 
-def _digests(spec: KernelSpec) -> dict[str, bytes]:
-    """Return `source_digests`, read once in a process that cannot compile and looks up many kernels."""
-    if compiler_installed():
-        return source_digests(spec)
-    return _digests_known.get(spec.package) or _digests_known.setdefault(spec.package, source_digests(spec))
+#: In a process that cannot compile, sources are read once: it looks up many kernels.
+_module_once = functools.cache(_module)
 
 
 @functools.cache

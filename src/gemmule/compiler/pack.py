@@ -1,8 +1,8 @@
 """Packs: one file of compiled kernels for machines that have no compiler.
 
-A pack is a zip archive of files of the disk cache, under the same keys, and of tables. ``pack.json`` has the SHA-256 of
-each member. The packs of installed distributions are found by the names of their packages, and checked against the
-sources of this version of gemmule.
+A pack is an uncompressed zip archive of files of the disk cache, under the same keys, and of tables; in a wheel, each
+file is compressed by itself. ``pack.json`` has the SHA-256 of each member. The packs of installed distributions are
+found by the names of their packages, and checked against the sources of this version of gemmule.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import importlib.util
 import json
+import lzma
 import os
 import threading
 import warnings
@@ -40,6 +41,8 @@ _MANIFEST = "pack.json"
 #: Remedy for a damaged pack.
 _AGAIN = "make it again with gemmule pack, or copy it again"
 _KERNEL, _TABLE = "kernels/{}.kernel", "tables/{}"
+#: Bytes of a member's header before the lengths of its name and of what follows that, two bytes each.
+_LENGTHS = 26
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Pack:
     kernels: tuple[str, ...]
     tables: tuple[str, ...]
     _sources: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
+    _compressed: bool = dataclasses.field(repr=False, compare=False)
+    _places: Mapping[str, tuple[int, int]] = dataclasses.field(repr=False, compare=False)
     _digests: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
     _file: SharedFile = dataclasses.field(repr=False, compare=False)
 
@@ -82,7 +87,11 @@ class Pack:
             return None
         content = self._read(member)
         try:
+            if self._compressed:
+                content = lzma.decompress(content)
             return Artifact.from_bytes(content, f"{member} in the pack {self.path}")
+        except lzma.LZMAError as error:
+            raise CompileError(f"{member} in the pack {self.path} is damaged ({error}); {_AGAIN}") from error
         except CompileError as error:
             raise CompileError(f"{error}; {_AGAIN}") from error
 
@@ -103,10 +112,15 @@ class Pack:
         return self._read(member) if member in self._digests else None
 
     def _read(self, member: str) -> bytes:
+        # By its place: to open the archive again would take milliseconds for thousands of members.
+        start, size = self._places[member]
         try:
-            with zipfile.ZipFile(self._file.reader()) as archive:
-                content = archive.read(member)
-        except DAMAGE as error:
+            with self._file.reader() as file:
+                file.seek(start + _LENGTHS)
+                lengths = file.read(4)
+                file.seek(sum(lengths[::2]) + 256 * sum(lengths[1::2]), os.SEEK_CUR)
+                content = file.read(size)
+        except OSError as error:
             raise CompileError(
                 f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {_AGAIN}"
             ) from error
@@ -134,8 +148,8 @@ def write_pack(
     tables : mapping of str to bytes, optional
         Other content by name.
     origin : str
-        Distribution and version of a pack for a wheel; its members are compressed, together in each artifact if the
-        artifacts are not (`Artifact.as_bytes`).
+        Distribution and version of a pack for a wheel; its kernels are compressed, the better if the artifacts are not
+        (`Artifact.as_bytes`).
     specs : iterable of KernelSpec
         Kernels whose present sources the pack is checked against where it is installed.
 
@@ -147,12 +161,13 @@ def write_pack(
         If it cannot be written.
     """
     check_replaceable(path)
-    members = {_KERNEL.format(key): content for key, content in sorted(kernels)}
+    members = {_KERNEL.format(key): lzma.compress(x) if origin else x for key, x in sorted(kernels)}
     members |= {_TABLE.format(name): content for name, content in sorted((tables or {}).items())}
     manifest = {
         "format": _FORMAT,
         "toolchain": toolchain(),
         "origin": origin,
+        "compressed": bool(origin),
         "sources": {spec.name: source_digest(spec) for spec in sorted(specs, key=lambda spec: spec.name)},
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
@@ -163,7 +178,7 @@ def write_pack(
     ):
         # Without time stamps: equal content has equal bytes.
         for name, content in {_MANIFEST: json.dumps(manifest, indent=1).encode(), **members}.items():
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_LZMA if origin else zipfile.ZIP_STORED)
+            archive.writestr(zipfile.ZipInfo(name), content)
     return read_pack(path)
 
 
@@ -182,9 +197,11 @@ def read_pack(path: Path) -> Pack:
     try:
         with zipfile.ZipFile(file.reader()) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
-            missing = set(manifest["members"]) - set(archive.namelist())
+            places = {one.filename: (one.header_offset, one.file_size) for one in archive.infolist()}
+            missing = set(manifest["members"]) - set(places)
         version, digests, made_with = manifest["format"], dict(manifest["members"]), str(manifest["toolchain"])
         origin, sources = str(manifest.get("origin", "")), dict(manifest.get("sources", {}))
+        compressed = bool(manifest.get("compressed"))
     except DAMAGE as error:
         raise FileFormatError(
             f"{path} is no pack of gemmule, or is damaged ({type(error).__name__}: {error}); {_AGAIN}"
@@ -201,7 +218,7 @@ def read_pack(path: Path) -> Pack:
         before, after = pattern.split("{}")
         return tuple(x[len(before) : len(x) - len(after)] for x in digests if x.startswith(before))
 
-    return Pack(path, made_with, origin, named(_KERNEL), named(_TABLE), sources, digests, file)
+    return Pack(path, made_with, origin, named(_KERNEL), named(_TABLE), sources, compressed, places, digests, file)
 
 
 def cached_kernels(
