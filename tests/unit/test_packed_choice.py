@@ -133,6 +133,18 @@ def test_the_fastest_of_several_kernels_runs(packed):
     assert chosen(FLOAT32).config == fast.config
 
 
+def test_a_later_kernel_of_less_predicted_time_runs(packed):
+    """The registry's order decides only where nothing is predicted."""
+    unaligned = others(BF16, "hopper_gemm_unaligned")[0]
+    finite = [one for one in others(BF16, "hopper_gemm") if one.predicted_us < float("inf")]
+    assert finite[1].predicted_us < unaligned.predicted_us < finite[-1].predicted_us
+    packed((BF16, finite[-1]), (BF16, unaligned))
+    with pytest.warns(PackedKernelWarning):
+        assert chosen(BF16).config == unaligned.config
+    packed((BF16, finite[1]), (BF16, unaligned))
+    assert chosen(BF16).config == finite[1].config
+
+
 def test_a_kernel_that_prepares_operands_needs_its_next_kernels(packed):
     problem = contiguous_gemm(4095, 4095, 4095, ("bfloat16",) * 3)
     whole = best(problem)
