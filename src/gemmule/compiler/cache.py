@@ -91,12 +91,24 @@ class KernelCache:
         if artifact is None:
             key = artifact_key(*kernel)
             path = cache_folder() / (key + _SUFFIX)
-            artifact = _from_disk(path) or self._from_packs(key) or self._compiled(path, *kernel)
+            artifact = _from_disk(path) or self._from_packs(key, spec) or self._compiled(path, *kernel)
             self._loaded[kernel] = artifact
         return artifact
 
-    def _from_packs(self, key: str) -> Artifact | None:
-        """Return the kernel of a pack, or None; warn where it is damaged."""
+    def is_compiled(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:
+        """Return whether the kernel is loaded, or could be from disk or a pack; nothing is compiled."""
+        kernel = (spec, config, signature, arch)
+        if kernel not in self._loaded:
+            key = artifact_key(*kernel)
+            # Loaded, not only looked up: a damaged one is none.
+            artifact = _from_disk(cache_folder() / (key + _SUFFIX)) or self._from_packs(key, spec)
+            if artifact is None:
+                return False
+            self._loaded[kernel] = artifact
+        return True
+
+    def _from_packs(self, key: str, spec: KernelSpec) -> Artifact | None:
+        """Return the kernel of a pack, or None; warn where it is damaged, or its pack was made from other sources."""
         for pack in self._packs.all():
             try:
                 artifact = pack.artifact(key)
@@ -105,6 +117,7 @@ class KernelCache:
                 continue
             if artifact is not None:
                 return artifact
+        self._packs.refuse_foreign(spec)
         return None
 
     def _compiled(self, path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
@@ -149,6 +162,11 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
         If ``GEMMULE_PACK`` names no pack.
     """
     return KERNELS.artifact_for(spec, config, signature, arch)
+
+
+def is_compiled(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:
+    """Return whether the kernel is in the cache or in a pack, without compiling it."""
+    return KERNELS.is_compiled(spec, config, signature, arch)
 
 
 def _from_disk(path: Path) -> Artifact | None:

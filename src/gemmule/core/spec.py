@@ -348,11 +348,12 @@ class Choice:
     refused : tuple of (str, str)
         Kernels of higher rank, and why they were not chosen.
     chosen_by : str
-        ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative.
+        ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative; ``packed``:
+        compiled already, where the compiler is not installed.
     predicted_us : float or None
         Measured or predicted time in microseconds, if there is one.
     source : str
-        Source of a tuned config; empty for others.
+        Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
     gpu : GpuRates
         Rates of the GPU of the choice, by which the next kernel is chosen too.
     """
