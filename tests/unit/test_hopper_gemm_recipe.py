@@ -27,7 +27,7 @@ def test_a_box_has_at_most_256_rows():
     with pytest.raises(ArgumentError, match="a CTA loads 512 rows of A for a k-tile; a TMA box has 256 at most"):
         HopperGemmConfig(**tall)
     # Two CTAs load half of them each.
-    assert HopperGemmConfig(**tall, cluster_n=2).loaded_rows == 256
+    assert HopperGemmConfig(**tall, cluster_n=2).tma_box_rows_a == 256
 
 
 def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():
@@ -129,10 +129,10 @@ def test_a_result_in_columns_is_the_transposed_product(layout):
         (lambda p: dataclasses.replace(p, alpha=0), "alpha is 0"),
         (lambda p: gemm_problem(1000, 520, 264, "bfloat16", "float16", "nn"), "makes bfloat16 and float32"),
         (lambda p: gemm_problem(1000, 520, 264, "float32", "float32", "nn"), "for precision='tf32'"),
-        (lambda p: gemm_problem(1000, 520, 264, "float8_e4m3fn", "float32", "nt"), "for precision='float8'"),
+        (lambda p: gemm_problem(1000, 520, 264, "float8_e4m3fn", "float32", "nt"), "pass precision='float8'"),
         (lambda p: gemm_problem(1000, 520, 264, "float64", "float64", "nt"), "one type among bfloat16, float16"),
         (lambda p: gemm_problem(1000, 528, 272, "int8", "int32", "nn"), "B is int8 and not contiguous along K"),
-        (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "more than 131071"),
+        (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "up to K=131071"),
         (lambda p: dataclasses.replace(p, c=contiguous(FLOAT32, 1000, 520)), "C is float32 and the output bfloat16"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
         (
