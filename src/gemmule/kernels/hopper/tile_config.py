@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
@@ -11,8 +11,6 @@ from gemmule.core.spec import Config
 #: Consumer warpgroups, threads of a warpgroup and of a CTA with one producer warpgroup, rows of a wgmma.
 CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
-#: Registers of a thread (setmaxnreg): the producer warpgroup gives up what the consumers need.
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
 #: Bytes of K of a k-tile, which are the longest rows of TMA's swizzle.
 K_BYTES = 128
 #: Rows, and 16-bit columns at most, of an epilogue tile, in which TMA loads C and stores D.
@@ -27,6 +25,16 @@ MAX_ACC_COLUMNS = 384
 #: cluster.
 SMS = 132
 CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+
+
+class Registers(NamedTuple):
+    """Registers of a thread (setmaxnreg): the producer warpgroup gives up what the consumers need."""
+
+    producer: int = 40
+    consumer: int = 232
+
+
+REGISTERS = Registers()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,14 +32,7 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    MMA_M,
-    PRODUCER_REGISTERS,
-    THREADS,
-    WARPGROUP,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, REGISTERS, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 
@@ -78,11 +71,11 @@ class ResidueProducts:
 
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(operands, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             self.consume(mD, smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit

@@ -46,15 +46,7 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    EPI_TILE_M,
-    K_BYTES,
-    MMA_M,
-    PRODUCER_REGISTERS,
-    THREADS,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS
 from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
@@ -160,11 +152,11 @@ class HopperGemm:
 
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(tma, b_up, smem_ab, barriers, k_range)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
             own_buffer = self.reduction.of_warpgroup(reduce_buffer, idx)
             ctx = EpilogueContext(

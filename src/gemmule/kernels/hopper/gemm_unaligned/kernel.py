@@ -26,15 +26,7 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    K_BYTES,
-    MMA_M,
-    PRODUCER_REGISTERS,
-    THREADS,
-    WARPGROUP,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
@@ -78,11 +70,11 @@ class HopperGemmUnaligned:
 
         k_tiles = cute.ceil_div(operands[0].tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(operands, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             self.consume((mC, mD, scale), rows, smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit

@@ -22,6 +22,13 @@ class Barriers(NamedTuple):
     empty: Any
 
 
+@cute.jit
+def sync_cluster():
+    """Wait for all threads of the cluster."""
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
 class Pipeline:
     """Stages that are used one after another, around and around.
 

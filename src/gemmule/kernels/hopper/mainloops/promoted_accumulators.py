@@ -61,7 +61,7 @@ class PromotedMainloop(Mainloop):
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
         """Multiply k-tiles as `Mainloop.multiply` does; none is in flight from one to the next.
 
-        With one in flight the assembler would serialise every wgmma.
+        With one in flight ptxas would report "wgmma.mma_async instructions are serialized", and wait after each.
         """
         mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments
         self.order_barrier_wait(warpgroup_idx)

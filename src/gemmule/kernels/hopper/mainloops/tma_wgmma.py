@@ -17,7 +17,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 from .operands import OperandStages
-from .pipeline import Pipeline, PipelineState
+from .pipeline import Pipeline, PipelineState, sync_cluster
 from .wgmma import issue_group, k_block_mmas, wait_group_and_release
 
 
@@ -62,8 +62,7 @@ class Mainloop(Pipeline):
                 self.init(barriers, 1, consumer_arrivals)
             cute.arch.mbarrier_init_fence()
         if cutlass.const_expr(cluster_size > 1):
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
+            sync_cluster()
         else:
             cute.arch.sync_threads()
         cute.arch.griddepcontrol_wait()
@@ -204,14 +203,13 @@ def release_cluster(scheduler, empty, stage):
     Their loads reach this CTA's stage. Thread i of the warpgroup signals the i-th: those of the column, this CTA among
     them, then the others of the row.
     """
-    tid, _, _ = cute.arch.thread_idx()
-    thread_in_warpgroup = tid % WARPGROUP
-    row, col = scheduler.cta_coord_in_cluster()
     ctas_m, ctas_n = cutlass.const_expr(scheduler.cluster_m), cutlass.const_expr(scheduler.cluster_n)
-    if cutlass.const_expr(ctas_m * ctas_n == 1):
-        if thread_in_warpgroup == 0:
-            cute.arch.mbarrier_arrive(empty + stage)
+    if cutlass.const_expr(not scheduler.is_multicast):
+        release_local(empty, stage)
     else:
+        tid, _, _ = cute.arch.thread_idx()
+        thread_in_warpgroup = tid % WARPGROUP
+        row, col = scheduler.cta_coord_in_cluster()
         other_col = thread_in_warpgroup - ctas_m
         other_col = other_col + 1 if other_col >= col else other_col
         cta = col * ctas_m + thread_in_warpgroup if thread_in_warpgroup < ctas_m else other_col * ctas_m + row

@@ -24,15 +24,12 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, WARPGROUP
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import RolesConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type
-
-# Registers of a thread: the producer warpgroup gives up what the consumers need.
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class WarpSpecialised:
@@ -87,11 +84,11 @@ class WarpSpecialised:
 
         k_tiles = cute.ceil_div(a[1].shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(a, b, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             self.consume((mC, mD, scale), smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit

@@ -26,14 +26,7 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    K_BYTES,
-    MMA_M,
-    PRODUCER_REGISTERS,
-    WARPGROUP,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, WARPGROUP
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import PersistentConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
@@ -78,11 +71,11 @@ class Persistent:
 
         k_tiles = cute.ceil_div(a.tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(a, b, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             self.consume((mC, mD, scale), smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit

@@ -24,17 +24,11 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
+from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    K_BYTES,
-    MMA_M,
-    PRODUCER_REGISTERS,
-    WARPGROUP,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, WARPGROUP
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import CLUSTER, ClusterConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
@@ -78,24 +72,18 @@ class ClusterMulticast:
             with cute.arch.elect_one():
                 self.mainloop.init(barriers, 1, CONSUMERS * CLUSTER)
             cute.arch.mbarrier_init_fence()
-        self.sync_cluster()
+        sync_cluster()
 
         k_tiles = cute.ceil_div(a.tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(a, b, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             self.consume((mC, mD, scale), smem_ab, barriers, k_tiles, warp // 4 - 1)
         # Stay resident until every remote arrival on our empty barriers is in.
-        self.sync_cluster()
-
-    @cute.jit
-    def sync_cluster(self):
-        """Wait for the whole cluster."""
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
+        sync_cluster()
 
     @cute.jit
     def produce(self, a, b, mD, smem_ab, barriers, k_tiles):

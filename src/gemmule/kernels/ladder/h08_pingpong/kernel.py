@@ -27,19 +27,11 @@ from gemmule.kernels.hopper.epilogues.context import EpilogueContext
 from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
+from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    EPI_TILE_M,
-    EPI_TILE_N,
-    K_BYTES,
-    MMA_M,
-    PRODUCER_REGISTERS,
-    WARPGROUP,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, EPI_TILE_N, K_BYTES, MMA_M, REGISTERS, WARPGROUP
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import CLUSTER, EPI_STAGES, PingpongConfig
 from gemmule.kernels.parts.tensors import cute_type
@@ -96,26 +88,20 @@ class Pingpong:
                 self.mainloop.init(barriers, 1, CLUSTER)
                 self.epi_layout.init(c_full)
             cute.arch.mbarrier_init_fence()
-        self.sync_cluster()
+        sync_cluster()
 
         k_tiles = cute.ceil_div(a.tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(a, b, d.tensor, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
             ctx = EpilogueContext(c, d, epi_smem, c_full, scale, idx, 1 + idx)
             self.consume(ctx, smem_ab, barriers, k_tiles)
         # Stay resident until every remote arrival on our empty barriers is in.
-        self.sync_cluster()
-
-    @cute.jit
-    def sync_cluster(self):
-        """Wait for the whole cluster."""
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
+        sync_cluster()
 
     @cute.jit
     def produce(self, a, b, mD, smem_ab, barriers, k_tiles):
