@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 
@@ -28,6 +29,21 @@ def test_a_box_has_at_most_256_rows():
         HopperGemmConfig(**tall)
     # Two CTAs load half of them each.
     assert HopperGemmConfig(**tall, cluster_n=2).tma_box_rows_a == 256
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"cluster_m": 3}, "cluster_m and cluster_n must be 1, 2 or 4"),
+        ({"cluster_m": 1, "cluster_k": 9}, "cluster_m * cluster_n * cluster_k is 9, of at most 8"),
+        ({"cluster_m": 2, "ctas": 1}, "cluster_m * cluster_n * cluster_k is 2, of at most 1"),
+        ({"tile_n": 16, "cluster_m": 4}, "tile_n must be a multiple of 8 * cluster_m = 32"),
+        ({"tile_n": 48, "cluster_m": 1, "cluster_k": 4}, "tile_n must be a multiple of 8 * cluster_k = 32"),
+    ],
+)
+def test_a_refused_cluster_names_its_fields(fields, reason):
+    with pytest.raises(ArgumentError, match=re.escape(reason)):
+        HopperGemmConfig(**fields)
 
 
 def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():

@@ -32,7 +32,7 @@ from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
-from gemmule.core.signature import adds_key, major_keys, type_keys
+from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
@@ -77,7 +77,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     del arch
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
-    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and _operands(problem, config)[3].lies_in_rows:
+    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and _k_major(problem, config)[1]:
         # PTX takes any multiple of 8; the layout that make_smem_layout_b of nvidia-cutlass-dsl 4.8.1 returns for 24
         # columns aborts the compiler (in cute.slice_ of a stage).
         return f"config {config}: tile_n of a K-major B must be {_ATOM_N} or a multiple of {2 * _ATOM_N}"
@@ -110,8 +110,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     oriented, _, _ = row_result(problem)
     if reason := why_not_stored(oriented.d):
         return reason
-    for name, matrix, k_major in (("A", problem.a, problem.a.lies_in_rows), ("B", problem.b, problem.b.lies_in_cols)):
-        if not k_major and matrix.dtype.itemsize != _MN_MAJOR_BYTES:
+    for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
+        if major != "k" and matrix.dtype.itemsize != _MN_MAJOR_BYTES:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
@@ -150,10 +150,17 @@ def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, Stri
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
 
 
+def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
+    """Return whether the kernel's A (M, K) and B (N, K) are K-major."""
+    _, a, _, b = _operands(problem, config)
+    return a.lies_in_rows, b.lies_in_rows
+
+
 def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
     """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
     _, a, _, b = _operands(problem, config)
-    majors = "k" if a.lies_in_rows else "m", "k" if b.lies_in_rows else "n"
+    k_major_a, k_major_b = _k_major(problem, config)
+    majors = "k" if k_major_a else "m", "k" if k_major_b else "n"
     plain = _signature((a.dtype, b.dtype), problem.d.dtype, majors, problem.c is not None)
     return (*plain, *epilogue_signature(_epilogue(problem, config)))
 
