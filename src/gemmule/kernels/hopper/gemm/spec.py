@@ -118,8 +118,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             )
     if problem.a.dtype == INT8 and problem.k > _MAX_INT8_K:
         return (
-            f"K={problem.k}: wgmma's int32 accumulators hold every dot product of int8 up to K={_MAX_INT8_K}; beyond "
-            "they may wrap around"
+            f"K={problem.k}: the DSL's int8 wgmma saturates its int32 accumulators (.satfinite), which products beyond "
+            f"K={_MAX_INT8_K} may reach"
         )
     return None
 
