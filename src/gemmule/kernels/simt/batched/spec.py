@@ -41,7 +41,9 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     if types.a not in (FLOAT32, FLOAT64):
         return f"A is {types.a}; this kernel takes {FLOAT32} and {FLOAT64} only"
     others = ((name, other) for name, other in types.by_name().items() if other != types.a)
-    return next((f"{name.upper()} is {other} and A {types.a}; this kernel takes one type" for name, other in others), None)
+    return next(
+        (f"{name.upper()} is {other} and A {types.a}; this kernel takes one type" for name, other in others), None
+    )
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: BatchedConfig) -> str | None:
@@ -155,7 +157,8 @@ def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     other = SIMT_GEMM if problem.d.dtype == FLOAT32 else FLOAT64_GEMM
     if problem.m * problem.n > _MOST_OUTPUTS:
         return other.name
-    assert other.costs is not None
+    if other.costs is None or other.refuses is None or other.refuses(problem, other.archs[0]):
+        return None
     return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
 
 
