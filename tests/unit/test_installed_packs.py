@@ -13,7 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gemmule.cli import gemmule
 from gemmule.compiler import key as keys
 from gemmule.compiler import pack as packs
 from gemmule.compiler.cache import KernelCache
@@ -79,6 +81,13 @@ def test_an_installed_pack_is_found_without_a_name(installed, kernels):
     assert mark(kernels.artifact_for(*what(1))) == "compiled"
     assert kernels.is_compiled(*what())
     assert [(pack.path, pack.origin) for pack in PACKS.all()] == [(installed, ORIGIN)]
+
+
+def test_the_command_names_it(installed):
+    told = CliRunner().invoke(gemmule, ["info"]).output
+    assert f"; 1 in {ORIGIN}\n" in told
+    found = json.loads(CliRunner().invoke(gemmule, ["info", "--json"]).output)
+    assert found["packs"] == [{"file": str(installed), "origin": ORIGIN, "kernels": 1}]
 
 
 def test_it_is_behind_the_packs_that_are_named(installed, kernels, tmp_path, monkeypatch):
