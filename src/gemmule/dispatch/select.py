@@ -378,9 +378,8 @@ def contiguous_gemm(
     m: int,
     n: int,
     k: int,
-    dtypes: tuple[str, str, str],
+    dtypes: tuple[str, ...],
     *,
-    c_dtype: str | None = None,
     batch: tuple[int, ...] = (),
     alpha: float | int = 1,
     beta: float | int = 0,
@@ -393,9 +392,7 @@ def contiguous_gemm(
     m, n, k : int
         A is (m, k), B is (k, n), D is (m, n).
     dtypes : tuple of str
-        Types of A, B and D.
-    c_dtype : str, optional
-        Type of C.
+        Types of A, B and D, and of C where a matrix is added.
     batch, alpha, beta, precision
         As of GemmProblem.
 
@@ -404,7 +401,7 @@ def contiguous_gemm(
     DTypeError
         If kernels do not support a type.
     """
-    a, b, d = map(dtype_named, dtypes)
+    a, b, d, *added = map(dtype_named, dtypes)
     return GemmProblem(
         m=m,
         n=n,
@@ -412,7 +409,7 @@ def contiguous_gemm(
         batch=batch,
         a=contiguous(a, m, k, batch),
         b=contiguous(b, k, n, batch),
-        c=contiguous(dtype_named(c_dtype), m, n, batch) if c_dtype is not None else None,
+        c=contiguous(added[0], m, n, batch) if added else None,
         d=contiguous(d, m, n, batch),
         alpha=alpha,
         beta=beta,
@@ -420,10 +417,10 @@ def contiguous_gemm(
     )
 
 
-def why_no_gemm(dtypes: tuple[str, str, str], c_dtype: str | None, arch: Arch) -> str | None:
+def why_no_gemm(dtypes: tuple[str, ...], arch: Arch) -> str | None:
     """Return why no kernel supports contiguous matrices of these types, or None."""
     try:
-        choose(contiguous_gemm(1, 1, 1, dtypes, c_dtype=c_dtype), arch)
+        choose(contiguous_gemm(1, 1, 1, dtypes), arch)
     except (DTypeError, UnsupportedError) as error:
         return str(error)
     return None
