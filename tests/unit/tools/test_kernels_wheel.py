@@ -15,7 +15,7 @@ from gemmule.dispatch.registry import LADDER, TRANSPOSE_LADDER
 from kernels_wheel import build, draws, members
 from support.artifacts import made
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_draws_are_the_same_each_time_and_of_every_kind():
