@@ -181,6 +181,7 @@ def test_sources_are_read_once_where_nothing_is_compiled(monkeypatch, kernels):
     found = keys._source
     monkeypatch.setattr(keys, "_source", source)
     monkeypatch.setattr(keys, "_module_once", functools.cache(keys._module))
+    keys._closure_once.cache_clear()
     monkeypatch.setattr(keys, "compiler_installed", lambda: True)
     expected = [artifact_key(*what()), artifact_key(*what())]
     assert read.count(f"{SPEC.package}.kernel") == 2
