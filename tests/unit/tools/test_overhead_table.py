@@ -32,8 +32,8 @@ def test_each_call_beside_the_other_librarys_of_the_same_product():
         "| `gm.matmul(a, b, out=c)` | 20 x 3 x 4 float32 | 5.00 us | 0.50 |",
         "| `gm.matmul(a, b)` | 20 x 3 x 4 float32 | 8.00 us |  |",
         "| first call of a process, kernel in the cache on disk | 2 x 3 x 4 float32 | 31.2 ms |  |",
-        "| first call of a process until its result is there, gemmule-kernels-sm90, no compiler | 40 random ones; 1 over "
-        "300 ms | 91.2 ms |  |",
+        "| first call of a process until its result is there, gemmule-kernels-sm90, no compiler | 40 random "
+        "ones; 1 over 300 ms | 91.2 ms |  |",
         "| `import gemmule` |  | 183.5 ms |  |",
     ]
 
