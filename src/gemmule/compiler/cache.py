@@ -95,6 +95,12 @@ class KernelCache:
             self._loaded[kernel] = artifact
         return artifact
 
+    def has_any(self, spec: KernelSpec, arch: Arch) -> bool:
+        """Return whether any kernel of `spec` is on disk or in a pack, of these sources or others."""
+        prefix = f"{spec.name}-{arch.name}"
+        folder = cache_folder()
+        return any(prefix in pack.prefixes for pack in self._packs.all()) or any(folder.glob(f"{prefix}-*{_SUFFIX}"))
+
     def is_compiled(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:
         """Return whether the kernel is loaded, or could be from disk or a pack; nothing is compiled."""
         kernel = (spec, config, signature, arch)
@@ -162,6 +168,11 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
         If ``GEMMULE_PACK`` names no pack.
     """
     return KERNELS.artifact_for(spec, config, signature, arch)
+
+
+def has_any(spec: KernelSpec, arch: Arch) -> bool:
+    """Return whether any kernel of `spec` is in the cache or in a pack: a fast test before `is_compiled`."""
+    return KERNELS.has_any(spec, arch)
 
 
 def is_compiled(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:

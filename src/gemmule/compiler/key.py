@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from gemmule.core.arch import Arch
@@ -18,6 +19,8 @@ from .toolchain import compiler_installed, toolchain
 _COMPILER_VARIABLES = "CUTE_DSL_"
 #: Folder of the modules of a kernel's import closure.
 _PACKAGE = Path(__file__).parents[1]
+#: Digest of a module's source, and the names that it may import.
+_Module = tuple[bytes, tuple[str, ...]]
 #: An import statement, on one line or in parentheses.
 _IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
 
@@ -49,9 +52,12 @@ def source_digests(spec: KernelSpec) -> dict[str, bytes]:
 
     The closure starts at the kernel's module and the modules of this package, and excludes other distributions.
     """
-    pending = [f"{spec.package}.kernel", *_compiler_modules()]
+    return _closure(spec.package, _module) if compiler_installed() else _closure_once(spec.package)
+
+
+def _closure(package: str, read: Callable[[str], _Module | None]) -> dict[str, bytes]:
+    pending = [f"{package}.kernel", *_compiler_modules()]
     digests: dict[str, bytes] = {}
-    read = _module if compiler_installed() else _module_once
     while pending:
         module = pending.pop()
         if module in digests:
@@ -64,7 +70,7 @@ def source_digests(spec: KernelSpec) -> dict[str, bytes]:
     return dict(sorted(digests.items()))
 
 
-def _module(module: str) -> tuple[bytes, tuple[str, ...]] | None:
+def _module(module: str) -> _Module | None:
     """Return the digest of a module's source and what it may import; None for any other name."""
     path = _source(module)
     if path is None:
@@ -76,6 +82,11 @@ def _module(module: str) -> tuple[bytes, tuple[str, ...]] | None:
 
 #: In a process that cannot compile, sources are read once: it looks up many kernels.
 _module_once = functools.cache(_module)
+
+
+@functools.cache
+def _closure_once(package: str) -> dict[str, bytes]:
+    return _closure(package, _module_once)
 
 
 @functools.cache

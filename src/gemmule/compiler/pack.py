@@ -8,6 +8,7 @@ found by the names of their packages, and checked against the sources of this ve
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import json
@@ -73,6 +74,11 @@ class Pack:
     _places: Mapping[str, tuple[int, int]] = dataclasses.field(repr=False, compare=False)
     _digests: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
     _file: SharedFile = dataclasses.field(repr=False, compare=False)
+
+    @functools.cached_property
+    def prefixes(self) -> frozenset[str]:
+        """Names of kernels and architectures, as keys begin with."""
+        return frozenset(key.rpartition("-")[0] for key in self.kernels)
 
     def artifact(self, key: str) -> Artifact | None:
         """Return a compiled kernel, or None if the pack lacks it.

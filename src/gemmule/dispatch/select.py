@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from gemmule.compiler.cache import is_compiled
+from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY, compiler_installed
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
@@ -140,6 +140,8 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
     """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None."""
     best: Choice | None = None
     for spec in _supporting(problem, arch, registry):
+        if not has_any(spec, arch):
+            continue
         inner, outer, _ = split_batch(problem, spec.batch_dims)
         if math.prod(outer) > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
             continue

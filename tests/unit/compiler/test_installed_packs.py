@@ -13,7 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gemmule.cli import gemmule
 from gemmule.compiler import key as keys
 from gemmule.compiler import pack as packs
 from gemmule.compiler.cache import KernelCache
@@ -79,6 +81,13 @@ def test_an_installed_pack_is_found_without_a_name(installed, kernels):
     assert mark(kernels.artifact_for(*what(1))) == "compiled"
     assert kernels.is_compiled(*what())
     assert [(pack.path, pack.origin) for pack in PACKS.all()] == [(installed, ORIGIN)]
+
+
+def test_the_command_names_it(installed):
+    told = CliRunner().invoke(gemmule, ["info"]).output
+    assert f"; 1 in {ORIGIN}\n" in told
+    found = json.loads(CliRunner().invoke(gemmule, ["info", "--json"]).output)
+    assert found["packs"] == [{"file": str(installed), "origin": ORIGIN, "kernels": 1}]
 
 
 def test_it_is_behind_the_packs_that_are_named(installed, kernels, tmp_path, monkeypatch):
@@ -172,6 +181,7 @@ def test_sources_are_read_once_where_nothing_is_compiled(monkeypatch, kernels):
     found = keys._source
     monkeypatch.setattr(keys, "_source", source)
     monkeypatch.setattr(keys, "_module_once", functools.cache(keys._module))
+    keys._closure_once.cache_clear()
     monkeypatch.setattr(keys, "compiler_installed", lambda: True)
     expected = [artifact_key(*what()), artifact_key(*what())]
     assert read.count(f"{SPEC.package}.kernel") == 2

@@ -191,6 +191,14 @@ def test_a_damaged_kernel_is_missing(packed, tmp_path):
         assert chosen(BF16).config == second.config
 
 
+def test_kernels_in_the_cache_count(tmp_path):
+    first, second, *_ = others(BF16, "hopper_gemm")
+    what = (second.spec, second.config, second.signature(BF16), ARCH)
+    made(*what).save(cache.cache_folder() / (artifact_key(*what) + ".kernel"))
+    with pytest.warns(PackedKernelWarning):
+        assert chosen(BF16).config == second.config != first.config
+
+
 def test_a_loaded_pack_changes_choices(packed, tmp_path, monkeypatch):
     monkeypatch.setattr("gemmule.compiler.toolchain.compiler_installed", lambda: False)
     _, second, third, *_ = others(BF16, "hopper_gemm")
