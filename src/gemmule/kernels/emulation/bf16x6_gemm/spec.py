@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
-from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, RUN, SLICE, SixProductsConfig, SplitConfig
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
@@ -195,6 +195,12 @@ def _parts(problem: GemmProblem) -> Prepared:
 _PRODUCT = NextProduct(_parts, (PRODUCTS,))
 
 
+def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the product of the parts, in the config that suits it."""
+    del config
+    return _PRODUCT.kernel(problem, gpu)
+
+
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
@@ -261,6 +267,6 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    next_kernel=_PRODUCT.next_kernel,
+    next_kernel=next_kernel,
     outdone=outdone,
 )
