@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pickle
 
 import pytest
 
 from gemmule.compiler import pool
 from gemmule.core.errors import CompileError
+from gemmule.dispatch.registry import REGISTRY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,3 +53,8 @@ def test_one_job_costs_no_other(workers):
 
 def test_nothing_to_compile():
     assert list(pool.compile_all([])) == []
+
+
+@pytest.mark.parametrize("spec", REGISTRY, ids=lambda spec: spec.name)
+def test_specs_reach_other_processes(spec):
+    assert pickle.loads(pickle.dumps(spec)).name == spec.name
