@@ -466,6 +466,10 @@ def _reads_bias():
 def test_a_tensor_times_its_own_transpose_is_planned(gpu):
     x = torch.randn(8, 8, dtype=torch.float64)
     for _ in range(3):
+        # Nothing is cached for one tensor twice.
+        gt.linear(x, x)
+    assert not linear_cache._forwards
+    for _ in range(3):
         gt.linear(x, x.clone())
     for weight in (x, x.view(8, 8)):
         got, queued = seen(gpu, lambda weight=weight: gt.linear(x, weight))
