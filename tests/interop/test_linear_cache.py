@@ -266,15 +266,10 @@ def with_tangents(call):
         return call()
 
 
-def under_autocast(call):
-    with torch.autocast("cpu", torch.bfloat16):
-        return call()
-
-
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize(
     "state",
-    [under_a_function_mode, under_a_dispatch_mode, under_a_profiler, with_tangents, under_autocast],
+    [under_a_function_mode, under_a_dispatch_mode, under_a_profiler, with_tangents],
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 def test_whatever_sees_operators_is_let_see_them(gpu, state, grad):
