@@ -180,9 +180,10 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         if tuple(bias.shape) != (weight.shape[0],):
             raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
     if input.ndim > 1 and may_skip_operator((input, weight) if bias is None else (input, weight, bias)):
-        # What autocast makes of a call depends on more than the tensors that it hands over.
-        keep = not torch.is_autocast_enabled(input.device.type)
-        return planned(input, weight, bias, precision, keep=keep)
+        cast = torch.is_autocast_enabled(input.device.type)
+        if cast and (known := repeated(input, weight, bias, precision, cast)) is not None:
+            return known
+        return planned(input, weight, bias, precision, cast)
     rows = input.unsqueeze(0) if input.ndim == 1 else input
     result = multiply(rows, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
     return result.squeeze(0) if input.ndim == 1 else result

@@ -158,12 +158,15 @@ def forget() -> None:
 register_clear(forget)
 
 
-def repeated(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
-    """Return the result of a call whose description is cached; None where the arguments have to be looked at."""
+def repeated(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool = False) -> Any:
+    """Return the result of a call whose description is cached; None where the arguments have to be looked at.
+
+    The parameters are those of `linear`, and whether autocast has cast them: other calls than these it may cast yet.
+    """
     if type(x) not in PLAIN or type(weight) not in PLAIN:
         return None
     try:
-        known = _forwards.get((x.shape, weight.shape, x.dtype, bias is None, precision))
+        known = _forwards.get((x.shape, weight.shape, x.dtype, bias is None, precision, cast))
     except (RuntimeError, TypeError):
         # Nested tensors have no shape, and a precision may be anything.
         return None
@@ -179,16 +182,15 @@ def repeated(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
     return None
 
 
-def planned(x: Any, weight: Any, bias: Any, precision: str | None, *, keep: bool) -> Any:
-    """Compute a layer where nothing but autograd sees it, and cache the call if `keep` is true."""
+def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -> Any:
+    """Compute a layer where nothing but autograd sees it, and cache the call; parameters as of `repeated`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     if _is_grad_enabled() and _any_requires_grad(*given):
         result = _Linear.apply(x, weight, bias, precision, None)
     else:
         result = _computed(x, weight, bias, precision)
-    if keep:
-        key = (x.shape, weight.shape, x.dtype, bias is None, precision)
-        _keep(_forwards, key, given, lambda: _forward_of(given, precision))
+    key = (x.shape, weight.shape, x.dtype, bias is None, precision, cast)
+    _keep(_forwards, key, given, lambda: _forward_of(given, precision))
     return result
 
 
