@@ -219,7 +219,7 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
             return None, None, None, None, None
         of_input, of_weight, of_bias, *_ = ctx.needs_input_grad
         precision, input_in_columns, weight_in_columns = ctx.options
-        grad_of_bias = grad.sum_to_size(grad.shape[-1:]) if of_bias else None
+        grad_of_bias = grad.sum(tuple(range(grad.ndim - 1))) if of_bias else None
         if not (of_input or of_weight):
             return None, None, grad_of_bias, None, None
         x, weight = ctx.saved_tensors

@@ -53,7 +53,12 @@ def to_tf32(x):
 
 @pytest.mark.parametrize(
     ("dtype", "out", "layout"),
-    [(*types, layout) for types in BY_SIZE for layout in LAYOUTS] + [(INT8, INT32, ("col", "row"))],
+    [
+        pytest.param(*types, layout, marks=[] if layout[0] == "col" or types[0] == FLOAT16 else [pytest.mark.slow])
+        for types in BY_SIZE
+        for layout in LAYOUTS
+    ]
+    + [pytest.param(INT8, INT32, ("col", "row"), marks=pytest.mark.slow)],
     ids=str,
 )
 def test_no_bank_conflicts_and_exact_integers(dtype, out, layout, rng):
@@ -77,16 +82,16 @@ def test_no_bank_conflicts_and_exact_integers(dtype, out, layout, rng):
 WIDTHS = [
     # Aligned rows that tiles do not divide.
     (BFLOAT16, BFLOAT16, ("row", "row"), (72, 80, 104), 0, ("16", "16", "8")),
-    (INT8, INT8, ("col", "col"), (80, 72, 160), 0, ("16", "16", "8")),
     # Copies of 4 bytes, in both directions.
     (FLOAT16, FLOAT32, ("col", "row"), (66, 70, 67), 0, ("4", "4", "1")),
-    (FLOAT32, FLOAT32, ("col", "row"), (67, 69, 39), 0, ("4", "4", "1")),
     # Element by element.
     (BFLOAT16, FLOAT32, ("row", "col"), (65, 68, 67), 0, ("2", "2", "4")),
     (INT8, INT8, ("col", "col"), (61, 66, 141), 1, ("1", "1", "1")),
-    (FLOAT16, FLOAT8_E4M3, ("row", "row"), (65, 71, 72), 0, ("16", "2", "1")),
 ]
 MORE_WIDTHS = [
+    (FLOAT16, FLOAT8_E4M3, ("row", "row"), (65, 71, 72), 0, ("16", "2", "1")),
+    (FLOAT32, FLOAT32, ("col", "row"), (67, 69, 39), 0, ("4", "4", "1")),
+    (INT8, INT8, ("col", "col"), (80, 72, 160), 0, ("16", "16", "8")),
     (FLOAT16, FLOAT32, ("row", "col"), (65, 66, 36), 0, ("8", "8", "1")),
     (FLOAT32, FLOAT32, ("row", "col"), (65, 66, 38), 0, ("8", "8", "1")),
     (INT8, INT32, ("row", "row"), (63, 67, 133), 0, ("1", "1", "1")),
@@ -146,7 +151,7 @@ def test_sums_of_16_bits(rng, mode):
     assert (error > (k + 3) * FLOAT32.unit_roundoff * size).any()
 
 
-@pytest.mark.parametrize("dtype", [FLOAT16, INT8], ids=str)
+@pytest.mark.parametrize("dtype", [FLOAT16, pytest.param(INT8, marks=pytest.mark.slow)], ids=str)
 def test_instructions_of_half_the_depth(rng, dtype):
     config = dataclasses.replace(SMALL, mma_k_bytes=16)
     a, b = integers(rng, dtype, (64, 128)), integers(rng, dtype, (128, 64))
@@ -159,7 +164,7 @@ OTHER_WARPS = {"warps_m": 1, "stages": 2}
 
 @pytest.mark.parametrize(
     ("dtype", "values"),
-    [(INT8, {"k_bytes": 64, "stages": 5}), (FLOAT16, OTHER_WARPS),
+    [(INT8, {"k_bytes": 64, "stages": 5}), pytest.param(FLOAT16, OTHER_WARPS, marks=pytest.mark.slow),
      pytest.param(INT8, OTHER_WARPS, marks=pytest.mark.slow)],
     ids=str,
 )  # fmt: skip

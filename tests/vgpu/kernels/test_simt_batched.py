@@ -40,7 +40,11 @@ def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL):
 
 def packed(values, kind):
     """The same values in contiguous matrices, whose rows or columns are contiguous."""
-    return np.ascontiguousarray(values) if kind == "row" else np.ascontiguousarray(values.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return (
+        np.ascontiguousarray(values)
+        if kind == "row"
+        else np.ascontiguousarray(values.swapaxes(-1, -2)).swapaxes(-1, -2)
+    )
 
 
 def in_order(a, b):

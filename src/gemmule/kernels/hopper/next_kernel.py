@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gemmule.core.errors import ArgumentError
-from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -85,9 +85,8 @@ class NextProduct:
         spec, config, cost = choose_next(prepared.problem, self.specs, gpu)
         return NextKernel(spec, config, *prepared), cost
 
-    def next_kernel(self, problem: GemmProblem, config: Config, gpu: GpuRates = H200_RATES) -> NextKernel:
-        """Return the kernel and config that suit the product, whatever the first kernel's config."""
-        del config
+    def kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
+        """Return the kernel and config that suit the product."""
         return self.chosen(problem, gpu)[0]
 
     def cost(self, problem: GemmProblem, gpu: GpuRates) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gemmule.outofcore.journal.fingerprint import changes
 from gemmule.outofcore.journal.journal_file import Journal
 from support.outofcore.killed_products import (
     OUTPUTS,
@@ -99,6 +100,14 @@ def test_a_touched_input_is_named_in_plain_words(killed_npy):
     subprocess.run(["touch", "-d", message.partition("touch -d ")[2].split(",")[0], "B.npy"], check=True)
     assert os.stat("B.npy").st_mtime_ns == before.st_mtime_ns
     assert finish("C.npy", killed_npy)["tiles_reused"] > 0
+
+
+@pytest.mark.parametrize("time", [{}, {"changed_ns": "yesterday"}], ids=["none", "text"])
+def test_a_time_that_cannot_be_set_back_is_named_alone(time):
+    assert (
+        changes({"bytes": 8, **time}, {"bytes": 8, "changed_ns": 5})
+        == "time of the last write differs; bring back what it was"
+    )
 
 
 def test_changed_inputs_are_refused(killed_npy):

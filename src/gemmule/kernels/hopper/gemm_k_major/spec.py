@@ -75,7 +75,7 @@ _PRODUCT = NextProduct(lambda problem: with_copies(problem, _mn_major(problem)),
 
 def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
     """Return the transpose of the second operand, if that is MN-major too, and then the product."""
-    found = _PRODUCT.next_kernel(problem, config, gpu)
+    found = _PRODUCT.kernel(problem, gpu)
     for one in _mn_major(problem)[1:]:
         operands = {"a": one.operand, "d": one.workspace}
         found = NextKernel(TRANSPOSE, config, one.problem, operands, found.workspaces, then=found)

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
-from gemmule.core.spec import Config, KernelSpec, NextKernel, Signature
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, with_copies
@@ -46,9 +46,10 @@ def _wide(problem: GemmProblem) -> DType:
 _PRODUCT = NextProduct(lambda problem: with_copies(problem, _narrow(problem)), (GEMM, GEMM_UNALIGNED, MMA_SYNC))
 
 
-def next_kernel(problem: GemmProblem, config: Config, gpu: GpuRates = H200_RATES) -> NextKernel:
-    """Return the kernel and config of the product; a spec is pickled, so this is a function of the module."""
-    return _PRODUCT.next_kernel(problem, config, gpu)
+def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the product of the converted matrices, in the kernel and config that suit it."""
+    del config
+    return _PRODUCT.kernel(problem, gpu)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | None:

@@ -39,8 +39,8 @@ class BatchedConfig(Config):
     stages : int
         k-tiles in flight.
     cluster_k : int
-        CTAs of a cluster that share the tiles: each takes a part of K, and the first `writers` write a part of the rows.
-        1, or from sm_90 on up to 16.
+        CTAs of a cluster that share the tiles: each takes a part of K, and the first `writers` write a part of the
+        rows. 1, or from sm_90 on up to 16.
     """
 
     tile_m: int = 16
@@ -58,7 +58,9 @@ class BatchedConfig(Config):
         if any(value & (value - 1) for value in powers.values()):
             raise ArgumentError(f"config {self}: all but stages must be powers of two")
         if self.tile_m % self.thread_m or self.tile_n % self.thread_n or min(self.thread_m, self.thread_n) < _THREAD:
-            raise ArgumentError(f"config {self}: a thread tile must divide the tile, and be {_THREAD} x {_THREAD} or more")
+            raise ArgumentError(
+                f"config {self}: a thread tile must divide the tile, and be {_THREAD} x {_THREAD} or more"
+            )
         if self.tile_k < _DEPTH:
             raise ArgumentError(f"config {self}: tile_k must be {_DEPTH} or more")
         vectors = self.matrices * self.tile_k * min(self.tile_m, self.tile_n) // _THREAD

@@ -13,14 +13,16 @@ from .config import VECTOR_BYTES, BatchedConfig
 
 #: Microseconds of a launch, of a CTA's first k-tiles from device memory and of later ones, as many as there are stages;
 #: and of the exchange of partial sums in a cluster, for itself and for each other CTA.
-_LAUNCH, _FIRST, _AGAIN, _EXCHANGE, _PEER = 2.3, 1.0, 0.8, 1.1, 0.04
+_LAUNCH, _FIRST, _AGAIN, _EXCHANGE, _PEER = 2.0, 1.0, 0.8, 1.1, 0.04
 #: Bytes a microsecond from and to device memory, of an H200.
-_MEMORY = 4.1e6
+_MEMORY = 4.45e6
 #: Cycles a microsecond; cycles of a scheduler for a warp's read of 16 bytes, copy of 16 bytes and of an element, store,
 #: and for a CTA's start and a k-tile's synchronisation.
-_CYCLES, _READ, _COPY, _COPY_ELEMENT, _STORE, _START, _BARRIER = 1755.0, 6, 8, 15, 12, 400, 100
+_CYCLES, _READ, _COPY, _COPY_ELEMENT, _STORE, _START, _BARRIER = 1755.0, 3, 8, 15, 12, 200, 60
 #: Schedulers, CTAs and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _SCHEDULERS, _MOST_CTAS, _SHARED, _RESERVED = 4, 32, 227 << 10, 1 << 10
+#: Limits overlap almost wholly: the time is the norm of this power of theirs.
+_POWER = 8
 #: FMAs of float64 a scheduler issues every second cycle.
 _FMA = {4: 1, 8: 2}
 
@@ -66,7 +68,7 @@ def costs(
     """Return roughly the times in microseconds; `copies` are bytes at once of A, B and D, of a row-major D."""
     m, n, k, batch = problem.m, problem.n, problem.k, (problem.batch or (1,))[0]
     item = problem.d.dtype.itemsize
-    memory = (problem.bytes_min / gpu.memory_rate(_MEMORY)) ** 4
+    memory = (problem.bytes_min / gpu.memory_rate(_MEMORY)) ** _POWER
     found = []
     for config in configs:
         facts, peers = _facts(config, item, copies), config.cluster_k - 1
@@ -78,6 +80,6 @@ def costs(
         alone = _FIRST + max(k_tiles / config.stages - 1, 0) * _AGAIN + cycles / _CYCLES
         waves = max(each / facts.resident, 1.0)
         issue = each * cycles * facts.warps / _CYCLES
-        time = (memory + issue**4 + (waves * alone) ** 4) ** 0.25
+        time = float((memory + issue**_POWER + (waves * alone) ** _POWER) ** (1 / _POWER))
         found.append(_LAUNCH + _FIRST + time + (_EXCHANGE + _PEER * peers if peers else 0.0))
     return found

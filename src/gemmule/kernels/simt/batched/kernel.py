@@ -1,8 +1,8 @@
 """Products of many small matrices on the FMA units: several matrices a CTA.
 
 Idea
-    Small matrices are bound by memory. A CTA copies k-tiles of up to 32 matrices into shared memory at once, in the order
-    of device memory and 16 bytes at a time, whatever the layouts are; an SM has several such CTAs, whose copies
+    Small matrices are bound by memory. A CTA copies k-tiles of up to 32 matrices into shared memory at once, in the
+    order of device memory and 16 bytes at a time, whatever the layouts are; an SM has several such CTAs, whose copies
     overlap the others' products. A thread computes 4 x 4 to 8 x 8 elements of one matrix. It reads vectors along K of
     a K-major operand and vectors along M or N of an MN-major one, so that no layout is transposed.
 Data movement
@@ -94,7 +94,7 @@ class _Copies:
         for p in cutlass.range_constexpr(self.count):
             matrices, lines = cutlass.const_expr(self.step(p))
             valid = Int32(0)
-            if lines < left[along] and 0 < left[1 - along] and matrices < mX.shape[2] - matrix_0:
+            if lines < left[along] and left[1 - along] > 0 and matrices < mX.shape[2] - matrix_0:
                 valid = Int32(self.length)
             target = stage + (matrix + matrices) * self.stage.matrix_bytes + self.stage.offset(line + lines, element)
             copy_vector_async(

@@ -41,13 +41,17 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     if types.a not in (FLOAT32, FLOAT64):
         return f"A is {types.a}; this kernel takes {FLOAT32} and {FLOAT64} only"
     others = ((name, other) for name, other in types.by_name().items() if other != types.a)
-    return next((f"{name.upper()} is {other} and A {types.a}; this kernel takes one type" for name, other in others), None)
+    return next(
+        (f"{name.upper()} is {other} and A {types.a}; this kernel takes one type" for name, other in others), None
+    )
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: BatchedConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if arch.major < 9 and config.cluster_k > 1:
         return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if config.cluster_k > 1 and problem.a.dtype == FLOAT64:
+        return f"config {config}: float64 is taken without clusters; {FLOAT64_GEMM.name} has them"
     if not config.takes(problem.a.dtype.itemsize):
         return f"config {config}: accumulators of {problem.a.dtype} do not fit into a thread's registers"
     return why_not_grid(_grid(inner_problem(problem, SPEC.batch_dims), config))
@@ -155,7 +159,8 @@ def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     other = SIMT_GEMM if problem.d.dtype == FLOAT32 else FLOAT64_GEMM
     if problem.m * problem.n > _MOST_OUTPUTS:
         return other.name
-    assert other.costs is not None
+    if other.costs is None or other.refuses is None or other.refuses(problem, other.archs[0]):
+        return None
     return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
 
 
@@ -179,7 +184,6 @@ SPEC = KernelSpec(
         BatchedConfig(tile_m=8, tile_n=8, tile_k=8, matrices=32),
         BatchedConfig(tile_m=32, tile_n=32, thread_m=8, matrices=4),
         BatchedConfig(tile_m=32, tile_n=32, matrices=2),
-        BatchedConfig(tile_m=64, tile_n=64, thread_m=8, thread_n=8, matrices=1, stages=4),
         BatchedConfig(tile_m=64, tile_n=64, thread_m=8, matrices=1, stages=4),
         BatchedConfig(tile_m=8, tile_n=32, matrices=8),
         BatchedConfig(tile_m=32, tile_n=8, matrices=8),
