@@ -21,6 +21,8 @@ from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.errors import CompileError
 
 PACKAGE = "gemmule_kernels_sm90"
+#: Most bytes of the wheel.
+MOST_BYTES = 60_000_000
 #: Folder of the distribution in a checkout.
 PROJECT = Path("packaging") / "kernels-sm90"
 
@@ -114,16 +116,24 @@ def write_package(root: Path, jobs: Sequence[Job], kernels: Mapping[str, bytes],
 
 
 def build_wheel(root: Path, jobs: Sequence[Job], kernels: Mapping[str, bytes], dist: Path) -> Path:
-    """Return the wheel of kernels, written into the folder `dist`; else as `write_package`."""
+    """Return the wheel of kernels, written into the folder `dist`; else as `write_package`.
+
+    Raises
+    ------
+    ValueError
+        If the wheel is too large, or the versions of the two distributions differ.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch) / "project"
         count = len(write_package(root, jobs, kernels, tree).kernels)
         command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(Path(scratch) / "dist"), str(tree)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         (built,) = (Path(scratch) / "dist").iterdir()
+        size = built.stat().st_size
+        if size > MOST_BYTES:
+            raise ValueError(f"the wheel has {size} bytes, more than {MOST_BYTES}; lower members.MOST")
         dist.mkdir(parents=True, exist_ok=True)
         wheel = Path(shutil.copy(built, dist))
-    size = wheel.stat().st_size
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     print(f"{wheel}: {count} kernels, {size / 1e6:.1f} MB, sha256 {digest}")
     return wheel

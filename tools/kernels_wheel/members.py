@@ -20,6 +20,8 @@ ARCH = Arch.parse("sm_90a")
 SEED = 20261124
 #: Draws, and how many of them need a kernel that is packed.
 DRAWS, LEAST = 100_000, 2
+#: Most kernels, which keeps the wheel under `build.MOST_BYTES`.
+MOST = 4_200
 #: Kernels that run what no other packed kernel does.
 GENERAL = ("gemm_reference", "transpose_reference")
 #: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.
@@ -37,7 +39,8 @@ def every_member(draws: int = DRAWS, least: int = LEAST) -> list[Job]:
             counts[job] += least
     members = [job for job, count in counts.items() if count >= least]
     members.sort(key=lambda job: (-counts[job], order(job)))
-    return list(dict.fromkeys([*members, *_general()]))
+    general = list(_general())
+    return list(dict.fromkeys([*members[: MOST - len(general)], *general]))
 
 
 def few_members() -> list[Job]:

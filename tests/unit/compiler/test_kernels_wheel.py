@@ -30,7 +30,7 @@ def test_draws_are_the_same_each_time_and_of_every_kind():
     assert any(x.own_transpose for x in draws.problems(2000, 5) if isinstance(x, GemmProblem))
 
 
-def test_members_are_what_dispatch_chooses_most_often_first():
+def test_members_are_what_dispatch_chooses_most_often_first(monkeypatch):
     few, all_of_few = members.every_member(300, 3), members.every_member(300, 1)
     assert few == members.every_member(300, 3)
     assert set(few) < set(all_of_few)
@@ -39,6 +39,11 @@ def test_members_are_what_dispatch_chooses_most_often_first():
     # Rungs of the ladders are for teaching, but one that dispatch chooses.
     assert not names & {*LADDER, *TRANSPOSE_LADDER} - {"h01_mma_sync", "hopper_gemm", "float64_gemm", "transpose_tiled"}
     assert members.coverage(few, 100, 9) < members.coverage(all_of_few, 100, 9)
+    monkeypatch.setattr(members, "MOST", 60)
+    fewest = members.every_member(300, 1)
+    assert len(fewest) == 60
+    assert fewest[:20] == all_of_few[:20]
+    assert {job.spec.name for job in fewest[-15:]} == set(members.GENERAL)
     drawn = {job for number, one in enumerate(draws.problems(300, members.SEED)) for job in members.chosen(one, number)}
     assert drawn <= set(all_of_few)
 
