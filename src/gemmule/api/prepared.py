@@ -133,6 +133,22 @@ def product(
     return result
 
 
+def cached_gemm(
+    a: Any, b: Any, c: Any = None, *, beta: float = 0.0, out: Any = None, bias: Any = None, precision: Any = None
+) -> Queue | None:
+    """Return what queues a call of `gemm` with arrays like these, given their addresses; None where it is not cached.
+
+    The parameters are those of `gemm`, and the addresses those of A, B, C, the bias and the output, as far as there are
+    these. The caller answers for their alignment, their overlap, and the kinds of its arrays.
+    """
+    library = kept.library_for(type(a))
+    if library is None:
+        return None
+    known = library.describe(a, b, (c, bias, out), ("gemm", 1.0, beta, None, precision, None))
+    found = None if known is None else kept.find(known[0])
+    return None if found is None else found.queue
+
+
 def called(
     operation: str, a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None
 ) -> tuple[Any, ...]:

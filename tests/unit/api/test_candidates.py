@@ -47,7 +47,7 @@ def test_the_next_config_and_then_the_next_kernel():
     assert second.config != choice.config
     # It is remembered, here and for other problems.
     assert choose_compiling(PROBLEM, DEVICE).config == second.config
-    refused = ("simt_gemm", "g07_cp_async", "g06_double_buffer")
+    refused = ("simt_batched", "simt_gemm", "g07_cp_async", "g06_double_buffer")
     with pytest.warns(CompileWarning) as told:
         third = run_first_that_compiles(PROBLEM, second, DEVICE, refusing(refused, ran))
     assert third.spec.name == "g05_conflict_free"

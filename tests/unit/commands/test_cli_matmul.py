@@ -17,7 +17,9 @@ from click.testing import CliRunner
 
 from gemmule.api.streaming.plan import LIBRARY_BYTES
 from gemmule.cli import gemmule
+from gemmule.commands.matmul import _context_opened
 from gemmule.outofcore.journal.resumption import Work
+from support.fakes.cuda import FakeCuda, Result, installed
 from support.system_calls import replaced
 
 #: What Python, its libraries and BLAS may take beyond the limit.
@@ -348,3 +350,36 @@ def test_permissions_are_told_by_what_opens_a_file(folder, monkeypatch):
     done = run("A.npy", "B.npy", "-o", "C.npy", "--trace", "t.json")
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy", "C.npy", "t.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "opened"),
+    [
+        ({}, "", [0]),
+        ({"executor": "gpu", "devices": (1, 0)}, "cpu", [1]),
+        ({"devices": (7,)}, "", []),
+        ({"executor": "cpu"}, "", []),
+        ({}, "cpu", []),
+        ({"scheduler": "tcp://node:8786"}, "", []),
+    ],
+)
+def test_the_context_opens_while_the_product_is_imported(options, variable, opened, monkeypatch):
+    class Noted(FakeCuda):
+        def cuDevicePrimaryCtxRetain(self, ordinal):
+            retained.append(ordinal)
+            return super().cuDevicePrimaryCtxRetain(ordinal)
+
+    retained = []
+    monkeypatch.setenv("GEMMULE_EXECUTOR", variable)
+    with installed(Noted()), _context_opened({"executor": None, "scheduler": None, "devices": None} | options):
+        pass
+    assert retained == opened
+
+
+def test_a_driver_that_does_not_start_is_reported_by_what_needs_it(monkeypatch):
+    class Broken(FakeCuda):
+        def cuInit(self, flags):
+            return (Result.CUDA_ERROR_LAUNCH_FAILED,)
+
+    with installed(Broken()), _context_opened({"executor": None, "scheduler": None, "devices": None}):
+        pass

@@ -21,8 +21,8 @@ def problems(kind):
     types, precision = kind
     for m, n, k, batch in (*EXTENTS, *ODD_EXTENTS):
         for alpha in (1, 0):
-            for c in (None, types[2]):
-                found = contiguous_gemm(m, n, k, types, c_dtype=c, batch=batch, alpha=alpha, beta=1 if c else 0)
+            for c in ((), types[2:]):
+                found = contiguous_gemm(m, n, k, (*types, *c), batch=batch, alpha=alpha, beta=1 if c else 0)
                 yield dataclasses.replace(found, precision=Precision.parse(precision))
 
 

@@ -74,10 +74,10 @@ def test_narrow_results_get_narrow_tiles(m, n):
 @pytest.mark.parametrize(
     ("dtype", "batch", "name"),
     [
-        (FLOAT32, (70000,), "simt_gemm"),
-        (FLOAT32, (300, 300), "simt_gemm"),
+        (FLOAT32, (70000,), "simt_batched"),
+        (FLOAT32, (300, 300), "simt_batched"),
         (FLOAT64, (16,), "float64_gemm"),
-        (FLOAT64, (70000,), "float64_gemm"),
+        (FLOAT64, (70000,), "simt_batched"),
     ],
 )
 def test_a_long_batch_takes_few_launches(dtype, batch, name):

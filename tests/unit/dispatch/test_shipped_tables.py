@@ -13,7 +13,7 @@ from gemmule.dispatch import tuned_table
 from gemmule.dispatch.problem_key import problem_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.tuned_file import read_tuned
-from gemmule.lab.tuning.shipped import shipped_entries
+from shipped_tables import shipped_entries
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 TABLES = tuned_table.shipped_files()
@@ -30,7 +30,7 @@ def test_a_table_is_what_its_records_say(table):
     files = sorted({dict(one.run)["record"] for one in entries})
     again = shipped_entries([RESULTS / name for name in files])
     assert sorted(again, key=repr) == sorted(entries, key=repr), (
-        f"run: python -m gemmule.lab.tuning.shipped {' '.join(f'benchmarks/results/{name}' for name in files)}"
+        f"run: python tools/shipped_tables.py {' '.join(f'benchmarks/results/{name}' for name in files)}"
     )
 
 

@@ -1,7 +1,7 @@
 """The rooms import one way: this reads the imports of every file, without running any.
 
-core <- kernels <- dispatch <- outofcore, lab; core <- compiler <- runtime, vgpu; core <- host. files and executor
-import only core. Only the entrances join an executor (runtime, vgpu, host) to the rest.
+core <- kernels, compiler <- dispatch <- outofcore, lab; core <- compiler <- runtime, vgpu; core <- host. files and
+executor import only core. Only the entrances join an executor (runtime, vgpu, host) to the rest.
 """
 
 import ast
@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "files": {"core"},
     "executor": {"core"},
     "kernels": {"core"},
-    "dispatch": {"core", "files", "kernels"},
+    "dispatch": {"core", "files", "kernels", "compiler"},
     "outofcore": {"core", "files", "executor", "kernels", "dispatch"},
     "lab": {"core", "files", "executor", "kernels", "dispatch"},
     "compiler": {"core", "files"},

@@ -9,8 +9,8 @@ import pytest
 from gemmule.core.errors import UnsupportedError
 from gemmule.dispatch.tuned_file import write_tuned
 from gemmule.kernels.hopper.gemm.spec import SPEC
-from gemmule.lab.tuning.shipped import shipped_entries
 from pages import tuned_cells
+from shipped_tables import shipped_entries
 
 FILE = "20990101T000000-nvidia-h200-abc.jsonl"
 

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
+from gemmule.commands.explain import Rates
 from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS, chip_named
 from gemmule.lab.explain import page
@@ -290,7 +291,7 @@ def test_a_transpose():
 
 
 def test_the_l2_cache_limits_where_its_bandwidth_is_given():
-    data = explained("g01_naive_uncoalesced", "512,512,512", l2_bandwidth=1.0).as_json()
+    data = explained("g01_naive_uncoalesced", "512,512,512", rates=Rates(l2_bandwidth=1.0)).as_json()
     assert data["limited_by"] == "L2"
     assert "larger tiles of the result" in data["next"]
     without = explained("g01_naive_uncoalesced", "512,512,512").as_json()

@@ -22,13 +22,14 @@ from gemmule.lab.explain.named import problem_of
 from gemmule.lab.explain.pipeline_sample import timeline_of
 from gemmule.lab.explain.sample import Sample, buffers, unfolded
 from gemmule.lab.explain.timeline_advice import keep_busy, sample_shares
-from gemmule.lab.explain.timeline_json import timeline_dict, timeline_from
+from gemmule.lab.explain.timeline_json import timeline_dict
 from gemmule.lab.explain.timeline_picture import draw_timeline
 from gemmule.lab.explain.timeline_text import WIDTH, chart, timeline_text, waits_text
 from gemmule.lab.explain.totals import totals
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 from gemmule.vgpu.instrument import CountedKernel
+from pages.timelines import timeline_from
 from support.vgpu.explanations import explained
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 
@@ -27,7 +28,22 @@ def test_a_box_has_at_most_256_rows():
     with pytest.raises(ArgumentError, match="a CTA loads 512 rows of A for a k-tile; a TMA box has 256 at most"):
         HopperGemmConfig(**tall)
     # Two CTAs load half of them each.
-    assert HopperGemmConfig(**tall, cluster_n=2).loaded_rows == 256
+    assert HopperGemmConfig(**tall, cluster_n=2).tma_box_rows_a == 256
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"cluster_m": 3}, "cluster_m and cluster_n must be 1, 2 or 4"),
+        ({"cluster_m": 1, "cluster_k": 9}, "cluster_m * cluster_n * cluster_k is 9, of at most 8"),
+        ({"cluster_m": 2, "ctas": 1}, "cluster_m * cluster_n * cluster_k is 2, of at most 1"),
+        ({"tile_n": 16, "cluster_m": 4}, "tile_n must be a multiple of 8 * cluster_m = 32"),
+        ({"tile_n": 48, "cluster_m": 1, "cluster_k": 4}, "tile_n must be a multiple of 8 * cluster_k = 32"),
+    ],
+)
+def test_a_refused_cluster_names_its_fields(fields, reason):
+    with pytest.raises(ArgumentError, match=re.escape(reason)):
+        HopperGemmConfig(**fields)
 
 
 def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():
@@ -129,10 +145,10 @@ def test_a_result_in_columns_is_the_transposed_product(layout):
         (lambda p: dataclasses.replace(p, alpha=0), "alpha is 0"),
         (lambda p: gemm_problem(1000, 520, 264, "bfloat16", "float16", "nn"), "makes bfloat16 and float32"),
         (lambda p: gemm_problem(1000, 520, 264, "float32", "float32", "nn"), "for precision='tf32'"),
-        (lambda p: gemm_problem(1000, 520, 264, "float8_e4m3fn", "float32", "nt"), "for precision='float8'"),
+        (lambda p: gemm_problem(1000, 520, 264, "float8_e4m3fn", "float32", "nt"), "pass precision='float8'"),
         (lambda p: gemm_problem(1000, 520, 264, "float64", "float64", "nt"), "one type among bfloat16, float16"),
         (lambda p: gemm_problem(1000, 528, 272, "int8", "int32", "nn"), "B is int8 and not contiguous along K"),
-        (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "more than 131071"),
+        (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "beyond K=131071"),
         (lambda p: dataclasses.replace(p, c=contiguous(FLOAT32, 1000, 520)), "C is float32 and the output bfloat16"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
         (

@@ -14,9 +14,9 @@ import gemmule as gm
 from gemmule.api.streaming import device_engine, session
 from gemmule.core.errors import ArgumentError
 from gemmule.host.streams import HostStreams
-from gemmule.outofcore.device.engine.multi_gpu import choose_plan_for, shares, stream_on_devices
-from gemmule.outofcore.device.engine.streaming import stream_product
-from gemmule.outofcore.device.planner.choice import choose_plan
+from gemmule.outofcore.device.engine.multi_gpu import shares, stream_on_devices
+from gemmule.outofcore.device.engine.streaming import Tracking, stream_product
+from gemmule.outofcore.device.planner.choice import Scope, choose_plan
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.shares import largest_share
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
@@ -63,7 +63,14 @@ def test_the_same_bits_as_from_one_device(strategy, direct, count):
                 for n in range(number)
             ]
             ran = stream_on_devices(
-                chosen.plan, sources, ArraySink(out), devices, alpha=3, beta=-2, settings=SMALL, progress=far.append
+                chosen.plan,
+                sources,
+                ArraySink(out),
+                devices,
+                alpha=3,
+                beta=-2,
+                settings=SMALL,
+                tracking=Tracking(progress=far.append),
             )
             assert sum(device.moved["copy_out"] for device in devices) == out.nbytes == ran.bytes_out
             assert sum(device.moved["copy_in"] for device in devices) == ran.bytes_in
@@ -93,7 +100,9 @@ def test_a_device_without_tiles_is_left_alone():
     with HostStreams() as first, HostStreams() as second:
         sources = {"a": ArraySource(a), "b": ArraySource(b)}
         done = set(chosen.plan.order())
-        stream_on_devices(chosen.plan, sources, ArraySink(out), [first, second], settings=SMALL, done=done)
+        stream_on_devices(
+            chosen.plan, sources, ArraySink(out), [first, second], settings=SMALL, tracking=Tracking(done)
+        )
         assert first.moved == second.moved == {"copy_in": 0, "copy_out": 0}
 
 
@@ -154,7 +163,7 @@ def test_what_failed_first_is_told():
 @pytest.mark.parametrize("count", [2, 3])
 def test_what_is_predicted_is_what_moves(strategy, count):
     product = planned((300, 200, 100), "f4", "c-stationary").plan.product
-    chosen = choose_plan_for(count, product, np.dtype("f4"), 80_000, RATES, strategy=strategy)
+    chosen = choose_plan(product, np.dtype("f4"), 80_000, RATES, strategy=strategy, scope=Scope(count))
     assert chosen.plan.product == product
     assert chosen.plan.device_bytes <= 80_000
     a, b, out = matrix((300, 100), "f4", 0), matrix((100, 200), "f4", 1), np.full((300, 200), np.nan, "f4")
@@ -170,7 +179,7 @@ def test_what_is_predicted_is_what_moves(strategy, count):
 
 def test_two_devices_are_expected_to_take_half_the_time():
     product = planned((1024, 1024, 1024), "f4", "paper", memory=400).plan.product
-    one, two = (choose_plan_for(count, product, np.dtype("f4"), 8_000_000, RATES) for count in (1, 2))
+    one, two = (choose_plan(product, np.dtype("f4"), 8_000_000, RATES, scope=Scope(count)) for count in (1, 2))
     assert one.prediction == choose_plan(product, np.dtype("f4"), 8_000_000, RATES).prediction
     assert 0.45 < two.prediction.seconds / one.prediction.seconds < 0.6
 
@@ -263,6 +272,6 @@ def test_several_devices_have_equal_shares(count, share):
     rates = Rates(47e12, 47e12, 50e9, 50e9)
     whole = Operand(np.dtype("f8"))
     wanted = Product(40_000, 40_000, 40_000, whole, whole, whole)
-    chosen = choose_plan_for(count, wanted, np.dtype("f8"), 8 << 30, rates)
+    chosen = choose_plan(wanted, np.dtype("f8"), 8 << 30, rates, scope=Scope(count))
     assert 1 / count <= largest_share(chosen.plan, count) < share
     assert chosen.prediction.seconds < 1.04 * 2 * 40_000**3 / 47e12 / count

@@ -30,9 +30,9 @@ from gemmule.outofcore.device.planner.operation import (
 from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.schedule import operations
-from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.plan import Operand, Product
+from support.outofcore.simulated_runs import simulate
 
 SMALL = Settings(pinned=48 << 10, threads=3)
 F4, F2 = np.dtype("f4"), np.dtype(ml_dtypes.bfloat16)
@@ -242,9 +242,9 @@ def test_strips_take_the_kernel_of_the_whole_tile():
             super().__init__(whole=(16, 16, 8))
             self.likes = set()
 
-        def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
-            self.likes.add((d.rows, like))
-            super().multiply(stream, a, b, d, alpha, beta, c, like, needed)
+        def multiply(self, stream, product):
+            self.likes.add((product.d.rows, product.like))
+            super().multiply(stream, product)
 
     plan = planned(160, 64, "float32", "c-stationary", 80, 16, 2)
     a, out = whole_numbers((160, 64), "f4", 0), np.empty((160, 160), "f4")

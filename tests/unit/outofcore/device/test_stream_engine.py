@@ -15,7 +15,7 @@ from gemmule.host.streams import HostStreams
 from gemmule.outofcore.device.engine.output_writer import Drain
 from gemmule.outofcore.device.engine.staging import chunks
 from gemmule.outofcore.device.engine.stream_workers import Lane
-from gemmule.outofcore.device.engine.streaming import stream_product
+from gemmule.outofcore.device.engine.streaming import Tracking, stream_product
 from gemmule.outofcore.device.planner.operation import C_OUT, COMPUTE, STREAMS
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from support.oracle import assert_product
@@ -156,7 +156,7 @@ def test_progress_tiles_and_activity(direct):
     with HostStreams(shuffled(), pinned_arrays=direct) as device:
         streamed = stream_product(
             chosen.plan, {"a": ArraySource(a), "b": ArraySource(b), "c": ArraySource(c)}, ArraySink(out), device,
-            beta=1, settings=SMALL, progress=seen.append, stored=lambda i, j: stored.append((i, j)),
+            beta=1, settings=SMALL, tracking=Tracking(progress=seen.append, stored=lambda i, j: stored.append((i, j))),
         )  # fmt: skip
     done = [now.flop_done for now in seen]
     assert done == sorted(done)
@@ -206,7 +206,7 @@ def test_tiles_that_are_there_are_kept():
     there = set(list(chosen.plan.order())[::2])
     with HostStreams() as device:
         streamed = stream_product(
-            chosen.plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device, done=there
+            chosen.plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device, tracking=Tracking(there)
         )
     expected = a @ b
     for i, j in there:
@@ -249,7 +249,7 @@ def test_failures_come_out(stage, direct):
     before = threading.active_count()
     with HostStreams(delay, pinned_arrays=direct) as device:
         with pytest.raises(OSError, match="broken"):
-            stream_product(chosen.plan, sources, sink, device, settings=SMALL, **hooks)
+            stream_product(chosen.plan, sources, sink, device, settings=SMALL, tracking=Tracking(**hooks))
     assert threading.active_count() == before
 
 
@@ -288,7 +288,12 @@ def test_an_interruption_at_the_end_leaves_no_thread_that_writes(monkeypatch, wh
     with HostStreams(pinned_arrays=False) as device:
         with pytest.raises(KeyboardInterrupt):
             stream_product(
-                chosen.plan, sources, Slow(np.zeros((160, 90), "f4")), device, settings=SMALL, progress=lambda _: None
+                chosen.plan,
+                sources,
+                Slow(np.zeros((160, 90), "f4")),
+                device,
+                settings=SMALL,
+                tracking=Tracking(progress=lambda _: None),
             )
         left = [one.name for one in set(threading.enumerate()) - before]
     # The device has threads of its own.
@@ -302,8 +307,8 @@ class Prepared(HostStreams):
         super().__init__()
         self.ready, self.surprised = set(), []
 
-    def prepare(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
-        self.ready.add((d.rows, d.cols, a.cols, beta))
+    def prepare(self, stream, product):
+        self.ready.add((product.d.rows, product.d.cols, product.a.cols, product.beta))
 
     def prepare_convert(self, stream, target, source):
         self.ready.add((target.rows, target.cols))
@@ -316,10 +321,10 @@ class Prepared(HostStreams):
             self.surprised.append(target)
         super().transpose(stream, target, source)
 
-    def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
-        if (d.rows, d.cols, a.cols, beta) not in self.ready:
-            self.surprised.append(d)
-        super().multiply(stream, a, b, d, alpha, beta, c)
+    def multiply(self, stream, product):
+        if (product.d.rows, product.d.cols, product.a.cols, product.beta) not in self.ready:
+            self.surprised.append(product.d)
+        super().multiply(stream, product)
 
     def convert(self, stream, target, source):
         if (target.rows, target.cols) not in self.ready:

@@ -14,8 +14,8 @@ from gemmule.outofcore.device.planner.operation import COMPUTE, STREAMS, Convert
 from gemmule.outofcore.device.planner.plan import DevicePlan, edges, ramped
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.schedule import operations
-from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.tiles.plan import Operand, Product
+from support.outofcore.simulated_runs import simulate
 
 GIB = 1 << 30
 F4, F8, F2 = (np.dtype(name) for name in ("f4", "f8", "f2"))

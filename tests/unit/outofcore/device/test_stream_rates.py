@@ -18,9 +18,9 @@ from gemmule.outofcore.device.planner.plan import RAMPS, DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.schedule import operations
 from gemmule.outofcore.device.planner.shares import predicted, shares
-from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.link_probe import LINES
+from support.outofcore.simulated_runs import simulate
 from support.system_calls import failing
 
 F4, F8 = np.dtype("f4"), np.dtype("f8")

@@ -20,8 +20,8 @@ from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.rings import cut_rings, pinned_bytes, staged_rates, without_handing
 from gemmule.outofcore.device.planner.shares import predicted
-from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.tiles.plan import Operand, Product
+from support.outofcore.simulated_runs import simulate
 
 F4 = np.dtype("f4")
 #: A matrix of one piece.

@@ -1,4 +1,4 @@
-"""The tables that the package ships, made from record files: ``python -m gemmule.lab.tuning.shipped FILE …``.
+"""The tables that the package ships, made from record files: ``python tools/shipped_tables.py FILE …``.
 
 Every product of the files gets the kernel and config with the best ratio to the yardstick. The table replaces the one
 that is shipped for the chip of the files; each entry names the file that it comes from.
@@ -7,9 +7,8 @@ that is shipped for the chip of the files; each entry names the file that it com
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import FileFormatError
@@ -17,42 +16,12 @@ from gemmule.dispatch.problem_key import ProblemKey, key_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.tuned_file import Entry, write_tuned
 from gemmule.dispatch.tuned_table import shipped_file
-
-from ..products import gemm_problem
-from ..records import read_records
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.records import read_records
+from gemmule.lab.tuning.entries import entry_of, provenance
 
 #: Bytes below which a record says how its matrices are aligned.
 _ALIGNED = 16
-
-
-def provenance(block: Mapping[str, Any], chip: str, **more: str) -> dict[str, str]:
-    """Return where figures come from, as entries say it: chip, GPU, driver, versions, commit and date."""
-    packages = block.get("packages", {})
-    found = {
-        "chip": chip,
-        "gpu": block.get("gpu"),
-        "driver": block.get("driver"),
-        "cuda": block.get("cuda"),
-        "packages": ", ".join(f"{name} {packages[name]}" for name in sorted(packages)),
-        "cublaslt": block.get("cublaslt"),
-        "commit": block.get("commit"),
-        "date": block.get("date"),
-        **more,
-    }
-    return {name: str(value) for name, value in found.items() if value}
-
-
-def entry_of(key: ProblemKey, record: Mapping[str, Any], run: Mapping[str, str]) -> Entry:
-    """Return the entry that the record of a kernel makes."""
-    return Entry(
-        key=key,
-        kernel=record["kernel"],
-        config=tuple(record["config"].items()),
-        us=record["median_us"],
-        samples=len(record["samples_us"]),
-        ratio=record.get("ratio"),
-        run=tuple(run.items()),
-    )
 
 
 def shipped_entries(files: Sequence[Path]) -> list[Entry]:
