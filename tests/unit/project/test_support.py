@@ -38,6 +38,12 @@ def test_shared_helpers_stand_in_support():
     assert {name for name in outside if not name.rpartition("/")[2].startswith(("test_", "conftest."))} == PROGRAMS
 
 
+def test_tests_on_the_host_lie_in_the_folder_of_a_room():
+    folders = {path.relative_to(TESTS / "unit").parts[0] for path in (TESTS / "unit").rglob("test_*.py")}
+    rooms = {path.name for path in (TESTS.parent / "src" / "gemmule").iterdir() if path.is_dir()}
+    assert folders <= rooms | {"tools", "benchmarks", "project"}
+
+
 LATE = "def f():\n    from test_a import x"
 
 

@@ -31,10 +31,19 @@ CASES = [(spec, *types) for spec in GEMMS for types in types_of(spec)[: 1 if spe
 LAYOUT_CASES = [case for case in CASES if case[0].name not in OWN_TESTS]
 
 
+#: The first types of each kernel: indices and edges of others are computed in the same way.
+FIRST = {spec.name: types for spec, *types in reversed(CASES)}
+
+
 def shapes_of(cases):
-    """Every shape; where each alignment of rows is compiled anew, the least and the one of most tiles."""
+    """Every shape of the first types, one of the others; where each alignment of rows is compiled anew, the least and
+    the one of most tiles.
+    """
     for (spec, *types), shape in itertools.product(cases, SHAPES):
-        slow = spec.name in OWN_TESTS and shape not in (SHAPES[0], SHAPES[-1])
+        few = (
+            (SHAPES[0], SHAPES[-1]) if spec.name in OWN_TESTS else SHAPES if types == FIRST[spec.name] else SHAPES[2:3]
+        )
+        slow = shape not in few
         name = "-".join(map(case_id, (spec, *types, shape)))
         yield pytest.param(spec, *types, shape, marks=[pytest.mark.slow] if slow else [], id=name)
 
@@ -49,9 +58,12 @@ def test_ragged_shapes(spec, dtype, out, shape, rng):
 
 
 def layouts_of(cases):
-    """Every layout, aligned and not; where each is compiled anew, both operands along a row or a column."""
+    """Every layout, aligned and not; where each is compiled anew, both operands along a row or a column. Of types
+    after the first two layouts.
+    """
     for (spec, *types), layout, offset in itertools.product(cases, LAYOUTS, (0, 1)):
         slow = spec.name == "g07_cp_async" and layout[0] != layout[1]
+        slow |= types != FIRST[spec.name] and (layout, offset) not in ((("row", "col"), 0), (("col", "row"), 1))
         marks = [pytest.mark.slow] if slow else []
         name = "-".join(map(case_id, (spec, *types, *layout, offset)))
         yield pytest.param(spec, *types, layout, offset, marks=marks, id=name)
