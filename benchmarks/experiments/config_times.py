@@ -315,6 +315,15 @@ def main() -> None:
             failing.add(str(job))
             print(f"left out: {job}: {str(result)[:200]}", flush=True)
     print(f"{time.time() - began:.0f} s: compiled", flush=True)
+    trials = [
+        (problem, able)
+        for problem, numbers in trials
+        if (
+            able := [
+                x for x in numbers if not failing.intersection(map(str, jobs_of(problem, choices[x], device.arch)))
+            ]
+        )
+    ]
     if given.compile_only:
         return
     words = [word for word, before in zip(sys.argv[1:], sys.argv, strict=False) if "--record" not in (word, before)]
