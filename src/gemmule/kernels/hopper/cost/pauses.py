@@ -6,16 +6,16 @@ import numpy as np
 
 from .rates import Numbers, Operation, TileRates
 
-#: Microseconds in which accumulators of a k-tile of 8-bit floats are promoted, and more for each column: between those
-#: measured on an H200 at 2048 and 4096.
-_PROMOTE_US = 0.01, 0.0003
+#: Microseconds that promoting the accumulators of a k-tile of 8-bit floats takes, and more for each column of the tile:
+#: of ping-pong configs, and of cooperative ones.
+PROMOTE_US = (0.01, 0.0003), (0.0, 0.0)
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0
 
 
 def promote_us(one: Operation, of: TileRates) -> Numbers:
-    """Return the time in which nothing is multiplied, since one warpgroup of a CTA takes over sums of 8-bit floats.
+    """Return the time that promoting the accumulators of 8-bit floats adds.
 
     Parameters
     ----------
@@ -24,10 +24,15 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     of : TileRates
         The configs, on a GPU.
     """
-    k_tiles = np.ceil(one.k_tiles / of.cluster_k)
-    first, more = _PROMOTE_US
-    found: Numbers = _waves(one, of) * k_tiles * (first + more * of.tile[1]) * (of.pingpong * of.gpu.load)
+    found: Numbers = np.array(PROMOTE_US).ravel() @ promotion_terms(one, of)
     return found
+
+
+def promotion_terms(one: Operation, of: TileRates) -> Numbers:
+    """Return what each number of `PROMOTE_US` is multiplied by, a row for each; parameters as of `promote_us`."""
+    k_tiles = _waves(one, of) * np.ceil(one.k_tiles / of.cluster_k) * of.gpu.load
+    schedules = of.pingpong, 1 - of.pingpong
+    return np.array([k_tiles * schedule * columns for schedule in schedules for columns in (1, of.tile[1])])
 
 
 def finish_us(one: Operation, of: TileRates) -> Numbers:
