@@ -49,19 +49,14 @@ class _Copies:
         return self.stage.length // self.length
 
     @property
-    def lines(self) -> int:
-        """Lines that all threads copy at once."""
-        return self.threads // self.in_line
-
-    @property
     def count(self) -> int:
         """Copies of a thread."""
-        return self.matrices * self.stage.lines // self.lines
+        return self.matrices * self.stage.lines * self.in_line // self.threads
 
-    def step(self, p: int) -> tuple[int, int]:
-        """Return the matrix and the line of copy `p`, from those of the first one."""
-        passed = p * self.lines
-        return passed // self.stage.lines, passed % self.stage.lines
+    def step(self, p: int) -> tuple[int, int, int]:
+        """Return the matrix, the line and the element of copy `p`, from those of the first one."""
+        line, copy = divmod(p * self.threads, self.in_line)
+        return line // self.stage.lines, line % self.stage.lines, copy * self.length
 
     @cute.jit
     def origin(self):
@@ -91,18 +86,21 @@ class _Copies:
         along = cutlass.const_expr(0 if self.stage.k_major else 1)
         left = (mX.shape[0] - row, depth - k)
         source = mX.iterator + cute.crd2idx((row, k, matrix_0), mX.layout)
-        for p in cutlass.range_constexpr(self.count):
-            matrices, lines = cutlass.const_expr(self.step(p))
-            valid = Int32(0)
-            if lines < left[along] and left[1 - along] > 0 and matrices < mX.shape[2] - matrix_0:
-                valid = Int32(self.length)
-            target = stage + (matrix + matrices) * self.stage.matrix_bytes + self.stage.offset(line + lines, element)
-            copy_vector_async(
-                cute.make_ptr(mX.element_type, target, cute.AddressSpace.smem, assumed_align=self.bytes),
-                source + (matrices * mX.stride[2] + lines * mX.stride[along]),
-                self.length,
-                valid,
-            )
+        for half in cutlass.range_constexpr(2):
+            # The compiler warns of static loops of 64 turns.
+            for p in cutlass.range_constexpr(half * self.count // 2, (half + 1) * self.count // 2):
+                matrices, lines, elements = cutlass.const_expr(self.step(p))
+                valid = Int32(0)
+                if lines < left[along] and elements < left[1 - along] and matrices < mX.shape[2] - matrix_0:
+                    valid = Int32(self.length)
+                target = stage + (matrix + matrices) * self.stage.matrix_bytes
+                target += self.stage.offset(line + lines, element + elements)
+                copy_vector_async(
+                    cute.make_ptr(mX.element_type, target, cute.AddressSpace.smem, assumed_align=self.bytes),
+                    source + (matrices * mX.stride[2] + lines * mX.stride[along] + elements * mX.stride[1 - along]),
+                    self.length,
+                    valid,
+                )
 
     @property
     def bytes(self) -> int:
