@@ -617,3 +617,39 @@ def test_precisions_are_apart(gpu):
 
     for precision in (None, "tf32", "bf16x6"):
         assert [seen(gpu, lambda p=precision: both(p))[1] for _ in range(3)] == [0, 3, 3]
+
+
+def test_a_backward_whose_addresses_need_a_plan(gpu):
+    weight = torch.randn(8, 8, dtype=torch.float64, requires_grad=True)
+    for _ in range(3):
+        x, grad = (torch.randn(8, 8, dtype=torch.float64, requires_grad=of) for of in (True, False))
+        torch.autograd.grad(gt.linear(x, weight), (x, weight), grad)
+    unaligned = torch.zeros(65, dtype=torch.float64)[1:].view(8, 8).copy_(grad)
+    for one in (unaligned, x.detach(), weight.detach()):
+        ours, theirs = gt.linear(x, weight), functional.linear(x, weight)
+        got, queued = seen(gpu, lambda y=ours, g=one: torch.autograd.grad(y, (x, weight), g))
+        assert queued == 0
+        for found, expected in zip(got, torch.autograd.grad(theirs, (x, weight), one), strict=True):
+            torch.testing.assert_close(found, expected)
+    result = gt.linear(x, weight)
+    x.untyped_storage().resize_(0)
+    before = gpu.queued
+    with pytest.raises((RuntimeError, ShapeError, ValueError)):
+        torch.autograd.grad(result, weight, grad)
+    assert gpu.queued == before
+
+
+def test_a_result_that_nothing_flows_back_to_has_no_gradients(gpu):
+    class Cut(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return None
+
+    for _ in range(3):
+        x, weight, bias = operands(4, 16)
+        Cut.apply(gt.linear(x, weight, bias)).sum().backward()
+        assert weight.grad is bias.grad is None
