@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.staged import stream_arrays
+from gemmule.api.planning.host_to_device import stream_arrays
 from gemmule.core.dtype import Precision
 from gemmule.outofcore.stores import mapped_sink, mapped_source
 from gemmule.outofcore.stores.arrays import ArraySink

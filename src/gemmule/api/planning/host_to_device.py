@@ -21,8 +21,8 @@ from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
-from .streaming.device_engine import Limits, beside_parts, plan_device_engine
-from .streaming.devices import sums_of, threads_for_copies, usual_staging
+from ..streaming.device_engine import Limits, beside_parts, plan_device_engine
+from ..streaming.devices import sums_of, threads_for_copies, usual_staging
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
