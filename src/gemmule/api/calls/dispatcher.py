@@ -128,7 +128,7 @@ def _lookup(call: ProductArguments) -> _Lookup | None:
     options: tuple[Any, ...] = (call.operation, call.alpha, said, call.out_dtype, call.precision, call.executor)
     inputs: Mapping[str, Any] = {"c": call.c, "bias": call.bias}
     traced = None
-    if call.epilogue_args or call.gated is not None or call.absmax is not None or not _is_name(call.epilogue):
+    if not _only_named(call):
         traced = traced_epilogue(call)
         inputs, options = traced.inputs, (*options, *traced.does)
     elif call.epilogue is not None:
@@ -141,8 +141,11 @@ def _lookup(call: ProductArguments) -> _Lookup | None:
     return options, inputs, traced
 
 
-def _is_name(epilogue: Any) -> bool:
-    return epilogue is None or type(epilogue) is str
+def _only_named(call: ProductArguments) -> bool:
+    """Whether what is done to a product, apart from its bias, is known by a name alone, if it is anything."""
+    args = call.epilogue_args
+    plain = (args is None or (isinstance(args, Mapping) and not args)) and call.gated is call.absmax is None
+    return plain and (call.epilogue is None or type(call.epilogue) is str)
 
 
 def _can_be_found_by(options: tuple[Any, ...]) -> bool:

@@ -89,7 +89,7 @@ class Plan:
         On a GPU, for each operand that a product reads the role of its array, and its address.
     product : object or None
         The checked product, where the host computes it.
-    execution : Execution
+    execution : object
         What `execute` leaves for calls like it.
     """
 

@@ -47,7 +47,7 @@ class ProductArguments(NamedTuple):
     executor: Any = None
     bias: Any = None
     epilogue: Any = None
-    epilogue_args: Mapping[str, Any] | None = None
+    epilogue_args: Any = None
     gated: Any = None
     absmax: Any = None
 
