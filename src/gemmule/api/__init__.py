@@ -94,13 +94,15 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
+    at = None
     if out_dtype is precision is executor is None:
-        replay = _find((id(a), id(b), id(out)))
+        at = (id(a), id(b), id(out))
+        replay = _find(at)
         if replay is not None:
             result = replay(a, b, out) if stream is None else replay(a, b, out, None, None, stream_handle(stream))
             if result is not None:
                 return result
-    return product(ProductArguments("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor))
+    return product(ProductArguments("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor), at)
 
 
 @plans.attached(plans.gemm)
@@ -191,6 +193,7 @@ def gemm(
     array([[ 3.,  0.],
            [10., 12.]])
     """
+    at: tuple[Any, ...] | None = None
     if beta is None and c is None:
         beta = 0.0
     if (
@@ -201,9 +204,10 @@ def gemm(
         and (type(beta) is float or type(beta) is int)
         and (epilogue is None or type(epilogue) is str)
     ):
-        # As `dispatcher.identities` has it.
         at = (id(a), id(b), id(out), alpha, beta, epilogue)
-        replay = _find(at if c is bias is None else (*at, id(c), id(bias)))
+        if not c is bias is None:
+            at = (*at, id(c), id(bias))
+        replay = _find(at)
         if replay is not None:
             result = replay(a, b, out, c, bias, None if stream is None else stream_handle(stream))
             if result is not None:
@@ -212,7 +216,8 @@ def gemm(
         ProductArguments(
             "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args,
             gated, absmax,
-        )
+        ),
+        at,
     )  # fmt: skip
 
 

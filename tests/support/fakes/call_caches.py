@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import types
 
 from gemmule.api.calls import dispatcher
@@ -37,7 +38,7 @@ def planner(plan_product):
     """Return a planner of a call's arguments, given one of `gemm`'s parameters; its plans leave launches behind."""
 
     def plan(call, *, traced=None):
-        options = call._asdict()
+        options = {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
         operation, a, b = (options.pop(name) for name in ("operation", "a", "b"))
         found = plan_product(operation, a, b, **options, traced=traced)
         found.execution = execution(found, (*found.places, *(() if call.absmax is None else ("absmax",)), "d"), a)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.problem import TransposeProblem
 from gemmule.dispatch.select import generation
-from gemmule.runtime.arrays.descriptions import CallArrays, Described, DeviceCallArrays
+from gemmule.runtime.arrays.descriptions import Described, DeviceCallArrays
 from gemmule.runtime.replay import Queue
 from gemmule.runtime.stream import stream_handle
 
@@ -29,50 +29,81 @@ from .jax_programs import JaxPrograms, programs_for
 #: Stands for the axes of `matrix_transpose`.
 LAST_TWO = object()
 
-#: The options of a call as they are looked up; its arrays beside A, B and the output by role, C first; its epilogue.
-_Lookup = tuple[tuple[Any, ...], Mapping[str, Any], Traced | None]
 
+def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -> Any:
+    """Compute a product.
 
-def product(call: ProductArguments) -> Any:
-    """Compute a product."""
-    a, b, out, stream = call.a, call.b, call.out, call.stream
-    library = CALLS.library(type(a))
+    Parameters
+    ----------
+    call : ProductArguments
+        The arguments.
+    identities : tuple, optional
+        What the call was looked up by, among replays, to no avail; None if it was not.
+    """
+    a, c, out, stream = call.a, call.c, call.out, call.stream
+    # Of a GPU's arrays or of the host's, as the description tells.
+    library: Any = CALLS.libraries.get(type(a)) or CALLS.library(type(a))
     if library is None:
-        programs = programs_for(type(a))
-        return plan_product(call).execute() if programs is None else _product_by_program(programs, call)
-    lookup = _lookup(call)
-    if lookup is None:
+        return _product_of_others(call)
+    epilogue, traced, alpha, beta = call.epilogue, None, call.alpha, call.beta
+    said = 0.0 if beta is None else beta
+    if call.operation != "matmul" and not usual_scalars(alpha, said):
         return plan_product(call).execute()
-    options, inputs, traced = lookup
+    by_arrays = library.guarded and call.out_dtype is call.precision is call.executor is None
     # What a name stands for is known by it; a function is traced.
-    by_arrays = library.guarded and traced is None and call.out_dtype is call.precision is call.executor is None
-    if by_arrays and library.guards_kinds and (result := _replayed(call)) is not None:
-        return result
-    described = library.describe(a, b, (*inputs.values(), out), options)
+    simple = call.epilogue_args is call.gated is call.absmax is None and (epilogue is None or type(epilogue) is str)
+    unread = beta is None and c is not None
+    if by_arrays and simple and not unread and library.guards_kinds and CALLS.by_shapes:
+        replay = CALLS.by_shapes.get(_shapes(call))
+        if replay is not None:
+            result = replay(a, call.b, out, c, call.bias, None if stream is None else stream_handle(stream))
+            if result is not None:
+                CALLS.remember(identities or _identities(call), replay)
+                return result
+    options: tuple[Any, ...] = (call.operation, alpha, said, call.out_dtype, call.precision, call.executor)
+    others = (c, call.bias, out)
+    if simple or _only_named(call):
+        if epilogue is not None:
+            options = (*options, epilogue)
+    else:
+        traced = traced_epilogue(call)
+        others, options = (*traced.inputs.values(), out), (*options, *traced.does)
+        unread = unread and not traced.made[0].expression.names_c
+    # Of a C that nothing would read, and of options that are none, the plan says so.
+    if unread or not (call.out_dtype is call.precision is call.executor is None or _can_be_found_by(options)):
+        return plan_product(call).execute()
+    described = library.describe(a, call.b, others, options)
     began = 0
     if described is not None:
         found = CALLS.by_description.get(described[0])
-        if found is not None and (result := _repeated(library, found, described, call, inputs)) is not None:
-            if (
-                by_arrays
-                and isinstance(found, DeviceCall)
-                and (stream is None or stream_handle(stream) == described[2])
-            ):
-                given = tuple([x for x in (a, b, *inputs.values()) if x is not None])
-                keys = identities(call), _shapes(call)
-                CALLS.add_replay(cast("DeviceCallArrays", library), found, keys, given, out, described[1], result)
-            return result
+        if type(found) is HostCall:
+            result = None if stream is not None else found.run(library, described, out, c is out)
+            if result is not None:
+                return result
+        elif type(found) is DeviceCall:
+            result = _repeated(library, found, described, call, others)
+            if result is not None:
+                if by_arrays and traced is None and (stream is None or stream_handle(stream) == described[2]):
+                    given = tuple([x for x in (a, call.b, *others[:-1]) if x is not None])
+                    keys = identities or _identities(call), _shapes(call)
+                    CALLS.add_replay(library, found, keys, given, out, described[1], result)
+                return result
         if described[2] is not None:
             began = generation()
     plan = plan_product(call, traced=traced.made if traced is not None else None)
     result = plan.execute()
     if plan.executor == "cpu":
         if traced is None and stream is None:
-            CALLS.add_on_host(library, plan, (a, b, call.c, call.bias, out), options)
+            CALLS.add_on_host(library, plan, (a, call.b, *others), options)
     elif described is not None and described[2] is not None:
-        roles = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
-        _add_product(cast("DeviceCallArrays", library), plan, described, roles, result, began)
+        _add_product(library, plan, described, _roles(call, traced), result, began)
     return result
+
+
+def _roles(call: ProductArguments, traced: Traced | None) -> dict[str, Any]:
+    """Return the arrays of a call but the output, by role, in the order in which they are described."""
+    inputs = {"c": call.c, "bias": call.bias} if traced is None else traced.inputs
+    return {role: x for role, x in {"a": call.a, "b": call.b, **inputs}.items() if x is not None}
 
 
 def usual_scalars(alpha: Any, beta: Any) -> bool:
@@ -81,7 +112,7 @@ def usual_scalars(alpha: Any, beta: Any) -> bool:
     return type(alpha) in kinds and type(beta) in kinds and bool(alpha) and alpha == alpha and beta == beta
 
 
-def identities(call: ProductArguments) -> tuple[Any, ...]:
+def _identities(call: ProductArguments) -> tuple[Any, ...]:
     """Return what a call whose scalars are numbers, and whose epilogue is a name, is found by among replays.
 
     `matmul` and `gemm` write it out themselves, as another call would take them longer than to find it.
@@ -95,50 +126,15 @@ def identities(call: ProductArguments) -> tuple[Any, ...]:
 def _shapes(call: ProductArguments) -> tuple[Any, ...]:
     """Return what such a call is found by with other arrays, of which a guard checks the rest."""
     a, b, c, out = call.a, call.b, call.c, call.out
-    at = (a.shape, b.shape, a.dtype, a is b, out is None)
+    try:
+        at = (a.shape, b.shape, a.dtype, a is b, out is None)
+    except (AttributeError, RuntimeError):
+        # B is no array, or one of them has no shape: a nested tensor.
+        return ()
     if call.operation == "matmul":
         return at
     # Arrays that are missing, or one and the same, are none to the guard.
     return (*at, call.alpha, call.beta, call.epilogue, c is None, call.bias is None, c is out)
-
-
-def _replayed(call: ProductArguments) -> Any:
-    """Return the result of a call with other arrays than before, of a kind that a guard lets through; else None."""
-    if not CALLS.by_shapes:
-        return None
-    try:
-        replay = CALLS.by_shapes.get(_shapes(call))
-    except (AttributeError, RuntimeError):
-        # B is no array, or one that has no shape: a nested tensor.
-        return None
-    if replay is None:
-        return None
-    stream = None if call.stream is None else stream_handle(call.stream)
-    result = replay(call.a, call.b, call.out, call.c, call.bias, stream)
-    if result is not None:
-        CALLS.remember(identities(call), replay)
-    return result
-
-
-def _lookup(call: ProductArguments) -> _Lookup | None:
-    """Return what a call is looked up by beside its arrays; None where it is planned every time."""
-    said = 0.0 if call.beta is None else call.beta
-    if call.operation != "matmul" and not usual_scalars(call.alpha, said):
-        return None
-    options: tuple[Any, ...] = (call.operation, call.alpha, said, call.out_dtype, call.precision, call.executor)
-    inputs: Mapping[str, Any] = {"c": call.c, "bias": call.bias}
-    traced = None
-    if not _only_named(call):
-        traced = traced_epilogue(call)
-        inputs, options = traced.inputs, (*options, *traced.does)
-    elif call.epilogue is not None:
-        options = (*options, call.epilogue)
-    if call.beta is None and call.c is not None and not (traced and traced.made[0].expression.names_c):
-        # Nothing would read it: the plan says so.
-        return None
-    if not (call.out_dtype is call.precision is call.executor is None or _can_be_found_by(options)):
-        return None
-    return options, inputs, traced
 
 
 def _only_named(call: ProductArguments) -> bool:
@@ -159,21 +155,14 @@ def _can_be_found_by(options: tuple[Any, ...]) -> bool:
 
 
 def _repeated(
-    library: CallArrays,
-    found: DeviceCall | HostCall,
-    described: Described,
-    call: ProductArguments,
-    inputs: Mapping[str, Any],
+    library: DeviceCallArrays, found: DeviceCall, described: Described, call: ProductArguments, others: tuple[Any, ...]
 ) -> Any:
     """Return the result of a call that is cached; None where a plan has to look at the arrays."""
-    in_place, absmax = call.c is call.out, call.absmax
-    if isinstance(found, HostCall):
-        host = library.host
-        return None if host is None or call.stream is not None else found.run(host, described, call.out, in_place)
+    absmax = call.absmax
     if absmax is not None and not found.maximum_apart(described[1], call.out is not None):
         return None
-    arrays = (call.a, call.b, *inputs.values())
-    result = found.run(cast("DeviceCallArrays", library), described, arrays, call.out, call.stream, in_place=in_place)
+    arrays = (call.a, call.b, *others[:-1])
+    result = found.run(library, described, arrays, call.out, call.stream, in_place=call.c is call.out)
     if result is not None and absmax is not None and library.wrote is not None:
         library.wrote(absmax)
     return result
@@ -229,22 +218,29 @@ def _clearing(queue: Queue, place: int, device: int) -> Queue:
     return queue_both
 
 
-def _product_by_program(programs: JaxPrograms, call: ProductArguments) -> Any:
-    """Compute a product of JAX's arrays, by a program of XLA's from the second call on."""
-    lookup = _lookup(call)
-    if lookup is None:
+def _product_of_others(call: ProductArguments) -> Any:
+    """Compute a product of arrays that are not in the call cache: of JAX's by a program from the second call on."""
+    programs = programs_for(type(call.a))
+    said = 0.0 if call.beta is None else call.beta
+    if programs is None or not (call.operation == "matmul" or usual_scalars(call.alpha, said)):
         return plan_product(call).execute()
-    options, inputs, traced = lookup
-    key = programs.describe(call.a, call.b, (*inputs.values(), call.out), options)
-    cached = key is not None and call.stream is None and call.absmax is None
-    if cached:
-        result = programs.run(key, tuple([x for x in (call.a, call.b, *inputs.values()) if x is not None]))
-        if result is not None:
-            return result
+    options: tuple[Any, ...] = (call.operation, call.alpha, said, call.out_dtype, call.precision, call.executor)
+    traced = None
+    if not (call.epilogue is None and _only_named(call)):
+        traced = traced_epilogue(call)
+        options = (*options, *traced.does)
+    roles, key = _roles(call, traced), None
+    # What nothing would read, and what differs from call to call, is left to the plan.
+    names_c = traced is not None and traced.made[0].expression.names_c
+    if (call.beta is not None or call.c is None or names_c) and _can_be_found_by(options):
+        inputs = {"c": call.c, "bias": call.bias} if traced is None else traced.inputs
+        if call.stream is call.absmax is None:
+            key = programs.describe(call.a, call.b, (*inputs.values(), call.out), options)
+    if key is not None and (result := programs.run(key, tuple(roles.values()))) is not None:
+        return result
     plan = plan_product(call, traced=traced.made if traced is not None else None)
     result = plan.execute()
-    if cached:
-        roles = {role: x for role, x in {"a": call.a, "b": call.b, **inputs}.items() if x is not None}
+    if key is not None:
         programs.keep_product(plan, key, roles, result)
     return result
 
@@ -268,7 +264,7 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
             result = replay(x, x, out, None, None, None if stream is None else stream_handle(stream))
             if result is not None:
                 return result
-    library = CALLS.library(type(x))
+    library: Any = CALLS.library(type(x))
     # Within one array other kernels are at work.
     looked_up = out is not x and (executor is None or isinstance(executor, str))
     if library is None:
@@ -285,13 +281,13 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
         if described is not None and described[2] is None:
             described = None
     if described is not None:
-        device_library, found = cast("DeviceCallArrays", library), CALLS.by_description.get(described[0])
+        found = CALLS.by_description.get(described[0])
         if isinstance(found, DeviceCall):
-            result = found.run(device_library, described, (x,), out, stream)
+            result = found.run(library, described, (x,), out, stream)
             if result is not None:
-                if simply and device_library.guarded and (stream is None or stream_handle(stream) == described[2]):
+                if simply and library.guarded and (stream is None or stream_handle(stream) == described[2]):
                     keys = (axes, id(x), id(out)), (axes, x.shape, x.dtype, out is None)
-                    CALLS.add_replay(device_library, found, keys, (x, x), out, described[1], result)
+                    CALLS.add_replay(library, found, keys, (x, x), out, described[1], result)
                 return result
         began = generation()
     plan = plan_transpose(x, order_of, out=out, stream=stream, executor=executor)
@@ -300,7 +296,7 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
         queue, problem = plan.execution.queue, plan.problem
         # Another array that lies where this one does says nothing of arrays that are apart.
         if queue is not None and isinstance(problem, TransposeProblem) and not problem.in_place:
-            CALLS.add(cast("DeviceCallArrays", library), described[0], queue, (x, x), result, began)
+            CALLS.add(library, described[0], queue, (x, x), result, began)
     return result
 
 

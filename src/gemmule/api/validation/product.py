@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,8 @@ from .rules import (
 ABSMAX = "absmax"
 
 
-class ProductArguments(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class ProductArguments:
     """The arguments of `matmul` or `gemm` as the caller gives them; `beta` is None where `gemm` is given none."""
 
     operation: str
