@@ -17,7 +17,7 @@ from .validation.product import ProductArguments
 
 __all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
 
-_find = CALLS.by_identity.get
+_replays, _find = CALLS.by_identity, CALLS.by_identity.get
 
 
 @plans.attached(plans.matmul)
@@ -95,7 +95,7 @@ def matmul(
            [3., 4.]])
     """
     at = None
-    if out_dtype is precision is executor is None:
+    if _replays and out_dtype is precision is executor is None:
         at = (id(a), id(b), id(out))
         replay = _find(at)
         if replay is not None:
@@ -197,7 +197,8 @@ def gemm(
     if beta is None and c is None:
         beta = 0.0
     if (
-        out_dtype is precision is executor is None
+        _replays
+        and out_dtype is precision is executor is None
         and epilogue_args is gated is absmax is None
         # Of these types, numbers that are equal mean the same.
         and (type(alpha) is float or type(alpha) is int)

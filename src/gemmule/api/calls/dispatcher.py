@@ -29,6 +29,8 @@ from .jax_programs import JaxPrograms, programs_for
 #: Stands for the axes of `matrix_transpose`.
 LAST_TWO = object()
 
+_find = CALLS.by_description.get
+
 
 def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -> Any:
     """Compute a product.
@@ -75,7 +77,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     described = library.describe(a, call.b, others, options)
     began = 0
     if described is not None:
-        found = CALLS.by_description.get(described[0])
+        found = _find(described[0])
         if type(found) is HostCall:
             result = None if stream is not None else found.run(library, described, out, c is out)
             if result is not None:

@@ -72,7 +72,7 @@ class NumpyArrays:
             if x is None:
                 key.append(None)
             elif type(x) is np.ndarray and x.flags.aligned:
-                key += (x.dtype, x.shape, x.strides)
+                key += x.dtype, x.shape, x.strides
             else:
                 return None
         return tuple(key), given, None
