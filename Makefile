@@ -9,7 +9,10 @@ PYTEST = $(BIN)/python -m pytest
 TORCH = 2.13.0
 JAX = 0.10.2
 
-.PHONY: help demo test test-all lint gpu-test test-interop pages clean
+# Kernels of the wheel: all, or few for a test of it.
+KERNELS = all
+
+.PHONY: help demo test test-all lint gpu-test test-interop kernels-wheel pages clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -36,6 +39,9 @@ lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+kernels-wheel: $(VENV)/.dev ## compile the kernels for Hopper GPUs into a wheel, on all cores
+	PYTHONPATH=tools $(BIN)/python -m kernels_wheel . $(KERNELS)
+
 pages: $(VENV)/.dev ## make the generated tables and plots of the documentation anew
 	PYTHONPATH=tools $(BIN)/python -m pages .
 
@@ -58,11 +64,11 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.made
-	$(PIP) install --quiet --editable '.[demo]'
+	$(PIP) install --quiet --editable '.[compiler,demo]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
-	$(PIP) install --quiet --editable '.[dev]'
+	$(PIP) install --quiet --editable '.[compiler,dev]'
 	@touch $@
 
 $(VENV)/.interop: $(VENV)/.dev

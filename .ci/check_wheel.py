@@ -1,12 +1,16 @@
-"""Run a product from an installed wheel: with the command and through Python; look for its data files."""
+"""Run products from installed wheels: with the command, through Python, with packed kernels; look for data files."""
 
+import importlib.util
+import io
 import json
 import pathlib
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import numpy as np
+from elftools.elf.elffile import ELFFile
 
 import gemmule as gm
 
@@ -46,6 +50,40 @@ def main() -> None:
     assert np.array_equal(gm.matmul(a, b), expected), "gemmule.matmul: small integers must be exact"
     assert np.array_equal(gm.matrix_transpose(a), a.T), "gemmule.matrix_transpose"
     print("gemmule.matmul and gemmule.matrix_transpose: exact")
+    check_packed_kernels(a, b, expected)
+
+
+def check_packed_kernels(a: np.ndarray, b: np.ndarray, expected: np.ndarray) -> None:
+    """Run packed kernels on the virtual GPU, where the compiler is not installed: the chosen one, and another."""
+    from gemmule.compiler.pack import PACKS
+    from gemmule.dispatch.select import PackedKernelWarning
+
+    assert importlib.util.find_spec("cutlass") is None, "the compiler is installed"
+    (pack,) = PACKS.installed()
+    for key in pack.kernels:
+        code = ELFFile(io.BytesIO(pack.artifact(key).cubin))
+        assert any(section.name.startswith(".text.") for section in code.iter_sections()), f"{key}: no code"
+    command = ["gemmule", "info", "--json"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert found["packs"] == [{"file": str(pack.path), "origin": pack.origin, "kernels": len(pack.kernels)}], found
+    print(f"{pack.origin}: {len(pack.kernels)} kernels, found without being named")
+
+    warnings.simplefilter("error")
+    plan = gm.matmul.plan(a, b, executor="vgpu")
+    assert plan.chosen_by != "packed", plan
+    assert np.array_equal(plan.execute(), expected), "a packed kernel: small integers must be exact"
+    print(f"{plan.kernel} from the pack, on the virtual GPU: exact")
+
+    # The first operand's columns lie in memory, which is another compiled kernel: it is missing.
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        columns = np.asfortranarray(a)
+        plan = gm.matmul.plan(columns, b, executor="vgpu")
+        assert np.array_equal(plan.execute(), expected), "another packed kernel: small integers must be exact"
+    assert [warning.category for warning in told] == [PackedKernelWarning], told
+    assert plan.chosen_by == "packed", plan
+    print(f"{plan.kernel} from the pack, where another was chosen: exact; {told[0].message}")
+    assert "cutlass" not in sys.modules
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@
 imports first, sees to it as soon as it is imported.
 """
 
+import contextlib
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from types import FrameType
 
 _INTERRUPTED = 130
@@ -31,13 +34,24 @@ def _is_module() -> bool:
     return sys.argv[:1] == ["-m"] and "-m" in words and words[words.index("-m") + 1] == "gemmule"
 
 
+@contextlib.contextmanager
+def interruption_ends() -> Iterator[None]:
+    """Let Ctrl-C end the process while the block imports, unless somebody else sees to it."""
+    # Signals are the main thread's.
+    here = threading.current_thread() is threading.main_thread()
+    if here:
+        _end_where_interrupted()
+    try:
+        yield
+    finally:
+        if here and signal.getsignal(signal.SIGINT) is _end:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def main() -> None:
     """Run the command."""
-    _end_where_interrupted()
-    from gemmule.cli import main as run
-
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with interruption_ends():
+        from gemmule.cli import main as run
     run()
 
 

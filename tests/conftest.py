@@ -49,6 +49,7 @@ def pytest_configure(config):
         os.environ.setdefault("GEMMULE_CACHE", str(config.cache.mkdir("gemmule-kernels")))
         # What the user tuned or calibrated decides nothing here.
         os.environ.setdefault("GEMMULE_TUNED", str(config.cache.mkdir("gemmule-kernels") / "no-tuned.json"))
+        os.environ.setdefault("GEMMULE_PROBES", str(config.cache.mkdir("gemmule-probes")))
         os.environ.setdefault("GEMMULE_RATES", str(config.cache.mkdir("gemmule-kernels") / "no-rates.json"))
 
 

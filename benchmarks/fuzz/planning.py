@@ -138,10 +138,10 @@ def problem_of(problem: FuzzProblem, target: Target) -> Problem:
         return block_triangle_problem(problem, matrices)
     if problem.library == "numpy" and target.executor is None:
         # What is copied to a GPU is contiguous there.
-        out, c = problem.dtypes["out"], problem.dtypes.get("c") if problem.beta != 0 else None
+        names = ("a", "b", "out", "c") if problem.beta != 0 and "c" in problem.dtypes else ("a", "b", "out")
         return contiguous_gemm(
-            problem.m, problem.n, problem.k, (problem.dtypes["a"], problem.dtypes["b"], out), c_dtype=c,
-            alpha=problem.alpha, beta=problem.beta, precision=Precision.parse(problem.precision),
+            problem.m, problem.n, problem.k, tuple(problem.dtypes[name] for name in names), alpha=problem.alpha,
+            beta=problem.beta, precision=Precision.parse(problem.precision),
         )  # fmt: skip
     operation, positional, options = arguments_of(problem, arrays, np.zeros(1, np.float32))
     found = getattr(gm, operation).plan(*positional, **options | {"executor": "vgpu"}).problem

@@ -129,6 +129,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "hopper_gemm_k_major": Recipe(_of((INT8,)) + _TF32 + _of(FLOAT8, "float8"), ((300, 1700),) * 3, "across K"),
     "simt_gemm": Recipe(_of((SINGLE,)), ((1, 420),) * 3, epilogues=True, edges=0.04),
+    "simt_batched": Recipe(_of((SINGLE, DOUBLE)), ((1, 70),) * 3, free=True, edges=0.08),
     "simt_syrk": Recipe(_of((SINGLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
     "float64_gemm": Recipe(
         _of((DOUBLE,)) * 3 + tuple((*DOUBLE, one) for one in INT8_PRODUCTS), ((1, 300),) * 3, epilogues=True, edges=0.04

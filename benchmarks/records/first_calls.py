@@ -2,6 +2,9 @@
 
 Times both in fresh processes, one after another: with the kernel in the cache on disk, and with a pack where no
 compiler is installed. The call follows a product of PyTorch's, so that the GPU is in use. Writes `overhead` records.
+
+``python benchmarks/records/first_calls.py RESULTS_FOLDER COUNT SEED`` times the first calls of random products instead,
+each in a fresh process with an empty cache and no compiler, until the result is there. It needs gemmule-kernels-sm90.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from overhead import PROBLEMS, record
 
+from gemmule.core.dtype import dtype_named
+from gemmule.lab.draws import Draw
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import write_records
 from gemmule.runtime.device import get_device
@@ -39,6 +45,46 @@ assert (out == k).all()
 assert sys.modules.get("cutlass") is None
 print(json.dumps([1e6 * (first - start), 1e6 * (second - first)]))
 """
+
+#: Prints the time, the kernel, and whether it ran instead of the chosen one.
+RANDOM = """
+import json, sys, time, warnings
+sys.modules["cutlass"] = None
+import torch
+dtype, m, n, k, layout, precision = sys.argv[1], *map(int, sys.argv[2:5]), *sys.argv[5:7]
+kind = getattr(torch, dtype)
+a, b = (
+    torch.randint(-3, 4, (rows, cols) if letter == "n" else (cols, rows), device="cuda").to(kind)
+    for rows, cols, letter in ((m, k, layout[0]), (k, n, layout[1]))
+)
+a, b = (one if letter == "n" else one.T for one, letter in zip((a, b), layout))
+torch.mm(torch.ones(64, 64, device="cuda"), torch.ones(64, 64, device="cuda"))
+torch.cuda.synchronize()
+import gemmule as gm
+options = {"precision": precision} if precision != "ieee" else {}
+if dtype == "int8":
+    options["out_dtype"] = "int32"
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    start = time.perf_counter()
+    c = gm.matmul(a, b, **options)
+    torch.cuda.synchronize()
+    first = time.perf_counter()
+plan = gm.matmul.plan(a, b, **options)
+rows = torch.randint(0, m, (8,), device="cuda")
+expected = a[rows].double() @ b.double()
+assert torch.allclose(c[rows].double(), expected, rtol=0.01, atol=1e-3), plan
+assert sys.modules.get("cutlass") is None
+print(json.dumps([1e6 * (first - start), plan.kernel, bool(told)]))
+"""
+
+#: Types of random products, and their precisions.
+TYPES = (
+    ("bfloat16", "ieee"), ("float16", "ieee"), ("float32", "ieee"), ("float32", "tf32"), ("float64", "ieee"),
+    ("int8", "ieee"),
+)  # fmt: skip
+#: The limit that first calls are counted by.
+SLOW_US = 300e3
 
 IMPORT = """
 import sys, time
@@ -65,26 +111,59 @@ def first_calls(dtype: str, m: int, n: int, k: int):
         yield record("import_pack", in_fresh_processes(IMPORT, [], 9, packed))
 
 
+def random_first_calls(count: int, seed: int):
+    """Yield a record of the first calls of random products, with the installed pack of kernels alone."""
+    rng = np.random.default_rng(seed)
+    calls = []
+    for number in range(count):
+        dtype, precision = TYPES[int(rng.integers(len(TYPES)))]
+        (m, n, k), layout = Draw(number + 1, seed).products(dtype_named(dtype).itemsize)[number]
+        calls.append([dtype, *map(str, (m, n, k)), layout, precision])
+    with tempfile.TemporaryDirectory() as folder:
+        empty = Path(folder) / "empty"
+        found = [json.loads(text) for text in printed(RANDOM, calls, {"GEMMULE_CACHE": str(empty)})]
+        assert not empty.exists(), "a kernel was compiled"
+    problems = [[*call, kernel, round(first, 3)] for call, (first, kernel, _) in zip(calls, found, strict=True)]
+    for problem in problems:
+        print(*problem)
+    samples = [first for first, _, _ in found]
+    counts = {
+        "slower_than_300_ms": sum(one > SLOW_US for one in samples),
+        "fallbacks": sum(fell_back for _, _, fell_back in found),
+    }
+    yield record("first_call_random", samples, seed=seed, **counts, problems=problems)
+
+
 def in_fresh_processes(code: str, arguments: list[str], times: int, variables: dict[str, str] | None = None) -> list:
-    """Return what a program prints, as JSON, in so many processes one after another.
+    """Return what a program prints, as JSON, in so many processes one after another."""
+    return [json.loads(text) for text in printed(code, [arguments] * times, variables or {})]
+
+
+def printed(code: str, calls: list[list[str]], variables: dict[str, str]) -> list[str]:
+    """Return what a program prints for each list of arguments, in processes one after another.
 
     One more goes before, so that bytecode is kept, as it is after an installation.
     """
     with tempfile.TemporaryDirectory() as bytecode:
-        environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode} | (variables or {})
+        environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode} | variables
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-c", code, *arguments]
-        printed = [
-            subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-            for _ in range(times + 1)
+        texts = [
+            subprocess.run(
+                [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True, env=environment
+            ).stdout
+            for arguments in (calls[0], *calls)
         ]
-    return [json.loads(text) for text in printed[1:]]
+    return texts[1:]
 
 
 def main() -> None:
     """Measure and write the record."""
-    records = [*first_calls(*PROBLEMS[0]), record("import", in_fresh_processes(IMPORT, [], 9))]
-    made = experiment("benchmarks/records/first_calls.py RESULTS_FOLDER", get_device(0).pci_bus_id)
+    if draw := sys.argv[2:]:
+        records = [*random_first_calls(*map(int, draw))]
+    else:
+        records = [*first_calls(*PROBLEMS[0]), record("import", in_fresh_processes(IMPORT, [], 9))]
+    command = " ".join(["benchmarks/records/first_calls.py RESULTS_FOLDER", *draw])
+    made = experiment(command, get_device(0).pci_bus_id)
     print(write_records(Path(sys.argv[1]), made, records))
 
 

@@ -2,7 +2,9 @@
 
 ``python benchmarks/records/framework_overhead.py RESULTS_FOLDER``. The matrices are so small that the host is what
 takes time. All paths are called in turn, round by round, and each round ends with a wait for the GPU that is not
-counted.
+counted. Layers get a new activation at each call, as in a model: `torch.nn.Linear` and `gemmule.torch.Linear`, 2-D and
+3-D, of parameters that require gradients; ``frozen`` are parameters that do not. ``python_autograd`` is a function that
+allocates what they do and computes nothing. ``--layers`` measures them alone.
 """
 
 from __future__ import annotations
@@ -41,6 +43,93 @@ def torch_paths(dtype: torch.dtype, device: str) -> dict[str, Callable[[], Any]]
         "torch_linear_grad": lambda: torch.nn.functional.linear(a, weight, bias),
         "gemmule_torch_linear_grad": lambda: gemmule.torch.linear(a, weight, bias),
     }
+
+
+#: States of PyTorch in which a layer is called forward, and whether its parameters require gradients.
+STATES = {
+    "frozen": (torch.enable_grad, False),
+    "grad": (torch.enable_grad, True),
+    "no_grad": (torch.no_grad, True),
+    "inference_mode": (torch.inference_mode, True),
+}
+
+
+class Nothing(torch.autograd.function._SingleLevelFunction):
+    """Save what a layer saves and allocate what it allocates, without a product: what autograd in Python costs.
+
+    As gemmule's it leaves out what `torch.autograd.Function` adds for transforms.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Return a result that nothing is written to."""
+        del bias
+        ctx.save_for_backward(x, weight)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Return gradients that nothing is written to."""
+        del grads
+        x, weight = ctx.saved_tensors
+        return (
+            torch.empty_like(x) if ctx.needs_input_grad[0] else None,
+            torch.empty_like(weight),
+            torch.empty_like(weight[0]) if ctx.needs_input_grad[2] else None,
+        )
+
+
+class NothingLayer(torch.nn.Linear):
+    """A layer that computes nothing."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        """Return what `Nothing` does."""
+        result: torch.Tensor = Nothing.apply(input, self.weight, self.bias)
+        return result
+
+
+def layer_paths(dtype: torch.dtype, device: str) -> dict[str, Callable[[list[torch.Tensor]], None]]:
+    """Return what calls a layer with each of some activations, by name."""
+    paths: dict[str, Callable[[list[torch.Tensor]], None]] = {}
+    kinds = (("torch", torch.nn.Linear), ("gemmule_torch", gemmule.torch.Linear), ("python_autograd", NothingLayer))
+    for kind, of in kinds:
+        for bias in (True, False):
+            for state, (context, grads) in STATES.items():
+                layer = of(SIZE, SIZE, bias, device, dtype).requires_grad_(grads)
+
+                def forward(activations: list[torch.Tensor], layer: Any = layer, context: Any = context) -> None:
+                    with context():
+                        for x in activations:
+                            layer(x)
+
+                paths[f"{kind}_layer_{state}{'' if bias else '_without_bias'}"] = forward
+            layer = of(SIZE, SIZE, bias, device, dtype)
+
+            def both(activations: list[torch.Tensor], layer: Any = layer) -> None:
+                parameters, grad = tuple(layer.parameters()), torch.ones_like(activations[0])
+                for x in activations:
+                    torch.autograd.grad(layer(x.requires_grad_()), (x, *parameters), grad)
+
+            paths[f"{kind}_layer_forward_backward{'' if bias else '_without_bias'}"] = both
+    return paths
+
+
+def measured_layers(dtype: torch.dtype, device: str, wait: Callable[[], None]) -> dict[str, list[float]]:
+    """Return microseconds a call of each layer with new activations of two and of three dimensions."""
+    paths = layer_paths(dtype, device)
+    shapes = {"2d": (SIZE, SIZE), "3d": (1, SIZE, SIZE)}
+    samples: dict[str, list[float]] = {f"{name}_{kind}": [] for kind in shapes for name in paths}
+    for round_number in range(-3, ROUNDS):
+        for kind, shape in shapes.items():
+            for name, call in paths.items():
+                activations = [torch.zeros(shape, device=device, dtype=dtype) for _ in range(CALLS)]
+                wait()
+                start = time.perf_counter()
+                call(activations)
+                if round_number >= 0:
+                    samples[f"{name}_{kind}"].append((time.perf_counter() - start) / CALLS * 1e6)
+    wait()
+    return samples
 
 
 def jax_paths(dtype: str) -> dict[str, Callable[[], Any]]:
@@ -84,14 +173,17 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--no-jax", action="store_true")
+    parser.add_argument("--layers", action="store_true", help="layers alone")
     options = parser.parse_args(arguments)
     wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
     records = []
     for dtype in ("float32", "bfloat16"):
-        paths = torch_paths(getattr(torch, dtype), options.device)
-        if not options.no_jax:
-            paths |= jax_paths(dtype)
-        for path, samples in measured(paths, wait).items():
+        of_paths = measured_layers(getattr(torch, dtype), options.device, wait)
+        if not options.layers:
+            paths = torch_paths(getattr(torch, dtype), options.device)
+            of_paths = measured(paths if options.no_jax else paths | jax_paths(dtype), wait) | of_paths
+        for path, samples in of_paths.items():
+            sys.stdout.write(f"{dtype} {path}: {statistics.median(samples):.1f} us\n")
             records.append(
                 {
                     "record": "overhead", "path": path, "dtype": dtype, "device": options.device,

@@ -15,14 +15,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from pinned_pool import pinned_pool, unpin
+from pinned_pool import copy_rate, pinned_pool, unpin
 
 from gemmule.dispatch.select import choose
 from gemmule.executor.streams import DeviceMatrix
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.runtime.device import device_count, get_device
-from gemmule.runtime.link_probe import copy_rate
 from gemmule.runtime.numa import bound_to, processors_near
 from gemmule.runtime.streams import GpuStreams
 

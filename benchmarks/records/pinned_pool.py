@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -57,3 +58,21 @@ def unpin(pool: np.ndarray) -> None:
     """Let a pool be pageable memory from now on."""
     with current(0):
         call("cuMemHostUnregister", pool.ctypes.data)
+
+
+def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:
+    """Return the bytes a second that so many threads copy within host memory."""
+    source, target = np.zeros(nbytes, np.uint8), np.ones(nbytes, np.uint8)
+    part = -(-nbytes // threads)
+    with ThreadPoolExecutor(threads) as pool:
+        best = 0.0
+        for _ in range(3):
+            start = time.perf_counter()
+            list(
+                pool.map(
+                    lambda n: np.copyto(target[n * part : (n + 1) * part], source[n * part : (n + 1) * part]),
+                    range(threads),
+                )
+            )
+            best = max(best, nbytes / (time.perf_counter() - start))
+    return best

@@ -2,7 +2,8 @@
 
 ``python benchmarks/records/stream_bars.py RESULTS_FOLDER float64:40000:8GiB float32:40000:8GiB bfloat16:65536:12GiB``.
 All share one pool of pinned memory. The rate in core is measured before and after the streamed products, for as long as
-one of them takes, and clocks and watts are sampled in between; see `stream_gpu.py` for what is checked.
+one of them takes, and clocks and watts are sampled in between. Some
+rows of every result are held against a higher precision.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from pathlib import Path
 import numpy as np
 from cublasxt import cublasxt
 from pinned_pool import fill, pageable_pool, pinned_pool, poison, unpin
-from stream_gpu import best_s, record_of, worst_error
-from streamed_cell import Cell
+from streamed_cell import Cell, best_s, record_of, worst_error
 
 from gemmule.dispatch.select import choose
-from gemmule.executor.streams import DeviceMatrix
+from gemmule.executor.streams import DeviceMatrix, DeviceProduct
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.outofcore.device.engine.buffers import Buffers
@@ -36,7 +36,7 @@ from gemmule.outofcore.device.planner.rings import cut_rings, staged_rates
 from gemmule.outofcore.device.planner.schedule import operations
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import ALLOCATE_S, LINES, link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import ALLOCATE_S, LINES, Operands, large_product, link_rates, product_rate
 from gemmule.runtime.sensors import Sensors
 from gemmule.runtime.streams import GpuStreams
 
@@ -61,7 +61,7 @@ def incore(pool: np.ndarray, cell: Cell, seconds: float) -> tuple[float, dict[st
         def timed(calls: int) -> float:
             start = device.record(stream)
             for _ in range(calls):
-                device.multiply(stream, *parts, 1)
+                device.multiply(stream, DeviceProduct(*parts))
             end = device.record(stream)
             device.synchronize(end)
             return device.seconds(start, end) / calls
@@ -78,9 +78,11 @@ def rates_of(cell: Cell, compute: float) -> Rates:
     dtype = cell.numpy
     with GpuStreams(choose) as device:
         h2d, d2h = link_rates(device)
-        waves = product_waves(device, dtype, dtype, dtype)
-        plain = product_rate(device, dtype, dtype, dtype, added=False, side=SIDE, depth=DEPTH, seconds=0.2)
-        added = product_rate(device, dtype, dtype, cell.sums, added=True, side=SIDE, depth=DEPTH, seconds=0.2)
+        operands = Operands(dtype, dtype, dtype)
+        waves = device.waves(large_product(operands))
+        plain = product_rate(device, operands, added=False, side=SIDE, depth=DEPTH, seconds=0.2)
+        sums = Operands(dtype, dtype, cell.sums)
+        added = product_rate(device, sums, added=True, side=SIDE, depth=DEPTH, seconds=0.2)
     return nominal(cell, compute, compute * min(added / plain, 1), h2d, d2h, waves)
 
 
@@ -94,7 +96,7 @@ def make_ready(cell: Cell, devices: int, strategies: list[str | None]) -> None:
     """Compile and keep the kernels that plans of such a product take."""
     with GpuStreams(choose) as device:
         dtype, rate = cell.numpy, NOMINAL[cell.dtype]
-        waves = product_waves(device, dtype, dtype, dtype)
+        waves = device.waves(large_product(Operands(dtype, dtype, dtype)))
     rates = nominal(cell, rate, rate * 0.98, 53e9, 49e9, waves)
     for count, strategy in [(1, one) for one in strategies] + [(devices, None)] * (devices > 1):
         plan = cell.plan(count, rates, strategy).plan
@@ -102,8 +104,8 @@ def make_ready(cell: Cell, devices: int, strategies: list[str | None]) -> None:
             buffers, stream = Buffers(plan, device), device.stream()
             for op in operations(plan):
                 if isinstance(op, Multiply):
-                    for arguments in buffers.products(op, 1, 0):
-                        device.prepare(stream, *arguments)
+                    for product in buffers.products(op, 1, 0):
+                        device.prepare(stream, product)
                 elif isinstance(op, Convert):
                     rows, cols = buffers.tile(op)
                     source = buffers.whole_tile("sum", op.source, op).part(rows, cols)

@@ -19,10 +19,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from pinned_pool import fill, pageable_pool, poison
+from pinned_pool import copy_rate, fill, pageable_pool, poison
 from stream_bars import incore, rates_of
-from stream_gpu import best_s, record_of, worst_error
-from streamed_cell import Cell
+from streamed_cell import Cell, best_s, record_of, worst_error
 
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
@@ -32,7 +31,6 @@ from gemmule.outofcore.device.planner import rings
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.memory_budget import parse_bytes
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import copy_rate
 from gemmule.runtime.streams import GpuStreams
 
 

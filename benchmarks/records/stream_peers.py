@@ -44,11 +44,11 @@ from gemmule.runtime.link_probe import (
     ALLOCATE_S,
     ISSUE_S,
     LINES,
+    Operands,
+    large_product,
     link_rates,
     multiplying,
     product_rate,
-    product_stairs,
-    product_waves,
     split_seconds,
 )
 from gemmule.runtime.streams import GpuStreams
@@ -118,6 +118,11 @@ class Cell:
             found.insert(0, found[0].T)
         return found[0], found[1], found[2], found[3] if self.operation == "added" else None
 
+    @property
+    def operands(self) -> Operands:
+        """Types and orders of the matrices, as rates are measured of them."""
+        return Operands(self.numpy, self.numpy, self.numpy, self.orders)
+
     def least(self) -> tuple[int, int, int]:
         """Return the operations, and the bytes to the GPU and back, that no order of work does without."""
         m, n, k = self.shape
@@ -166,23 +171,16 @@ def error_of(cell: Cell, matrices, rows: np.ndarray) -> float:
 def compute_rate(cell: Cell) -> float:
     """Return the FLOP/s of large products in core."""
     with cell.streams() as device:
-        dtype = cell.numpy
-        return product_rate(
-            device, dtype, dtype, dtype, added=False, orders=cell.orders, side=SIDE, depth=SIDE, seconds=0.4
-        )
+        return product_rate(device, cell.operands, added=False, side=SIDE, depth=SIDE, seconds=0.4)
 
 
 def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     """Return what the planner is told."""
-    dtype = cell.numpy
     with cell.streams() as device:
         h2d, d2h = link_rates(device)
         kernel = kernel_of(cell, device)
-        split = split_seconds(device, dtype, dtype, dtype, cell.orders)
-        plain, added = (
-            product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
-            for one in (False, True)
-        )
+        split = split_seconds(device, cell.operands)
+        plain, added = (product_rate(device, cell.operands, added=one, side=SIDE, depth=DEPTH) for one in (False, True))
     compute = multiplying(compute, split, SIDE, SIDE)
     plain, added = (multiplying(rate, split, SIDE, DEPTH) for rate in (plain, added))
     rates = dataclasses.replace(nominal(cell, compute, compute * min(added / plain, 1), h2d, d2h, *kernel), split=split)
@@ -196,8 +194,8 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
 
 def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int]:
     """Return what the planner is told of the kernel of large products: its waves, and the stairs that it knows."""
-    given = (device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
-    return product_waves(*given), product_stairs(*given)
+    large = large_product(cell.operands)
+    return device.waves(large), device.stairs(large)
 
 
 def nominal(
@@ -219,8 +217,8 @@ def make_ready(cell: Cell, memory: int) -> None:
         buffers, stream = Buffers(plan, device), device.stream()
         for op in operations(plan):
             if isinstance(op, Multiply):
-                for arguments in buffers.products(op, 1, BETA if cell.operation == "added" else 0):
-                    device.prepare(stream, *arguments, needed=op.needed)
+                for product in buffers.products(op, 1, BETA if cell.operation == "added" else 0):
+                    device.prepare(stream, product)
 
 
 def checked(cell: Cell, matrices, name: str) -> float:

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import re
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, cast
 
 import click
 
-from .commands.bench import bench_command
-from .commands.calibrate import calibrate_command
-from .commands.compare import compare_command
-from .commands.explain import explain_command
+from gemmule_command import interruption_ends
+
 from .commands.failures import failures_in_one_line
-from .commands.info import info_command
 from .commands.json_output import echo_json
-from .commands.matmul import matmul_command
-from .commands.pack import pack_command
-from .commands.profile import profile_command
-from .commands.report import report_command
-from .commands.tune import tune_command
 from .core.name_suggestions import did_you_mean, similar_names
 
+#: Commands by name: each is ``{name}_command`` of the module of its name.
+_COMMANDS = ("bench", "calibrate", "compare", "explain", "info", "matmul", "pack", "profile", "report", "tune")
 #: Commands that have another name now.
 _FORMER_COMMANDS = {"multiply": "matmul"}
+
+
+class _Commands(Mapping[str, click.Command]):
+    """The commands by name, each imported at its first use: one does not wait for what the others import."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in _COMMANDS:
+            raise KeyError(name)
+        with interruption_ends():
+            # What is half imported when Ctrl-C comes would be something else's error. All commands need it in the end.
+            importlib.import_module("ml_dtypes")
+            module = importlib.import_module(f".commands.{name}", __package__)
+        return cast(click.Command, getattr(module, f"{name}_command"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
 
 
 class OneLineGroup(click.Group):
@@ -59,22 +74,14 @@ class OneLineGroup(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=OneLineGroup,
+    commands=cast("MutableMapping[str, click.Command]", _Commands()),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="gemmule", prog_name="gemmule")
 def gemmule() -> None:
     """Multiply matrices of any size on a GPU or the CPU, and measure and explain the speed."""
-
-
-gemmule.add_command(matmul_command)
-gemmule.add_command(info_command)
-gemmule.add_command(bench_command)
-gemmule.add_command(calibrate_command)
-gemmule.add_command(compare_command)
-gemmule.add_command(explain_command)
-gemmule.add_command(pack_command)
-gemmule.add_command(profile_command)
-gemmule.add_command(report_command)
-gemmule.add_command(tune_command)
 
 
 def _show_warning(

@@ -158,9 +158,16 @@ LONG = (
 )
 
 
+def kinds(job):
+    """Kinds and sizes of what is multiplied; types that share them differ in a word of some instructions."""
+    if job.spec.operation == "transpose":
+        return operands(job)
+    return tuple((one.kind, one.itemsize) for one in map(dtype_named, operands(job)))
+
+
 def covering(jobs):
-    """Return the jobs that bring a type of A and B which none before them had, on Hopper; elsewhere the first of what
-    calls take, but on Blackwell not those that are compiled longest.
+    """Return the jobs that bring a kind or size of A and B which none before them had, on Hopper; elsewhere the first
+    of what calls take, but on Blackwell not those that are compiled longest.
 
     Types of results, layouts, alignments and C are seen by the tests that run the kernels. Those multiply float16 with
     every kernel that takes it: what is compiled for it once serves them too.
@@ -171,7 +178,7 @@ def covering(jobs):
         if (step and job.arch.major != 9) or (job.spec.name in LONG and job.arch.major == 10):
             continue
         whole = job.arch.major == 9 and not step
-        value = (job.spec.name, job.arch, operands(job) if whole else None)
+        value = (job.spec.name, job.arch, kinds(job) if whole else None)
         if value not in seen:
             kept.append(job)
         seen.add(value)

@@ -26,11 +26,18 @@ def check(spec, config):
     assert (other.ptx, other.cubin) == (code.ptx, code.cubin)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+#: Each takes two compilations; the others have their frame of it, or are steps towards it.
+CASES = [
+    pytest.param(spec, id=spec.name, marks=[] if spec.name == "hopper_gemm" else [pytest.mark.slow]) for spec in SPECS
+]
+
+
+@pytest.mark.parametrize("spec", CASES)
 def test_code_is_the_same_for_every_number_of_ctas(spec):
     check(spec, spec.default)
 
 
+@pytest.mark.slow
 def test_tiles_that_are_shared_by_all_ctas():
     spec = next(one for one in SPECS if one.name == "hopper_gemm")
     check(spec, dataclasses.replace(spec.default, stream_k=1))

@@ -10,7 +10,7 @@ import pytest
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.select import choose
-from gemmule.executor.streams import DeviceMatrix, matrix_bytes
+from gemmule.executor.streams import DeviceMatrix, DeviceProduct, matrix_bytes
 from gemmule.runtime.streams import GpuStreams
 from support.oracle import assert_product, poisoned, random_matrix
 
@@ -48,7 +48,8 @@ def test_what_is_needed_is_right(device, name, shape, orders):
         before = whole.copy()
         framed = on_device(device, stream, whole)
         d = framed.part(slice(1, m + 1), slice(4, n + 4))
-        device.multiply(stream, left, right, d, 1, beta, d if beta else None, needed=needed)
+        product = DeviceProduct(left, right, d, 1, beta, d if beta else None, needed=needed)
+        device.multiply(stream, product)
         device.copy_out(stream, whole, framed)
         device.synchronize(device.record(stream))
         for row in range(0, m, STEP):
@@ -57,4 +58,4 @@ def test_what_is_needed_is_right(device, name, shape, orders):
             assert_product(whole[1:-1, 4:-4][part, :cols], a[part], b[:, :cols], **added)
         before[1:-1, 4:-4] = whole[1:-1, 4:-4]
         np.testing.assert_array_equal(whole.view(np.uint8), before.view(np.uint8))
-    assert device.stairs(left, right, d) == (0 if name == "bfloat16" else STEP)
+    assert device.stairs(DeviceProduct(left, right, d)) == (0 if name == "bfloat16" else STEP)

@@ -13,11 +13,11 @@ from gemmule.outofcore.device.engine.streaming import Settings, stream_product
 from gemmule.outofcore.device.planner.choice import choose_plan
 from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
-from gemmule.outofcore.device.planner.simulation import simulate
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.runtime.streams import GpuStreams
 from support.oracle import assert_product, poisoned, random_matrix
+from support.outofcore.simulated_runs import simulate
 
 RATES = Rates(20e12, 20e12, 50e9, 50e9)
 #: Shape, device memory: many tiles and slices, none of which divides.

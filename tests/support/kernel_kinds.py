@@ -78,6 +78,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "h02_wgmma_tma": _ALIGNED,
     "simt_syrk": (Family(_SINGLE, own=True, layouts=("rcr", "crr")),),
     "g07_cp_async": _LADDER,
+    "simt_batched": (Family(_SINGLE, units=(1, 4)), Family(_DOUBLE, units=(1, 2))),
     "simt_gemm": (Family(_SINGLE, units=(1, 4)),),
     "g06_double_buffer": _LADDER,
     "g05_conflict_free": _LADDER,

@@ -24,7 +24,8 @@ were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems
 …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
-type beside it, ``draws FILE`` what untuned calls reach on random products.
+type beside it, ``draws FILE`` what untuned calls reach on random products, ``versions FILE`` the same calls
+of two versions.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from typing import Any
 from gemmule.core.chips import chip_named
 from gemmule.lab import bench_tables, counted, gemm_tables, rooflines
 from gemmule.lab.drawing.theme import DARK, LIGHT
-from gemmule.lab.explain.timeline_plot import timeline_plot
 from gemmule.lab.gemm_operation import GEMM
 from gemmule.lab.kernel_labels import labels
 from gemmule.lab.pictures import Picture, fingerprint, plot_stem
@@ -76,8 +76,9 @@ from .streams import (
     stream_ways_table,
     streamed_files_table,
 )
-from .timelines import timeline_block
+from .timelines import timeline_block, timeline_plot
 from .tuned_cells import tuned_cells_block
+from .versions import versions_table
 
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
@@ -329,6 +330,7 @@ _OF_SEVERAL = {
     "random_problems": random_problems_block,
     "removals": checked_kernels.removals_table,
     "untuned": untuned_block,
+    "versions": versions_table,
 }
 
 

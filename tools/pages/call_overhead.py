@@ -40,6 +40,7 @@ _PATHS: dict[str, tuple[str, str | None]] = {
     "first_call": ("first call of a process, kernel in the cache on disk", None),
     "second_call": ("second call of a process", None),
     "first_call_pack": ("first call of a process, kernel in a pack, no compiler installed", None),
+    "first_call_random": ("first call of a process until its result is there, gemmule-kernels-sm90, no compiler", None),
     "import_pack": ("`import gemmule`, `GEMMULE_PACK` set", None),
     "import": ("`import gemmule`", None),
 }
@@ -55,12 +56,18 @@ def overhead_table(records: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             [
                 what,
-                f"{record['m']} x {record['n']} x {record['k']} {record['dtype']}" if "m" in record else "",
+                _product(record),
                 f"{record['host_us'] / 1e3:.1f} ms" if record["host_us"] >= 1e3 else f"{record['host_us']:.2f} us",
                 f"{record['host_us'] / other['host_us']:.2f}" if other else "",
             ]
         )
     return markdown(["call", "product", "host time", "of the other library's"], rows)
+
+
+def _product(record: Mapping[str, Any]) -> str:
+    if "problems" in record:
+        return f"{len(record['problems'])} random ones; {record['slower_than_300_ms']} over 300 ms"
+    return f"{record['m']} x {record['n']} x {record['k']} {record['dtype']}" if "m" in record else ""
 
 
 def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ def dtype_table() -> str:
     for dtype in DTYPES:
 
         def runs(out: DType, arch: str, dtype: DType = dtype) -> bool:
-            return why_no_gemm((dtype.name, dtype.name, out.name), None, Arch.parse(arch)) is None
+            return why_no_gemm((dtype.name, dtype.name, out.name), Arch.parse(arch)) is None
 
         outputs = [out for out in DTYPES if runs(out, "sm_90a")]
         archs = [arch for arch in _ARCHS if runs(dtype, arch)]

@@ -20,9 +20,10 @@ TUNED = "tuned.json"
 def load_pack(path: str | os.PathLike[str]) -> Pack:
     """Let this process take compiled kernels from a pack, so that they need no compiler, and its tuned configurations.
 
-    Kernels are looked for in this process, in the user's cache, in packs, the one that was loaded last first, and then
-    in the pack that the environment variable ``GEMMULE_PACK`` names. Only what is in none of them is compiled. Tuned
-    configurations are looked for in the user's table first, then in packs, then in what gemmule has of its own.
+    Kernels are looked for in this process, in the user's cache, in packs, the one that was loaded last first, then in
+    the pack that the environment variable ``GEMMULE_PACK`` names, and in installed ones. Only what is in none of them
+    is compiled; without a compiler the best packed kernel runs instead. Tuned configurations are looked for in the
+    user's table first, then in packs, then in what gemmule has of its own.
 
     Parameters
     ----------
@@ -48,6 +49,8 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     Pack(path=PosixPath('/data/h100.pack'), toolchain='nvidia-cutlass-dsl 4.8.1', kernels=(...), tables=())
     """
     from gemmule.compiler.pack import PACKS, read_pack
+    from gemmule.compiler.toolchain import compiler_installed
+    from gemmule.dispatch.select import clear_choices
 
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path={shown(path)} is no path; give the name of a file that `gemmule pack` wrote")
@@ -60,6 +63,9 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
         ) from error
     _take_table(pack)
     PACKS.load(pack)
+    if not compiler_installed():
+        # The choice depends on what is packed.
+        clear_choices()
     return pack
 
 

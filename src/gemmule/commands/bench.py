@@ -109,15 +109,33 @@ def gemm_command(**options: Any) -> None:
 
     Every kernel is verified first. A wrong kernel is not timed, and the command fails.
     """
-    _gemm(**options)
+    _gemm(_Options(**options))
 
 
-def _gemm(
-    *, kernels: Sequence[str], sizes: Sequence[str], dtypes: Sequence[str], out_dtype: str | None, precision: str,
-    layout: str | None, batch: int | None, untuned: bool, own_transpose: bool, places: str | None,
-    seconds: float | None, seed: int, yardstick: bool, with_torch: bool, record: str | None, plot: str | None,
-    as_json: bool,
-) -> None:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of the command, by their names."""
+
+    kernels: Sequence[str]
+    sizes: Sequence[str]
+    dtypes: Sequence[str]
+    out_dtype: str | None
+    precision: str
+    layout: str | None
+    batch: int | None
+    untuned: bool
+    own_transpose: bool
+    places: str | None
+    seconds: float | None
+    seed: int
+    yardstick: bool
+    with_torch: bool
+    record: str | None
+    plot: str | None
+    as_json: bool
+
+
+def _gemm(options: _Options) -> None:
     from ..dispatch import registry
     from ..dispatch.rates_table import rates_for
     from ..lab.bench_plan import BenchPlan
@@ -129,14 +147,14 @@ def _gemm(
     from ..lab.gemm_operation import product_of
     from .bench_products import Shapes, parse_types
 
-    types = parse_types(dtypes, out_dtype, precision)
-    late = {None: (False,), "late": (True,), "both": (False, True)}[places]
-    shapes = Shapes(sizes, layout, batch, late, own_transpose)
+    types = parse_types(options.dtypes, options.out_dtype, options.precision)
+    late = {None: (False,), "late": (True,), "both": (False, True)}[options.places]
+    shapes = Shapes(options.sizes, options.layout, options.batch, late, options.own_transpose)
     problems = shapes.problems(types)
-    if plot is not None:
+    if options.plot is not None:
         check_matplotlib()
-    words, asks_chosen = without_chosen(kernels)
-    if untuned and not asks_chosen:
+    words, asks_chosen = without_chosen(options.kernels)
+    if options.untuned and not asks_chosen:
         raise ArgumentError("--untuned is for the kernel that a call runs; add --kernels chosen")
 
     def named(arch: Arch | None) -> tuple[Choice, ...]:
@@ -145,19 +163,20 @@ def _gemm(
 
     # Names are looked up before a GPU is opened, so that a wrong one is reported first.
     named(None)
-    with gpu.open_gpu(yardstick=yardstick) as (device, library):
+    with gpu.open_gpu(yardstick=options.yardstick) as (device, library):
         rates = rates_for(device.name, device.multiprocessors)
         choices = on_gpu(named(device.arch), rates)
         if not choices and not asks_chosen:
             raise UnsupportedError(
-                f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or use --kernels all"
+                f"no rung of the ladder takes {', '.join(options.dtypes)}; name kernels with --kernels, or use "
+                "--kernels all"
             )
-        torch = device.torch_gemm() if with_torch else None
-        chosen = _chosen_on(device, tuned=not untuned) if asks_chosen else None
+        torch = device.torch_gemm() if options.with_torch else None
+        chosen = _chosen_on(device, tuned=not options.untuned) if asks_chosen else None
         drawn = len(shapes.draws) > 0
         plan = BenchPlan(
-            problems, choices, seconds=seconds or (SECONDS if drawn else 1.0), seed=seed, chosen=chosen,
-            about={"untuned": untuned} | ({"draws": [vars(draw) for draw in shapes.draws]} if drawn else {}),
+            problems, choices, seconds=options.seconds or (SECONDS if drawn else 1.0), seed=options.seed, chosen=chosen,
+            about={"untuned": options.untuned} | ({"draws": [vars(draw) for draw in shapes.draws]} if drawn else {}),
         )  # fmt: skip
         bench = GemmBench(plan, device, gpu.known_chip(device.name), library, torch)
         block = experiment(command_line(), device.pci_bus_id) | bench.about()
@@ -167,9 +186,14 @@ def _gemm(
             # One kernel after another, at its turn, would take most of the time.
             _compile(problems, chosen, device.arch)
         records = measured(
-            bench, block, plan.points, record, key=product_of, show=None if as_json else _line if drawn else _table
+            bench,
+            block,
+            plan.points,
+            options.record,
+            key=product_of,
+            show=None if options.as_json else _line if drawn else _table,
         )
-    end(block, records, _print_end, _draw, plot=plot, as_json=as_json)
+    end(block, records, _print_end, _draw, plot=options.plot, as_json=options.as_json)
 
 
 def _compile(problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Choice], arch: Arch) -> None:

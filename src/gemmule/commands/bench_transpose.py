@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -75,13 +76,28 @@ def transpose_command(**options: Any) -> None:
     Every kernel is verified first. A wrong kernel is not timed, and the command fails. GB/s count bytes read and bytes
     written.
     """
-    _transpose(**options)
+    _transpose(_Options(**options))
 
 
-def _transpose(
-    *, kernels: Sequence[str], sizes: Sequence[str], dtypes: Sequence[str], seconds: float, seed: int, peers: bool,
-    in_order: bool, counts: bool, counts_only: bool, record: str | None, plot: str | None, as_json: bool,
-) -> None:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of the command, by their names."""
+
+    kernels: Sequence[str]
+    sizes: Sequence[str]
+    dtypes: Sequence[str]
+    seconds: float
+    seed: int
+    peers: bool
+    in_order: bool
+    counts: bool
+    counts_only: bool
+    record: str | None
+    plot: str | None
+    as_json: bool
+
+
+def _transpose(options: _Options) -> None:
     from ..dispatch import registry
     from ..dispatch.select import choose
     from ..lab.bench_plan import BenchPlan
@@ -92,29 +108,33 @@ def _transpose(
     from ..lab.transpose_operation import size_text
     from ..lab.transposes import itemsize_of, parse_sizes, transpose_of, transposes_of
 
-    wanted = parse_sizes(sizes)
-    itemsizes = tuple(dict.fromkeys(map(itemsize_of, dtypes)))
-    words, chosen = without_chosen(kernels)
+    wanted = parse_sizes(options.sizes)
+    itemsizes = tuple(dict.fromkeys(map(itemsize_of, options.dtypes)))
+    words, chosen = without_chosen(options.kernels)
     probe = transpose_of(4096, 4096, itemsizes[0])
     choices = parse_kernels(words, probe, None, registry.REGISTRY, registry.TRANSPOSE_LADDER) if words else ()
-    if plot is not None:
+    if options.plot is not None:
         check_matplotlib()
-    if counts_only:
-        _count_only(choices, itemsizes, record, as_json=as_json)
+    if options.counts_only:
+        _count_only(choices, itemsizes, options.record, as_json=options.as_json)
         return
     with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
         multiprocessors = device.multiprocessors
         plan = BenchPlan(
-            transposes_of(wanted, itemsizes), choices, seconds=seconds, seed=seed,
+            transposes_of(wanted, itemsizes), choices, seconds=options.seconds, seed=options.seed,
             chosen=(lambda problem: choose(problem, device.arch, multiprocessors=multiprocessors)) if chosen else None,
         )  # fmt: skip
-        bench = TransposeBench(plan, device, gpu.known_chip(device.name), peers=peers, in_order=in_order)
+        bench = TransposeBench(
+            plan, device, gpu.known_chip(device.name), peers=options.peers, in_order=options.in_order
+        )
         block = experiment(command_line(), device.pci_bus_id) | bench.about()
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
-        add = _counter() if counts else None
-        records = measured(bench, block, plan.points, record, key=size_text, show=None if as_json else _show, add=add)
-    end(block, records, print_end, draw_plots, plot=plot, as_json=as_json)
+        add = _counter() if options.counts else None
+        records = measured(
+            bench, block, plan.points, options.record, key=size_text, show=None if options.as_json else _show, add=add
+        )
+    end(block, records, print_end, draw_plots, plot=options.plot, as_json=options.as_json)
 
 
 def _show(point: list[Record]) -> None:

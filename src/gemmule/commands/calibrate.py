@@ -64,44 +64,58 @@ def calibrate_command(**options: Any) -> None:
     Rates of the H100 SXM and the H200 SXM are shipped. Other chips, and MIG slices, use one of these until they are
     calibrated.
     """
-    _calibrate(**options)
+    _calibrate(_Options(**options))
 
 
-def _calibrate(
-    *, seconds: float, seed: int, output: Path | None, record: str | None, workers: int | None, dry_run: bool,
-    chip: str | None, where: bool, as_json: bool,
-) -> None:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of the command, by their names."""
+
+    seconds: float
+    seed: int
+    output: Path | None
+    record: str | None
+    workers: int | None
+    dry_run: bool
+    chip: str | None
+    where: bool
+    as_json: bool
+
+
+def _calibrate(options: _Options) -> None:
     from ..core.arch import Arch
     from ..dispatch.rates_file import read_or_set_aside
     from ..dispatch.rates_table import rates_file, rates_for
     from ..dispatch.settings_file import check_writable
 
-    if where:
+    if options.where:
         click.echo(str(rates_file()))
         return
-    if chip is not None and not dry_run:
+    if options.chip is not None and not options.dry_run:
         raise ArgumentError("--chip is for --dry-run: a calibration measures this machine's GPU")
-    file = output if output is not None else rates_file()
-    if dry_run and chip is not None:
-        facts = gpu.chip_called(chip)
+    file = options.output if options.output is not None else rates_file()
+    if options.dry_run and options.chip is not None:
+        facts = gpu.chip_called(options.chip)
         arch = Arch.for_device(*facts.capability)
         found = _products(arch, rates_for(facts.aliases[-1], facts.sms), facts.memory_bytes)
-        _print_dry_run(found, arch, file, as_json=as_json)
+        _print_dry_run(found, arch, file, as_json=options.as_json)
         return
     with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
-        if not dry_run:
+        if not options.dry_run:
             # A file that could not be written in the end is an error now, not after minutes.
             read_or_set_aside(file)
             check_writable(file)
         before = rates_for(device.name, device.multiprocessors)
         found = _products(device.arch, before, device.memory_free())
-        if dry_run:
-            _print_dry_run(found, device.arch, file, as_json=as_json)
+        if options.dry_run:
+            _print_dry_run(found, device.arch, file, as_json=options.as_json)
             return
-        searches = compiled([_search(one) for one in found], device.arch, workers)
-        block, records = _measured(device, searches, record, {"seconds": seconds, "seed": seed}, quiet=as_json)
+        searches = compiled([_search(one) for one in found], device.arch, options.workers)
+        block, records = _measured(
+            device, searches, options.record, {"seconds": options.seconds, "seed": options.seed}, quiet=options.as_json
+        )
     timed = _timed(searches, records)
-    _end(_Calibration(device.name, before, file, block, records), timed, as_json=as_json)
+    _end(_Calibration(device.name, before, file, block, records), timed, as_json=options.as_json)
 
 
 def _products(arch: Arch, rates: GpuRates, memory: int) -> tuple[Product, ...]:
@@ -212,7 +226,7 @@ def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     from ..dispatch.tuned_table import chip_name
     from ..files.file_errors import errors_name
     from ..lab.calibration.fit import fit
-    from ..lab.tuning.shipped import provenance
+    from ..lab.tuning.entries import provenance
 
     if failure := gpu.failure_of([one for one in done.records if one["record"] == "check"]):
         raise WrongResultError(f"{failure}; no rates were written")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -50,13 +51,25 @@ def compare_command(**options: Any) -> None:
     arithmetic units; and whether the product is compute- or memory-bound. Without a GPU: the CPU's time, and the
     roofline of any chip.
     """
-    _compare(**options)
+    _compare(_Options(**options))
 
 
-def _compare(
-    *, m: int, n: int, k: int, dtype: str, kernels: Sequence[str], chip: str | None, seed: int, yardstick: bool,
-    as_json: bool,
-) -> None:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of the command, by their names."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    kernels: Sequence[str]
+    chip: str | None
+    seed: int
+    yardstick: bool
+    as_json: bool
+
+
+def _compare(options: _Options) -> None:
     from ..api import gemm
     from ..dispatch import registry
     from ..host.tiles import HostTileExecutor
@@ -65,20 +78,28 @@ def _compare(
     from ..lab.products import gemm_problem, output_type
     from ..runtime.device import device_count
 
-    problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
-    choices = parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
+    problem = gemm_problem(options.m, options.n, options.k, options.dtype, output_type(options.dtype, None), "nn")
+    choices = parse_kernels(options.kernels, problem, None, registry.REGISTRY, registry.LADDER)
     _check_fits(problem)
     here = device_count() > 0
-    facts = gpu.chip_called(chip or DEFAULT_CHIP) if chip is not None or not here else None
+    facts = gpu.chip_called(options.chip or DEFAULT_CHIP) if options.chip is not None or not here else None
     limits = theory(problem, facts) if facts is not None else None
     records: list[Record] = []
     link: dict[str, float] = {}
     if here:
-        records, link, limits = _on_the_gpu(problem, choices, seed, limits, yardstick=yardstick)
-    host = on_the_host(problem, lambda a, b: gemm(a, b, out_dtype=problem.d.dtype.name, executor="cpu"), seed)
+        records, link, limits = _on_the_gpu(problem, choices, options.seed, limits, yardstick=options.yardstick)
+    host = on_the_host(problem, lambda a, b: gemm(a, b, out_dtype=problem.d.dtype.name, executor="cpu"), options.seed)
     host = {"blas": HostTileExecutor().describe()} | host
-    if as_json:
-        found = {"m": m, "n": n, "k": k, "dtype": dtype, "host": host, "theory": limits, "link_measured": link}
+    if options.as_json:
+        found = {
+            "m": options.m,
+            "n": options.n,
+            "k": options.k,
+            "dtype": options.dtype,
+            "host": host,
+            "theory": limits,
+            "link_measured": link,
+        }
         echo_json(found | {"gpu": here, "records": records})
     else:
         echo_text(_verdict(problem, host, records, limits, here=here))

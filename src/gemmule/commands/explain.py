@@ -98,29 +98,51 @@ def explain_command(**options: Any) -> None:
     unit; and for TMA kernels the timeline of the pipeline. The compiled kernel runs on the virtual GPU: no GPU is
     needed.
     """
-    _explain(**options)
+    _explain(_Options(**options))
 
 
-def _explain(
-    *, kernel: str, shape: str, chip: str, config: str | None, dtype: str | None, out_dtype: str | None,
-    layout: str | None, precision: str | None, bandwidth: float | None, l2_bandwidth: float | None,
-    copy_bytes: float | None, copy_latency: float | None, timeline: str | None, force: bool, as_json: bool,
-) -> None:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of the command, by their names."""
+
+    kernel: str
+    shape: str
+    chip: str
+    config: str | None
+    dtype: str | None
+    out_dtype: str | None
+    layout: str | None
+    precision: str | None
+    bandwidth: float | None
+    l2_bandwidth: float | None
+    copy_bytes: float | None
+    copy_latency: float | None
+    timeline: str | None
+    force: bool
+    as_json: bool
+
+
+def _explain(options: _Options) -> None:
     from ..core.errors import ArgumentError
     from ..lab.explain import page
 
-    if timeline is not None:
-        check_drawings(None, timeline, force=force)
-    if config is not None and "[" in kernel:
-        raise ArgumentError(f"{kernel} and --config {config} both name a config; give one of them")
+    if options.timeline is not None:
+        check_drawings(None, options.timeline, force=options.force)
+    if options.config is not None and "[" in options.kernel:
+        raise ArgumentError(f"{options.kernel} and --config {options.config} both name a config; give one of them")
     explained = explanation(
-        f"{kernel}[{config}]" if config is not None else kernel, shape, chip, dtype=dtype, out_dtype=out_dtype,
-        layout=layout, precision=precision, bandwidth=bandwidth, l2_bandwidth=l2_bandwidth,
-        copy_bytes=copy_bytes, copy_latency=copy_latency,
-    )  # fmt: skip
-    if timeline is not None:
-        _draw(explained, timeline, force=force)
-    if as_json:
+        f"{options.kernel}[{options.config}]" if options.config is not None else options.kernel,
+        options.shape,
+        options.chip,
+        dtype=options.dtype,
+        out_dtype=options.out_dtype,
+        layout=options.layout,
+        precision=options.precision,
+        rates=Rates(options.bandwidth, options.l2_bandwidth, options.copy_bytes, options.copy_latency),
+    )
+    if options.timeline is not None:
+        _draw(explained, options.timeline, force=options.force)
+    if options.as_json:
         echo_json(explained.as_json())
     else:
         click.echo(page(explained, prose_width()))
@@ -143,6 +165,24 @@ def _draw(explained: Explanation, path: str, *, force: bool) -> None:
     draw_timeline(Path(path).absolute(), explained.timeline, title, force=force)
 
 
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Rates of a chip as measured; None stands for the vendor's, or for what is assumed.
+
+    Attributes
+    ----------
+    bandwidth, l2_bandwidth : float, optional
+        GB/s of device memory and of the L2 cache.
+    copy_bytes, copy_latency : float, optional
+        Bytes a clock that TMA loads for an SM, and the latency of a TMA load in clocks, in a timeline.
+    """
+
+    bandwidth: float | None = None
+    l2_bandwidth: float | None = None
+    copy_bytes: float | None = None
+    copy_latency: float | None = None
+
+
 def explanation(
     kernel: str,
     shape: str,
@@ -152,10 +192,7 @@ def explanation(
     out_dtype: str | None = None,
     layout: str | None = None,
     precision: str | None = None,
-    bandwidth: float | None = None,
-    l2_bandwidth: float | None = None,
-    copy_bytes: float | None = None,
-    copy_latency: float | None = None,
+    rates: Rates | None = None,
 ) -> Explanation:
     """Explain the kernel of that name: what the command does, from Python.
 
@@ -169,10 +206,8 @@ def explanation(
         Name of a chip.
     dtype, out_dtype, layout, precision : str, optional
         As of the command.
-    bandwidth, l2_bandwidth : float, optional
-        GB/s, as measured.
-    copy_bytes, copy_latency : float, optional
-        Bytes a clock that TMA copies for a multiprocessor, and the latency of the first in clocks, in a timeline.
+    rates : Rates, optional
+        What was measured of the chip.
 
     Raises
     ------
@@ -186,7 +221,8 @@ def explanation(
     from ..vgpu.instrument import CountedKernel
     from . import gpu
 
-    given = {"copy_bytes": copy_bytes, "copy_latency": copy_latency}
+    rates = rates or Rates()
+    given = {"copy_bytes": rates.copy_bytes, "copy_latency": rates.copy_latency}
 
     def rules(own: Rules) -> Rules:
         return dataclasses.replace(own, **{name: value for name, value in given.items() if value is not None})
@@ -199,7 +235,7 @@ def explanation(
         choice,
         facts,
         CountedKernel,
-        bandwidth=None if bandwidth is None else 1e9 * bandwidth,
-        l2_bandwidth=None if l2_bandwidth is None else 1e9 * l2_bandwidth,
+        bandwidth=None if rates.bandwidth is None else 1e9 * rates.bandwidth,
+        l2_bandwidth=None if rates.l2_bandwidth is None else 1e9 * rates.l2_bandwidth,
         rules=rules,
     )

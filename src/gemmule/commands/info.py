@@ -45,6 +45,13 @@ def _cache(content: CacheContent) -> dict[str, Any]:
     return {"folder": str(content.folder), "kernels": content.kernels, "bytes": content.bytes}
 
 
+def _packs() -> list[dict[str, Any]]:
+    """Return the packs of compiled kernels that are installed."""
+    from ..compiler.pack import PACKS
+
+    return [{"file": str(pack.path), "origin": pack.origin, "kernels": len(pack.kernels)} for pack in PACKS.installed()]
+
+
 def _tuned() -> dict[str, Any]:
     """Return the file of tuned configurations, and the number of products in it and in the shipped ones."""
     from ..core.errors import FileFormatError
@@ -103,10 +110,8 @@ def _virtual() -> str:
 
 
 def _found(content: CacheContent) -> dict[str, Any]:
-    import importlib.util
-
     from .. import __version__
-    from ..compiler.toolchain import toolchain
+    from ..compiler.toolchain import compiler_installed, toolchain
     from ..core.errors import UnsupportedError
     from ..dispatch.registry import REGISTRY
     from ..host.tiles import HostTileExecutor
@@ -119,7 +124,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
         except UnsupportedError as error:
             arch = str(error)
         devices.append(dataclasses.asdict(device) | {"arch": arch})
-    compiler = toolchain() if importlib.util.find_spec("cutlass") else None
+    compiler = toolchain() if compiler_installed() else None
     return {
         "gemmule": __version__,
         "devices": devices,
@@ -140,6 +145,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
             for spec in REGISTRY
         ],
         "cache": _cache(content),
+        "packs": _packs(),
         "tuned": _tuned(),
         "rates": _rates(devices),
     }
@@ -153,14 +159,17 @@ def _print(found: dict[str, Any]) -> None:
         click.echo(f"GPU {', '.join(ordinals)}: {text}")
     click.echo(f"cpu: {executors['cpu']}")
     click.echo(f"vgpu: {executors['vgpu']}")
-    click.echo(f"compiler: {found['compiler'] or 'not installed; only cached kernels run'}")
+    click.echo(f"compiler: {found['compiler'] or 'not installed; only cached and packed kernels run'}")
     counts = {name: sum(one["operation"] == name for one in found["kernels"]) for name in _OPERATIONS}
     click.echo(
         "kernels: "
         + ", ".join(f"{count} for {_OPERATIONS[name]}" for name, count in counts.items())
         + "; `gemmule info --kernels` lists them"
     )
-    click.echo(f"cache: {cache['kernels']} compiled kernels, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}")
+    packs = "".join(f"; {one['kernels']} in {one['origin'] or one['file']}" for one in found["packs"])
+    click.echo(
+        f"cache: {cache['kernels']} compiled kernels, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}{packs}"
+    )
     shipped = ", ".join(f"{count} products for {chip}" for chip, count in tuned["shipped"].items())
     click.echo(f"tuned: {tuned['products']} products in {_file(tuned)}; shipped: {shipped or 'none'}")
     click.echo(f"rates: {rates['gpus']} GPUs in {_file(rates)}; shipped: H100 SXM, H200 SXM")

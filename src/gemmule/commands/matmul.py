@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +129,9 @@ class _Number(click.ParamType[Any]):
     help="Operand that stays on the GPU while the others are streamed. Default: least predicted time.",
 )  # fmt: skip
 @click.option("--devices", type=_Numbers(), help="GPUs of one model that share the tiles, e.g. 0,1. Default: 0.")
+@click.option(
+    "--probe", is_flag=True, help="Measure GPU, links and disk again. Default: rates of the last 30 days are reused."
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and its predicted time, and stop.")
 @click.option("--trace", metavar="T.json", type=_FILE, help="Write a trace for ui.perfetto.dev.")
 @click.option("--timeline", metavar="T.png", type=_FILE, help="Draw a timeline by stream (.png or .svg).")
@@ -148,12 +153,13 @@ def matmul_command(**options: Any) -> None:
 
 
 def _run(options: dict[str, Any]) -> None:
-    from ..api.streaming.device_engine import DeviceReport
-    from ..api.streaming.plan import plan_line
-    from ..api.streaming.session import StreamSession
-    from ..core.errors import WrongResultError
-    from ..outofcore.tiles.result_rules import plain_kind
-    from .drawings import check_drawings, write_drawings
+    with _context_opened(options):
+        from ..api.streaming.device_engine import DeviceReport
+        from ..api.streaming.plan import plan_line
+        from ..api.streaming.session import StreamSession
+        from ..core.errors import WrongResultError
+        from ..outofcore.tiles.result_rules import plain_kind
+        from .drawings import check_drawings, write_drawings
 
     request, force, output = _request(options), options["force"], options["output"]
     drawings, as_json = (options["trace"], options["timeline"]), options["as_json"]
@@ -182,6 +188,32 @@ def _run(options: dict[str, Any]) -> None:
             click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(session.problem.dtype) in "iu")))
     if verdict and not verdict.passed:
         raise WrongResultError(verdict.failure(output, f"--seed {verdict.seed}"))
+
+
+@contextlib.contextmanager
+def _context_opened(options: Mapping[str, Any]) -> Iterator[None]:
+    """Open the context of the GPU that may compute, in a thread, while the block imports what a product needs."""
+    executor = options["executor"] or os.environ.get("GEMMULE_EXECUTOR") or "gpu"
+    if executor != "gpu" or options["scheduler"] is not None:
+        yield
+        return
+    ordinal = (options["devices"] or (0,))[0]
+
+    def opened() -> None:
+        from ..core.errors import GemmuleError
+        from ..runtime.device import device_count, primary_context
+
+        # What is wrong is found again, and reported, by what needs the GPU.
+        with contextlib.suppress(GemmuleError):
+            if ordinal < device_count():
+                primary_context(ordinal)
+
+    opening = threading.Thread(target=opened, name="gemmule-context")
+    opening.start()
+    try:
+        yield
+    finally:
+        opening.join()
 
 
 def _echo_plan(request: Request, *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,13 +56,28 @@ def profile_command(**options: Any) -> None:
     verified first. CUPTI records each kernel, copy and API call: count, total, mean, median, least and greatest time,
     share, and the sizes of the copies.
     """
-    _profile(**options)
+    _profile(_Options(**options))
 
 
-def _profile(
-    *, m: int, n: int, k: int, dtype: str, kernels: Sequence[str], repeat: int, seed: int, trace: str | None,
-    force: bool, record: str | None, ranges_only: bool, as_json: bool,
-) -> None:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of the command, by their names."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    kernels: Sequence[str]
+    repeat: int
+    seed: int
+    trace: str | None
+    force: bool
+    record: str | None
+    ranges_only: bool
+    as_json: bool
+
+
+def _profile(options: _Options) -> None:
     from ..dispatch import registry
     from ..lab.candidates import parse_kernels
     from ..lab.experiment import experiment
@@ -72,30 +88,37 @@ def _profile(
     from ..lab.records import write_records
     from ..runtime import profiling
 
-    problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
+    problem = gemm_problem(options.m, options.n, options.k, options.dtype, output_type(options.dtype, None), "nn")
     # Errors in names come before the check for a GPU.
-    parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
-    _check_outputs(trace, record, force=force, ranges_only=ranges_only, as_json=as_json)
+    parse_kernels(options.kernels, problem, None, registry.REGISTRY, registry.LADDER)
+    _check_outputs(
+        options.trace, options.record, force=options.force, ranges_only=options.ranges_only, as_json=options.as_json
+    )
     gpu.check_gpu("`gemmule compare M N K` times the CPU")
-    if not ranges_only:
+    if not options.ranges_only:
         profiling.check_cupti()
     with gpu.open_gpu(yardstick=False) as (device, _):
-        choices = _choices(problem, device, kernels)
-        profile = _recorded(problem, device, choices, repeat, seed, ranges_only=ranges_only)
+        choices = _choices(problem, device, options.kernels)
+        profile = _recorded(problem, device, choices, options.repeat, options.seed, ranges_only=options.ranges_only)
         if profile is None:
             click.echo("done; nothing was measured here: nsys or ncu has the results", err=True)
             return
         about = experiment(command_line(), device.pci_bus_id)
-        about |= {"seed": seed, "repeat": repeat, "cuda": device.cuda, "cupti_python": profiling.cupti_version()}
-    if trace is not None:
-        write_trace(Path(trace), profile, about, force=force)
+        about |= {
+            "seed": options.seed,
+            "repeat": options.repeat,
+            "cuda": device.cuda,
+            "cupti_python": profiling.cupti_version(),
+        }
+    if options.trace is not None:
+        write_trace(Path(options.trace), profile, about, force=options.force)
     lines = records(rows(profile), problem)
-    written = write_records(Path(record), about, lines) if record is not None else None
-    if as_json:
+    written = write_records(Path(options.record), about, lines) if options.record is not None else None
+    if options.as_json:
         echo_json({"experiment": about, "records": lines, "lost": profile.lost})
         return
     _print(problem, profile, lines)
-    for what, where in (("trace", trace), ("record", written)):
+    for what, where in (("trace", options.trace), ("record", written)):
         if where is not None:
             click.echo(f"{what}: {where}")
 

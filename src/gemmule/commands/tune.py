@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,61 +98,98 @@ def tune_command(**options: Any) -> None:
     Configs with a slow predicted time are skipped. The others are compiled in parallel and surveyed; the best are
     verified and timed, interleaved with cuBLASLt. The same command resumes an interrupted search.
     """
-    _tune(**options)
+    _tune(_Options(**options))
 
 
-def _tune(
-    *, shapes: Path | None, preset: str | None, sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str,
-    kernels: str | None, factor: float, most: int, registered: bool, keep: int, seconds: float, limit: float | None,
-    seed: int, yardstick: bool, output: Path | None, pack: Path | None, record: str | None, resume: bool,
-    workers: int | None, dry_run: bool, chip: str | None, where: bool, as_json: bool,
-) -> None:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of the command, by their names."""
+
+    shapes: Path | None
+    preset: str | None
+    sizes: Sequence[str]
+    dtype: str
+    out_dtype: str | None
+    layout: str
+    kernels: str | None
+    factor: float
+    most: int
+    registered: bool
+    keep: int
+    seconds: float
+    limit: float | None
+    seed: int
+    yardstick: bool
+    output: Path | None
+    pack: Path | None
+    record: str | None
+    resume: bool
+    workers: int | None
+    dry_run: bool
+    chip: str | None
+    where: bool
+    as_json: bool
+
+
+def _tune(options: _Options) -> None:
     from ..dispatch.settings_file import check_writable
     from ..dispatch.tuned_file import read_or_set_aside
     from ..dispatch.tuned_table import TunedTable, chip_name, user_file
     from ..lab.tuning.journal import TuningJournal
 
-    if where:
+    if options.where:
         click.echo(str(user_file()))
         return
-    if chip is not None and not dry_run:
+    if options.chip is not None and not options.dry_run:
         raise ArgumentError("--chip is for --dry-run: a search measures this machine's GPU")
-    names = kernel_names(kernels)
-    problems = asked_problems(shapes, preset, sizes, dtype, out_dtype, layout)
-    table = output if output is not None else user_file()
-    pruned: dict[str, Any] = {"kernels": names, "factor": factor, "most": most, "further": not registered}
-    if dry_run and chip is not None:
-        arch, multiprocessors, name = of_chip(chip)
+    names = kernel_names(options.kernels)
+    problems = asked_problems(
+        options.shapes, options.preset, options.sizes, options.dtype, options.out_dtype, options.layout
+    )
+    table = options.output if options.output is not None else user_file()
+    pruned: dict[str, Any] = {
+        "kernels": names,
+        "factor": options.factor,
+        "most": options.most,
+        "further": not options.registered,
+    }
+    if options.dry_run and options.chip is not None:
+        arch, multiprocessors, name = of_chip(options.chip)
         wanted = searches(problems, arch, multiprocessors, name, TunedTable(name, table), **pruned)
-        print_dry_run(wanted, arch, table, as_json=as_json)
+        print_dry_run(wanted, arch, table, as_json=options.as_json)
         return
-    if pack is not None:
-        check_replaceable(pack)
-    if not dry_run:
+    if options.pack is not None:
+        check_replaceable(options.pack)
+    if not options.dry_run:
         # An unwritable table is an error now, not after hours.
         read_or_set_aside(table)
-    with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False, without=_WITHOUT) as (device, library):
+    with gpu.open_gpu(yardstick=options.yardstick and not options.dry_run, required=False, without=_WITHOUT) as (
+        device,
+        library,
+    ):
         known = TunedTable(chip_name(device.name), table)
         wanted = searches(problems, device.arch, device.multiprocessors, device.name, known, **pruned)
-        if dry_run:
-            print_dry_run(wanted, device.arch, table, as_json=as_json)
+        if options.dry_run:
+            print_dry_run(wanted, device.arch, table, as_json=options.as_json)
             return
         # Its folder, too, must take files.
         check_writable(table)
         settings = {
             "chip": chip_name(device.name), "gemmule": __version__, **pruned,
-            "keep": keep, "seconds": seconds, "seed": seed, "yardstick": library is not None,
+            "keep": options.keep, "seconds": options.seconds, "seed": options.seed, "yardstick": library is not None,
             "products": sorted(json.dumps(key(search).as_dict()) for search in wanted),
         }  # fmt: skip
         journal = TuningJournal(table, settings)
-        done = journal.finished() if resume else set()
+        done = journal.finished() if options.resume else set()
         left = [search for search in wanted if key(search) not in done]
-        if len(left) < len(wanted) and not as_json:
+        if len(left) < len(wanted) and not options.as_json:
             click.echo(f"{len(wanted) - len(left)} of {len(wanted)} products were done before: {journal.path}")
-        left = compiled(left, device.arch, workers)
-        run = Run(device, library, table, journal, {"keep": keep, "seconds": seconds, "seed": seed})
-        run.measure(left, record, limit, quiet=as_json)
-        if pack is not None and run.is_written and table.exists():
-            written = write_tuned_pack(pack, table, device.name, device.multiprocessors, device.arch)
-            click.echo(f"pack: {written.path}, {len(written.kernels)} compiled kernels", err=as_json)
-    run.end(as_json=as_json)
+        left = compiled(left, device.arch, options.workers)
+        run = Run(
+            device, library, table, journal, {"keep": options.keep, "seconds": options.seconds, "seed": options.seed}
+        )
+        run.measure(left, options.record, options.limit, quiet=options.as_json)
+        if options.pack is not None and run.is_written and table.exists():
+            written = write_tuned_pack(options.pack, table, device.name, device.multiprocessors, device.arch)
+            click.echo(f"pack: {written.path}, {len(written.kernels)} compiled kernels", err=options.as_json)
+    run.end(as_json=options.as_json)

@@ -51,7 +51,7 @@ class Run:
         from ..lab.bench_plan import BenchPlan
         from ..lab.experiment import experiment
         from ..lab.records import RecordFile
-        from ..lab.tuning.shipped import provenance
+        from ..lab.tuning.entries import provenance
         from ..lab.tuning.tuner import Tuner
 
         keep = self._plan.pop("keep")

@@ -85,15 +85,16 @@ class Artifact:
         with atomic_write(path) as file:
             file.write(self.as_bytes())
 
-    def as_bytes(self) -> bytes:
-        """Return the bytes of the artifact's file."""
+    def as_bytes(self, *, compressed: bool = True) -> bytes:
+        """Return the bytes of the artifact's file; not compressed for a pack that compresses its members as a whole."""
+        method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
         fields = dataclasses.asdict(self)
         ptx, cubin = fields.pop("ptx"), fields.pop("cubin")
         content = io.BytesIO()
-        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(content, "w", method) as archive:
             for name, part in ((_META, json.dumps(fields, indent=1)), (_PTX, ptx), (_CUBIN, cubin)):
                 # Without a time stamp: equal artifacts have equal bytes.
-                archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
+                archive.writestr(zipfile.ZipInfo(name), part, method)
         return content.getvalue()
 
     @classmethod

@@ -91,12 +91,30 @@ class KernelCache:
         if artifact is None:
             key = artifact_key(*kernel)
             path = cache_folder() / (key + _SUFFIX)
-            artifact = _from_disk(path) or self._from_packs(key) or self._compiled(path, *kernel)
+            artifact = _from_disk(path) or self._from_packs(key, spec) or self._compiled(path, *kernel)
             self._loaded[kernel] = artifact
         return artifact
 
-    def _from_packs(self, key: str) -> Artifact | None:
-        """Return the kernel of a pack, or None; warn where it is damaged."""
+    def has_any(self, spec: KernelSpec, arch: Arch) -> bool:
+        """Return whether any kernel of `spec` is on disk or in a pack, of these sources or others."""
+        prefix = f"{spec.name}-{arch.name}"
+        folder = cache_folder()
+        return any(prefix in pack.prefixes for pack in self._packs.all()) or any(folder.glob(f"{prefix}-*{_SUFFIX}"))
+
+    def is_compiled(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:
+        """Return whether the kernel is loaded, or could be from disk or a pack; nothing is compiled."""
+        kernel = (spec, config, signature, arch)
+        if kernel not in self._loaded:
+            key = artifact_key(*kernel)
+            # Loaded, not only looked up: a damaged one is none.
+            artifact = _from_disk(cache_folder() / (key + _SUFFIX)) or self._from_packs(key, spec)
+            if artifact is None:
+                return False
+            self._loaded[kernel] = artifact
+        return True
+
+    def _from_packs(self, key: str, spec: KernelSpec) -> Artifact | None:
+        """Return the kernel of a pack, or None; warn where it is damaged, or its pack was made from other sources."""
         for pack in self._packs.all():
             try:
                 artifact = pack.artifact(key)
@@ -105,6 +123,7 @@ class KernelCache:
                 continue
             if artifact is not None:
                 return artifact
+        self._packs.refuse_foreign(spec)
         return None
 
     def _compiled(self, path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
@@ -149,6 +168,16 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
         If ``GEMMULE_PACK`` names no pack.
     """
     return KERNELS.artifact_for(spec, config, signature, arch)
+
+
+def has_any(spec: KernelSpec, arch: Arch) -> bool:
+    """Return whether any kernel of `spec` is in the cache or in a pack: a fast test before `is_compiled`."""
+    return KERNELS.has_any(spec, arch)
+
+
+def is_compiled(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:
+    """Return whether the kernel is in the cache or in a pack, without compiling it."""
+    return KERNELS.is_compiled(spec, config, signature, arch)
 
 
 def _from_disk(path: Path) -> Artifact | None:

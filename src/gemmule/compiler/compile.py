@@ -14,15 +14,20 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 from .artifact import Artifact
 from .resources import read_resources
 from .signature import read_entry
-from .toolchain import PINNED, toolchain
+from .toolchain import REMEDY, toolchain
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # The compiler has global state and is not thread-safe.
 _LOCK = threading.Lock()
 
 
-def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+def compile_kernel(
+    spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, line_info: bool = True
+) -> Artifact:
     """Compile a kernel for an architecture, in about 0.5 s after 1 s for the compiler's import.
+
+    Line information names the files of the sources, wherever they are on this machine; the instructions are the same
+    without it.
 
     Raises
     ------
@@ -37,7 +42,7 @@ def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch:
         buildable = spec.build(config, signature)
         kernel_class: Any = type(buildable.function)
         kernel_class.kernel.set_name_prefix(spec.name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        ptx, cubin = _code(buildable, arch, what)
+        ptx, cubin = _code(buildable, arch, what, line_info)
     entry, params = read_entry(ptx)
     return Artifact(
         kernel=spec.name,
@@ -65,7 +70,9 @@ def compile_ptx(buildable: Buildable, arch: Arch) -> str:
     """
     with _LOCK:
         _check_installed("a CuTe kernel is to be compiled, and")
-        ptx, _ = _code(buildable, arch, f"{getattr(buildable.function, '__name__', buildable.function)} for {arch}")
+        ptx, _ = _code(
+            buildable, arch, f"{getattr(buildable.function, '__name__', buildable.function)} for {arch}", True
+        )
     return ptx
 
 
@@ -73,12 +80,10 @@ def _check_installed(why: str) -> None:
     try:
         import cutlass  # noqa: F401
     except ImportError as error:
-        raise CompilerMissingError(
-            f"{why} the kernel compiler is not installed; run: pip install nvidia-cutlass-dsl=={PINNED}"
-        ) from error
+        raise CompilerMissingError(f"{why} the kernel compiler is not installed; {REMEDY}") from error
 
 
-def _code(buildable: Buildable, arch: Arch, what: str) -> tuple[str, bytes]:
+def _code(buildable: Buildable, arch: Arch, what: str, line_info: bool) -> tuple[str, bytes]:
     """Return PTX and cubin."""
     from cutlass import cute
     from cutlass.base_dsl.common import DSLBaseError
@@ -88,7 +93,7 @@ def _code(buildable: Buildable, arch: Arch, what: str) -> tuple[str, bytes]:
         options = (
             cute.KeepPTX(),
             cute.KeepCUBIN(),
-            cute.GenerateLineInfo(),
+            cute.GenerateLineInfo(line_info),
             cute.GPUArch(arch.name),
             DumpDir(folder),
         )

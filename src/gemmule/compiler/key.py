@@ -7,17 +7,20 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from gemmule.core.arch import Arch
 from gemmule.core.spec import Config, KernelSpec, Signature
 
-from .toolchain import toolchain
+from .toolchain import compiler_installed, toolchain
 
 #: Prefix of the environment variables that change the compiler's output.
 _COMPILER_VARIABLES = "CUTE_DSL_"
 #: Folder of the modules of a kernel's import closure.
 _PACKAGE = Path(__file__).parents[1]
+#: Digest of a module's source, and the names that it may import.
+_Module = tuple[bytes, tuple[str, ...]]
 #: An import statement, on one line or in parentheses.
 _IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
 
@@ -36,25 +39,54 @@ def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: A
     return f"{spec.name}-{arch.name}-{digest.hexdigest()[:24]}"
 
 
+def source_digest(spec: KernelSpec) -> str:
+    """Return one digest of the current sources of a kernel's import closure."""
+    digest = hashlib.sha256()
+    for value in source_digests(spec).values():
+        digest.update(value)
+    return digest.hexdigest()
+
+
 def source_digests(spec: KernelSpec) -> dict[str, bytes]:
     """Return a digest of the current source of each module in a kernel's import closure.
 
     The closure starts at the kernel's module and the modules of this package, and excludes other distributions.
     """
-    pending = [f"{spec.package}.kernel", *_compiler_modules()]
+    return _closure(spec.package, _module) if compiler_installed() else _closure_once(spec.package)
+
+
+def _closure(package: str, read: Callable[[str], _Module | None]) -> dict[str, bytes]:
+    pending = [f"{package}.kernel", *_compiler_modules()]
     digests: dict[str, bytes] = {}
     while pending:
         module = pending.pop()
         if module in digests:
             continue
-        path = _source(module)
-        if path is None:
+        found = read(module)
+        if found is None:
             continue
-        content = path.read_text(encoding="utf-8")
-        digests[module] = hashlib.sha256(content.encode()).digest()
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        pending.extend(_imports(content, package))
+        digests[module], imported = found
+        pending.extend(imported)
     return dict(sorted(digests.items()))
+
+
+def _module(module: str) -> _Module | None:
+    """Return the digest of a module's source and what it may import; None for any other name."""
+    path = _source(module)
+    if path is None:
+        return None
+    content = path.read_text(encoding="utf-8")
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return hashlib.sha256(content.encode()).digest(), _imports(content, package)
+
+
+#: In a process that cannot compile, sources are read once: it looks up many kernels.
+_module_once = functools.cache(_module)
+
+
+@functools.cache
+def _closure_once(package: str) -> dict[str, bytes]:
+    return _closure(package, _module_once)
 
 
 @functools.cache

@@ -1,16 +1,21 @@
 """Packs: one file of compiled kernels for machines that have no compiler.
 
-A pack is an uncompressed zip archive of files of the disk cache, under the same keys, and of tables. ``pack.json`` has
-the SHA-256 of each member.
+A pack is an uncompressed zip archive of files of the disk cache, under the same keys, and of tables; in a wheel, each
+file is compressed by itself. ``pack.json`` has the SHA-256 of each member. The packs of installed distributions are
+found by the names of their packages, and checked against the sources of this version of gemmule.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import importlib.util
 import json
+import lzma
 import os
 import threading
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,17 +28,22 @@ from gemmule.files.regular_file import check_regular, check_replaceable
 
 from ..files.atomic_file import atomic_write
 from .artifact import DAMAGE, Artifact
-from .key import artifact_key
+from .key import artifact_key, source_digest
 from .shared_file import SharedFile
 from .toolchain import toolchain
 
 #: Environment variable that names a pack for every process.
 VARIABLE = "GEMMULE_PACK"
+#: Packages whose file `kernels.pack` is found without a name, and their distributions.
+INSTALLED = {"gemmule_kernels_sm90": "gemmule-kernels-sm90"}
+INSTALLED_FILE = "kernels.pack"
 _FORMAT = 1
 _MANIFEST = "pack.json"
 #: Remedy for a damaged pack.
 _AGAIN = "make it again with gemmule pack, or copy it again"
 _KERNEL, _TABLE = "kernels/{}.kernel", "tables/{}"
+#: Bytes of a member's header before the lengths of its name and of what follows that, two bytes each.
+_LENGTHS = 26
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +56,8 @@ class Pack:
         The file.
     toolchain : str
         Compiler and version of the kernels.
+    origin : str
+        Distribution and version, of a pack in a wheel; else empty.
     kernels : tuple of str
         Keys of the compiled kernels.
     tables : tuple of str
@@ -54,10 +66,19 @@ class Pack:
 
     path: Path
     toolchain: str
+    origin: str
     kernels: tuple[str, ...]
     tables: tuple[str, ...]
+    _sources: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
+    _compressed: bool = dataclasses.field(repr=False, compare=False)
+    _places: Mapping[str, tuple[int, int]] = dataclasses.field(repr=False, compare=False)
     _digests: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
     _file: SharedFile = dataclasses.field(repr=False, compare=False)
+
+    @functools.cached_property
+    def prefixes(self) -> frozenset[str]:
+        """Names of kernels and architectures, as keys begin with."""
+        return frozenset(key.rpartition("-")[0] for key in self.kernels)
 
     def artifact(self, key: str) -> Artifact | None:
         """Return a compiled kernel, or None if the pack lacks it.
@@ -72,9 +93,18 @@ class Pack:
             return None
         content = self._read(member)
         try:
+            if self._compressed:
+                content = lzma.decompress(content)
             return Artifact.from_bytes(content, f"{member} in the pack {self.path}")
+        except lzma.LZMAError as error:
+            raise CompileError(f"{member} in the pack {self.path} is damaged ({error}); {_AGAIN}") from error
         except CompileError as error:
             raise CompileError(f"{error}; {_AGAIN}") from error
+
+    def is_foreign(self, spec: KernelSpec) -> bool:
+        """Return whether the pack has kernels of `spec` that were compiled from other sources than the present ones."""
+        sources = self._sources.get(spec.name)
+        return sources is not None and sources != source_digest(spec)
 
     def table(self, name: str) -> bytes | None:
         """Return a table, or None if the pack lacks it.
@@ -88,10 +118,15 @@ class Pack:
         return self._read(member) if member in self._digests else None
 
     def _read(self, member: str) -> bytes:
+        # By its place: to open the archive again would take milliseconds for thousands of members.
+        start, size = self._places[member]
         try:
-            with zipfile.ZipFile(self._file.reader()) as archive:
-                content = archive.read(member)
-        except DAMAGE as error:
+            with self._file.reader() as file:
+                file.seek(start + _LENGTHS)
+                lengths = file.read(4)
+                file.seek(sum(lengths[::2]) + 256 * sum(lengths[1::2]), os.SEEK_CUR)
+                content = file.read(size)
+        except OSError as error:
             raise CompileError(
                 f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {_AGAIN}"
             ) from error
@@ -100,7 +135,14 @@ class Pack:
         return content
 
 
-def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping[str, bytes] | None = None) -> Pack:
+def write_pack(
+    path: Path,
+    kernels: Iterable[tuple[str, bytes]],
+    tables: Mapping[str, bytes] | None = None,
+    *,
+    origin: str = "",
+    specs: Iterable[KernelSpec] = (),
+) -> Pack:
     """Write a pack atomically, and return it.
 
     Parameters
@@ -111,6 +153,11 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
         Key and artifact of each, as of `cached_kernels`.
     tables : mapping of str to bytes, optional
         Other content by name.
+    origin : str
+        Distribution and version of a pack for a wheel; its kernels are compressed, the better if the artifacts are not
+        (`Artifact.as_bytes`).
+    specs : iterable of KernelSpec
+        Kernels whose present sources the pack is checked against where it is installed.
 
     Raises
     ------
@@ -120,11 +167,14 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
         If it cannot be written.
     """
     check_replaceable(path)
-    members = {_KERNEL.format(key): content for key, content in sorted(kernels)}
+    members = {_KERNEL.format(key): lzma.compress(x) if origin else x for key, x in sorted(kernels)}
     members |= {_TABLE.format(name): content for name, content in sorted((tables or {}).items())}
     manifest = {
         "format": _FORMAT,
         "toolchain": toolchain(),
+        "origin": origin,
+        "compressed": bool(origin),
+        "sources": {spec.name: source_digest(spec) for spec in sorted(specs, key=lambda spec: spec.name)},
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
     with (
@@ -153,8 +203,11 @@ def read_pack(path: Path) -> Pack:
     try:
         with zipfile.ZipFile(file.reader()) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
-            missing = set(manifest["members"]) - set(archive.namelist())
+            places = {one.filename: (one.header_offset, one.file_size) for one in archive.infolist()}
+            missing = set(manifest["members"]) - set(places)
         version, digests, made_with = manifest["format"], dict(manifest["members"]), str(manifest["toolchain"])
+        origin, sources = str(manifest.get("origin", "")), dict(manifest.get("sources", {}))
+        compressed = bool(manifest.get("compressed"))
     except DAMAGE as error:
         raise FileFormatError(
             f"{path} is no pack of gemmule, or is damaged ({type(error).__name__}: {error}); {_AGAIN}"
@@ -171,7 +224,7 @@ def read_pack(path: Path) -> Pack:
         before, after = pattern.split("{}")
         return tuple(x[len(before) : len(x) - len(after)] for x in digests if x.startswith(before))
 
-    return Pack(path, made_with, named(_KERNEL), named(_TABLE), digests, file)
+    return Pack(path, made_with, origin, named(_KERNEL), named(_TABLE), sources, compressed, places, digests, file)
 
 
 def cached_kernels(
@@ -210,13 +263,19 @@ def cached_kernels(
             yield path.stem, content
 
 
+class PackWarning(UserWarning):
+    """An installed pack of kernels is refused."""
+
+
 class Packs:
-    """The packs of this process: loaded ones, the last first, then the one of the environment variable."""
+    """The packs of this process: loaded ones, the last first, that of the environment variable, and installed ones."""
 
     def __init__(self) -> None:
         self._loaded: list[Pack] = []
         self._named: dict[str, Pack] = {}
-        self._lock = threading.Lock()
+        # None before the first look-up.
+        self._installed: list[Pack] | None = None
+        self._lock = threading.RLock()
 
     def load(self, pack: Pack) -> None:
         with self._lock:
@@ -227,10 +286,29 @@ class Packs:
         with self._lock:
             self._loaded = []
             self._named.clear()
+            self._installed = None
 
     def all(self) -> list[Pack]:
         named = self.named()
-        return self._loaded if named is None else [*self._loaded, named]
+        return [*self._loaded, *([named] if named is not None else []), *self.installed()]
+
+    def installed(self) -> list[Pack]:
+        """Return the packs of installed distributions; warn of those that are refused, once in a process."""
+        with self._lock:
+            if self._installed is None:
+                self._installed = []
+                for package, distribution in INSTALLED.items():
+                    pack = _installed_pack(package, distribution)
+                    self._installed += [pack] if pack is not None else []
+            return self._installed
+
+    def refuse_foreign(self, spec: KernelSpec) -> None:
+        """Drop installed packs of other sources, with a warning: to be called where `spec` was not in any pack."""
+        with self._lock:
+            for pack in self.installed():
+                if pack.is_foreign(spec):
+                    self._installed = [one for one in self.installed() if one is not pack]
+                    _refuse(pack.path, pack.origin, f"it was made from other sources of {spec.name}")
 
     def named(self) -> Pack | None:
         """Return the pack of the environment variable, if set."""
@@ -246,6 +324,34 @@ class Packs:
                         f"{VARIABLE}={name!r} cannot be opened ({error.strerror}); name a pack, or unset it"
                     ) from error
             return self._named[name]
+
+
+def _installed_pack(package: str, distribution: str) -> Pack | None:
+    """Return the pack of a package, or None if there is none; warn if it is refused."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        return None
+    path = Path(found.origin).with_name(INSTALLED_FILE)
+    try:
+        pack = read_pack(path)
+    except OSError as error:
+        _refuse(path, distribution, f"{INSTALLED_FILE} cannot be opened ({error.strerror})")
+    except FileFormatError as error:
+        _refuse(path, distribution, str(error).partition("; ")[0])
+    else:
+        if pack.toolchain == toolchain():
+            return pack
+        _refuse(path, pack.origin, f"it was made with {pack.toolchain}, and this gemmule uses {toolchain()}")
+    return None
+
+
+def _refuse(path: Path, distribution: str, why: str) -> None:
+    name = distribution.split(maxsplit=1)[0]
+    warnings.warn(
+        f"the kernels of {distribution} ({path}) are not used: {why}; install gemmule and {name} of one version",
+        PackWarning,
+        stacklevel=7,
+    )
 
 
 PACKS = Packs()

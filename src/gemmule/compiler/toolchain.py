@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import sys
 
 #: The pinned version of nvidia-cutlass-dsl.
 PINNED = "4.8.1"
+#: The remedies where a kernel is compiled nowhere.
+REMEDY = 'pip install "gemmule[compiler]" compiles it; gemmule-kernels-sm90 has kernels for Hopper GPUs'
 
 
 @functools.cache
@@ -18,3 +22,11 @@ def toolchain() -> str:
     except importlib.metadata.PackageNotFoundError:
         version = PINNED
     return f"nvidia-cutlass-dsl {version}"
+
+
+@functools.cache
+def compiler_installed() -> bool:
+    """Return whether kernels can be compiled, without importing the compiler; determined once in a process."""
+    if "cutlass" in sys.modules:
+        return sys.modules["cutlass"] is not None
+    return importlib.util.find_spec("cutlass") is not None

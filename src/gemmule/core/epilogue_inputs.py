@@ -42,7 +42,7 @@ def why_not_second(problem: GemmProblem) -> str | None:
     return None if layouts[0] == layouts[1] else "the two B of the gated form differ in type or strides"
 
 
-def factors_of(epilogue: Epilogue | None) -> int:
+def num_b_of(epilogue: Epilogue | None) -> int:
     """Return the number of B operands: 2 for a gated epilogue."""
     return 1 if epilogue is None or epilogue.second is None else 2
 

@@ -15,6 +15,11 @@ from .last_call_cache import cache_for_configs, cache_last_call
 from .launch import Launch
 from .problem import GemmProblem, OperandTypes, Problem, inner_problem
 
+#: CTAs of a cluster that every GPU with clusters takes.
+PORTABLE_CLUSTER = 8
+# SMs of the smallest whole GPU of compute capability 9.0, the H100 PCIe.
+_WHOLE_GPU = 114
+
 #: Specialisation of a compiled kernel beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
 _WhyNot = Callable[[Any, Arch, Any], str | None]
@@ -265,8 +270,12 @@ def least_first(costs: Sequence[float]) -> Iterator[int]:
 
 @cache_for_configs
 def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Config, ...]:
-    """Return the configs for a number of SMs, without those whose clusters are larger."""
-    found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster", 1) <= multiprocessors)
+    """Return the configs for a number of SMs, without those whose clusters may not fit.
+
+    More than `PORTABLE_CLUSTER` CTAs fit into a GPC of a whole GPU; a part of one (MIG) need not have such a GPC.
+    """
+    most = multiprocessors if multiprocessors >= _WHOLE_GPU else min(multiprocessors, PORTABLE_CLUSTER)
+    found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster", 1) <= most)
     return configs if found == configs else found
 
 
@@ -339,11 +348,12 @@ class Choice:
     refused : tuple of (str, str)
         Kernels of higher rank, and why they were not chosen.
     chosen_by : str
-        ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative.
+        ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative; ``packed``:
+        compiled already, where the compiler is not installed.
     predicted_us : float or None
         Measured or predicted time in microseconds, if there is one.
     source : str
-        Source of a tuned config; empty for others.
+        Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
     gpu : GpuRates
         Rates of the GPU of the choice, by which the next kernel is chosen too.
     """

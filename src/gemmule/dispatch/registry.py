@@ -19,6 +19,7 @@ from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
 from gemmule.kernels.ladder.transpose_rungs import T01, T02, T03, T04, T05, T06, T07, T08, T09, T10, T11
+from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.simt.syrk import SPEC as SIMT_SYRK
@@ -49,6 +50,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H03,
     H02,
     SIMT_SYRK,
+    SIMT_BATCHED,
     SIMT_GEMM,
     G07,
     G06,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from gemmule.compiler.cache import has_any, is_compiled
+from gemmule.compiler.toolchain import REMEDY, compiler_installed
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem, OperandTypes, Problem, TransposeProblem, split_batch
-from gemmule.core.spec import Choice, Config, KernelSpec, least_first
+from gemmule.core.problem import GemmProblem, OperandTypes, Problem, TransposeProblem, inner_problem, split_batch
+from gemmule.core.spec import Choice, Config, KernelSpec, Signature, least_first
 
 from .problem_key import key_of
 from .rates_table import rates_for
@@ -31,6 +34,8 @@ MAX_LAUNCHES = 16
 _MOST_CHOSEN = 4096
 # Number of invalidations. It is part of the key: a choice that was made before one and cached after it is never found.
 _generation = [0]
+#: Kernels that were missing, of which there was a warning.
+_missing_known: set[tuple[str, Config, Signature]] = set()
 #: Functions that clear caches derived from choices.
 _clear_functions: list[Callable[[], object]] = []
 
@@ -69,7 +74,7 @@ def choose(
         If no kernel supports the problem; its `refused` has every kernel's reason.
     """
     if registry is not REGISTRY:
-        return _choose(problem, arch, registry, multiprocessors, chip, tuned)
+        return _runnable(problem, arch, registry, multiprocessors, chip, tuned)
     return _chosen(problem, arch, multiprocessors, chip, tuned, _generation[0])
 
 
@@ -79,7 +84,7 @@ def _chosen(
 ) -> Choice:
     """Return the choice among all kernels, cached by everything that it depends on."""
     del generation
-    return _choose(problem, arch, REGISTRY, multiprocessors, chip, tuned)
+    return _runnable(problem, arch, REGISTRY, multiprocessors, chip, tuned)
 
 
 def clear_choices() -> None:
@@ -104,6 +109,93 @@ def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
     """Add tuned entries of this process, which precede those of files, for a GPU by its name in the driver."""
     table_for(chip).add_own(entries)
     clear_choices()
+
+
+def _runnable(
+    problem: Problem,
+    arch: Arch,
+    registry: Sequence[KernelSpec],
+    multiprocessors: int | None,
+    chip: str | None,
+    tuned: bool,
+) -> Choice:
+    """Return the choice; where the compiler is not installed, the best that is compiled already, with a warning.
+
+    If nothing compiled supports the problem, the choice is unchanged, and fails when it runs.
+    """
+    choice = _choose(problem, arch, registry, multiprocessors, chip, tuned)
+    if compiler_installed() or _is_compiled(choice, problem, arch):
+        return choice
+    gpu = choice.gpu if multiprocessors is not None else None
+    found = _best_compiled(problem, arch, registry, gpu)
+    if found is None:
+        return choice
+    lacking = f"it can, and its compiled kernel ({choice.config}) is in no pack"
+    refused = ((choice.spec.name, lacking), *choice.refused)
+    _warn_of_packed(choice, problem, found)
+    return dataclasses.replace(found, refused=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
+
+
+def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], gpu: GpuRates | None) -> Choice | None:
+    """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None."""
+    best: Choice | None = None
+    for spec in _supporting(problem, arch, registry):
+        if not has_any(spec, arch):
+            continue
+        inner, outer, _ = split_batch(problem, spec.batch_dims)
+        if math.prod(outer) > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
+            continue
+
+        def is_compiled(config: Config, spec: KernelSpec = spec) -> bool:
+            return _is_compiled(Choice(spec, config, gpu=gpu or H200_RATES), problem, arch)
+
+        config, _, _, cost = _config(spec, inner, arch, gpu, is_compiled)
+        if config is None:
+            continue
+        predicted = cost * math.prod(outer) if cost is not None and spec.cost_in_us else None
+        found = Choice(spec, config, (), "packed", predicted, gpu=gpu or H200_RATES)
+        if best is None or _is_less(predicted, best):
+            best = found
+    return best
+
+
+def _supporting(problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> Iterator[KernelSpec]:
+    """Yield the kernels whose operation and types are those of a problem."""
+    types = problem.types if isinstance(problem, GemmProblem) else None
+    operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
+    in_place = isinstance(problem, TransposeProblem) and problem.in_place
+    own = isinstance(problem, GemmProblem) and problem.own_transpose
+    for spec, wrong_types in _candidates(registry, operation, in_place, own, types, arch):
+        if wrong_types is None:
+            yield spec
+
+
+def _is_compiled(choice: Choice, problem: Problem, arch: Arch) -> bool:
+    chain, _ = choice.launches(inner_problem(problem, choice.spec.batch_dims))
+    return all(is_compiled(one.spec, one.config, one.spec.signature(one.problem, one.config), arch) for one in chain)
+
+
+class PackedKernelWarning(UserWarning):
+    """The kernel of a choice is in no pack, the compiler is not installed, and another kernel runs."""
+
+
+def _warn_of_packed(choice: Choice, problem: Problem, found: Choice) -> None:
+    """Warn once in a process of each compiled kernel that is missing."""
+    missing = (choice.spec.name, choice.config, choice.signature(problem))
+    if missing in _missing_known:
+        return
+    _missing_known.add(missing)
+    times = (
+        f", {found.predicted_us:.3g} us instead of {choice.predicted_us:.3g} us by prediction,"
+        if found.predicted_us is not None and choice.predicted_us is not None
+        else ""
+    )
+    warnings.warn(
+        f"{choice.spec.name} ({choice.config}) is in no pack, and the kernel compiler is not installed: "
+        f"{found.spec.name} ({found.config}) runs{times} instead; {REMEDY}",
+        PackedKernelWarning,
+        stacklevel=4,
+    )
 
 
 def _choose(
@@ -229,9 +321,16 @@ def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
 
 
 def _config(
-    spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates | None
+    spec: KernelSpec,
+    problem: Problem,
+    arch: Arch,
+    gpu: GpuRates | None,
+    eligible: Callable[[Config], bool] | None = None,
 ) -> tuple[Config | None, str, str, float | None]:
-    """Return the config or the reason for none, the criterion of the choice, and the cost if predicted."""
+    """Return the config or the reason for none, the criterion of the choice, and the cost if predicted.
+
+    `eligible` excludes further configs; it is evaluated for supported ones only.
+    """
     if spec.own_refuses is not None and (reason := spec.own_refuses(problem, arch)):
         return None, reason, "", None
     configs = spec.configs_on(gpu)
@@ -247,9 +346,12 @@ def _config(
             order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
         for number in order:
             if spec.own_why_not(problem, arch, configs[number]) is None:
+                if eligible is not None and not eligible(configs[number]):
+                    continue
                 return configs[number], "", by, costs[number]
     else:
         able = [config for config in configs if spec.own_why_not(problem, arch, config) is None]
+        able = able if eligible is None else [config for config in able if eligible(config)]
         if able:
             config = _suitable(spec, problem, able, gpu)
             return config, "", by, spec.cost(problem, config, gpu) if spec.cost is not None else None
@@ -278,9 +380,8 @@ def contiguous_gemm(
     m: int,
     n: int,
     k: int,
-    dtypes: tuple[str, str, str],
+    dtypes: tuple[str, ...],
     *,
-    c_dtype: str | None = None,
     batch: tuple[int, ...] = (),
     alpha: float | int = 1,
     beta: float | int = 0,
@@ -293,9 +394,7 @@ def contiguous_gemm(
     m, n, k : int
         A is (m, k), B is (k, n), D is (m, n).
     dtypes : tuple of str
-        Types of A, B and D.
-    c_dtype : str, optional
-        Type of C.
+        Types of A, B and D, and of C where a matrix is added.
     batch, alpha, beta, precision
         As of GemmProblem.
 
@@ -304,7 +403,7 @@ def contiguous_gemm(
     DTypeError
         If kernels do not support a type.
     """
-    a, b, d = map(dtype_named, dtypes)
+    a, b, d, *added = map(dtype_named, dtypes)
     return GemmProblem(
         m=m,
         n=n,
@@ -312,7 +411,7 @@ def contiguous_gemm(
         batch=batch,
         a=contiguous(a, m, k, batch),
         b=contiguous(b, k, n, batch),
-        c=contiguous(dtype_named(c_dtype), m, n, batch) if c_dtype is not None else None,
+        c=contiguous(added[0], m, n, batch) if added else None,
         d=contiguous(d, m, n, batch),
         alpha=alpha,
         beta=beta,
@@ -320,10 +419,10 @@ def contiguous_gemm(
     )
 
 
-def why_no_gemm(dtypes: tuple[str, str, str], c_dtype: str | None, arch: Arch) -> str | None:
+def why_no_gemm(dtypes: tuple[str, ...], arch: Arch) -> str | None:
     """Return why no kernel supports contiguous matrices of these types, or None."""
     try:
-        choose(contiguous_gemm(1, 1, 1, dtypes, c_dtype=c_dtype), arch)
+        choose(contiguous_gemm(1, 1, 1, dtypes), arch)
     except (DTypeError, UnsupportedError) as error:
         return str(error)
     return None

@@ -78,6 +78,34 @@ class DeviceMatrix:
         return DeviceMatrix(self.buffer, self.dtype, *shape, self.pitch, self.order, offset)
 
 
+@dataclasses.dataclass(frozen=True)
+class DeviceProduct:
+    """``d = alpha * a @ b + beta * c`` of matrices in device memory; `c` may be `d` itself.
+
+    Attributes
+    ----------
+    a, b, d : DeviceMatrix
+        Factors and result.
+    alpha, beta : float or int
+        Scalars.
+    c : DeviceMatrix, optional
+        Matrix to add.
+    like : tuple of int, optional
+        Rows and columns of the product that this one is a part of: concurrent parts use the kernel chosen for it.
+    needed : BlockTriangle, optional
+        Elements of `d` that are read; the others are undefined.
+    """
+
+    a: DeviceMatrix
+    b: DeviceMatrix
+    d: DeviceMatrix
+    alpha: float | int = 1
+    beta: float | int = 0
+    c: DeviceMatrix | None = None
+    like: tuple[int, int] | None = None
+    needed: BlockTriangle | None = None
+
+
 class DeviceStreams(Protocol):
     """A device's memory and streams. Calls with a stream are asynchronous and run in stream order.
 
@@ -123,37 +151,11 @@ class DeviceStreams(Protocol):
     def copy_out(self, stream: Any, target: Array, source: DeviceMatrix) -> None:
         """Queue a copy from the device into a host array with lines of the same order."""
 
-    def multiply(
-        self,
-        stream: Any,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int = 0,
-        c: DeviceMatrix | None = None,
-        like: tuple[int, int] | None = None,
-        needed: BlockTriangle | None = None,
-    ) -> None:
-        """Queue ``d = alpha * a @ b + beta * c``; `c` may be `d` itself.
+    def multiply(self, stream: Any, product: DeviceProduct) -> None:
+        """Queue a product."""
 
-        Concurrent parts of a product use the kernel chosen for the whole, of `like` rows and columns. Elements of `d`
-        that are not `needed` are undefined.
-        """
-
-    def prepare(
-        self,
-        stream: Any,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int = 0,
-        c: DeviceMatrix | None = None,
-        like: tuple[int, int] | None = None,
-        needed: BlockTriangle | None = None,
-    ) -> None:
-        """Prepare `multiply` of these arguments, so that its first call is as fast as later ones."""
+    def prepare(self, stream: Any, product: DeviceProduct) -> None:
+        """Prepare `multiply` of this product, so that its first call is as fast as later ones."""
 
     def convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a conversion to another element type, with rounding."""

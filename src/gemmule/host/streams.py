@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.block_triangle import BlockTriangle
-
-from ..executor.streams import Array, DeviceMatrix
+from ..executor.streams import Array, DeviceMatrix, DeviceProduct
 from .gemm import gemm
 from .tiles import HostTileExecutor
 
@@ -118,42 +116,21 @@ class HostStreams:
         """Queue a copy."""
         self._queue(stream, "copy_out", target.nbytes, lambda: np.copyto(target, array_of(source)))
 
-    def multiply(
-        self,
-        stream: _Stream,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int = 0,
-        c: DeviceMatrix | None = None,
-        like: tuple[int, int] | None = None,  # noqa: ARG002 - BLAS chooses for itself
-        needed: BlockTriangle | None = None,
-    ) -> None:
+    def multiply(self, stream: _Stream, product: DeviceProduct) -> None:
         """Queue a product on the host's BLAS."""
 
         def work() -> None:
-            added = array_of(c) if c is not None else None
-            gemm(array_of(a), array_of(b), array_of(d), alpha=alpha, beta=beta, c=added)
-            if needed is not None:
+            a, b, d = (array_of(matrix) for matrix in (product.a, product.b, product.d))
+            added = array_of(product.c) if product.c is not None else None
+            gemm(a, b, d, alpha=product.alpha, beta=product.beta, c=added)
+            if product.needed is not None:
                 # Whoever looks at the rest shall see it.
-                for row, line in enumerate(array_of(d)):
-                    line[needed.columns(row) :].view(np.uint8)[:] = 0xFF
+                for row, line in enumerate(d):
+                    line[product.needed.columns(row) :].view(np.uint8)[:] = 0xFF
 
-        self._queue(stream, "multiply", 2 * d.rows * d.cols * a.cols, work)
+        self._queue(stream, "multiply", 2 * product.d.rows * product.d.cols * product.a.cols, work)
 
-    def prepare(
-        self,
-        stream: _Stream,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int = 0,
-        c: DeviceMatrix | None = None,
-        like: tuple[int, int] | None = None,
-        needed: BlockTriangle | None = None,
-    ) -> None:
+    def prepare(self, stream: _Stream, product: DeviceProduct) -> None:
         """Do nothing: BLAS is ready."""
 
     def convert(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,7 +52,7 @@ def draw_rows(records: Sequence[Record]) -> Table:
     """Return a row for each type, of aligned and of odd extents: geometric means, the least, and shares.
 
     The least and the shares are of the ratio to cuBLASLt's first choice; the ratios are a baseline's time over a
-    call's.
+    call's. The mean of that ratio comes with its standard error, by which draws of other products differ.
     """
     calls = [one for one in records if one["record"] == "gemm" and one.get("chosen_by") == "dispatch"]
     rows = []
@@ -69,4 +70,11 @@ def _figures(group: Sequence[Record]) -> list[str]:
     torch = [float(one["torch_ratio"]) for one in group if "torch_ratio" in one]
     below = [f"{sum(ratio < limit for ratio in first) / len(first):.0%}" if first else "" for limit in (LOW, VERY_LOW)]
     means = [f"{statistics.geometric_mean(some):.3f}" if some else "" for some in (first, best, torch)]
+    if len(first) > 1:
+        means[0] += f" ± {_standard_error(first):.3f}"
     return [str(len(first)), *means, f"{first[0]:.2f}" if first else "", *below]
+
+
+def _standard_error(ratios: Sequence[float]) -> float:
+    """Return the standard error of a geometric mean."""
+    return statistics.geometric_mean(ratios) * statistics.stdev(map(math.log, ratios)) / math.sqrt(len(ratios))

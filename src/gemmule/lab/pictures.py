@@ -1,24 +1,49 @@
-"""Pictures of plots: matplotlib draws what `plots`, `rooflines`, `transpose_plots` and `explain` found in records."""
+"""Pictures of plots: matplotlib draws what `plots`, `rooflines` and `transpose_plots` found in records."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from .drawing.bars import bars_height, draw_bars
 from .drawing.canvas import Page, figure_on, save
 from .drawing.curves import draw_curves
 from .drawing.places import draw_roofline
 from .drawing.theme import LIGHT, Theme
-from .explain.timeline_picture import draw_rows, timeline_page
-from .explain.timeline_plot import TimelinePlot
 from .plots import Plot
 from .rooflines import Roofline
 from .transpose_plots import TransposePlot, as_curves, as_panels
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class OwnPicture(Protocol):
+    """A plot that draws itself."""
+
+    @property
+    def name(self) -> str:
+        """Part of its file name."""
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is something to draw."""
+
+    def page(self, theme: Theme) -> Page:
+        """Return the page that it takes."""
+
+    def draw(self, figure: Figure, page: Page) -> None:
+        """Draw it."""
+
+
 #: What a page may show.
-Picture = Plot | Roofline | TransposePlot | TimelinePlot
+Picture = Plot | Roofline | TransposePlot | OwnPicture
 
 
 def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGHT,)) -> list[Path]:
@@ -35,17 +60,17 @@ def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGH
     panels = as_panels(plot) if isinstance(plot, TransposePlot) and plot.bars else ()
     for theme in themes:
         page = Page(theme=theme, height=bars_height(panels, narrow=False)) if panels else Page(theme=theme)
-        if isinstance(plot, TimelinePlot):
-            page = timeline_page(plot.found, theme)
+        if not isinstance(plot, Plot | Roofline | TransposePlot):
+            page = plot.page(theme)
         with figure_on(page) as figure:
-            if isinstance(plot, TimelinePlot):
-                draw_rows(figure, page, plot.found, plot.title)
-            elif isinstance(plot, Roofline):
+            if isinstance(plot, Roofline):
                 draw_roofline(figure, plot, page)
             elif isinstance(plot, TransposePlot):
                 draw_bars(figure, panels, page) if panels else draw_curves(figure, as_curves(plot), page)
-            else:
+            elif isinstance(plot, Plot):
                 draw_curves(figure, plot, page)
+            else:
+                plot.draw(figure, page)
             written += save(figure, folder, plot_stem(stem, plot, theme), fingerprint(plot))
     return written
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from gemmule.core.arch import Arch
@@ -34,6 +35,8 @@ class Device:
         Most shared memory that a CTA can ask for.
     pci_bus_id : str
         Where it sits, as nvidia-smi takes it.
+    uuid : str
+        Its UUID, in hexadecimal digits.
     """
 
     ordinal: int
@@ -43,11 +46,26 @@ class Device:
     memory_bytes: int
     max_shared_bytes: int
     pci_bus_id: str
+    uuid: str
 
     @functools.cached_property
     def arch(self) -> Arch:
         """Architecture that kernels are compiled for."""
         return Arch.for_device(*self.capability)
+
+    @functools.cached_property
+    def identity(self) -> tuple[str, ...]:
+        """What rates of it depend on: UUID, name, the driver's version, and its PCIe link as far as Linux shows it.
+
+        The link's greatest speed, as an idle link is slow, and its width.
+        """
+        folder = Path("/sys/bus/pci/devices") / self.pci_bus_id.lower()[-12:]
+        link = []
+        for name in ("max_link_speed", "current_link_width"):
+            # Other systems, and some containers, show none.
+            with contextlib.suppress(OSError):
+                link.append((folder / name).read_text(encoding="ascii").strip())
+        return self.uuid, self.name, str(call("cuDriverGetVersion")), " x ".join(link)
 
 
 @functools.cache
@@ -82,6 +100,7 @@ def get_device(ordinal: int = 0) -> Device:
         memory_bytes=int(call("cuDeviceTotalMem", handle)),
         max_shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         pci_bus_id=call("cuDeviceGetPCIBusId", 32, handle).split(b"\0")[0].decode(),
+        uuid=bytes(call("cuDeviceGetUuid", handle).bytes).hex(),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from gemmule.executor.streams import DeviceMatrix, matrix_bytes
+from gemmule.executor.streams import DeviceMatrix, DeviceProduct, matrix_bytes
 
 from .streams import GpuStreams
 
@@ -50,35 +50,48 @@ def link_rates(device: GpuStreams) -> tuple[float, float]:
     return best[0], best[1]
 
 
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """The types of A, B and the result of a product, and the orders of A and B: ``C`` or ``F``."""
+
+    a: np.dtype[Any]
+    b: np.dtype[Any]
+    d: np.dtype[Any]
+    orders: str = "CC"
+
+    def matrices(self, extents: Sequence[tuple[int, int]]) -> Iterator[DeviceMatrix]:
+        """Yield A, B and the result of these rows and columns; buffers are to be put in."""
+        for dtype, shape, order in zip((self.a, self.b, self.d), extents, self.orders + "C", strict=True):
+            yield DeviceMatrix.compact(0, dtype, *shape, order)
+
+
 def product_rate(
-    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], *, added: bool,
-    orders: str = "CC", side: int = _SIDE, depth: int = _DEPTH, seconds: float = 0.1,
-) -> float:  # fmt: skip
-    """Return the FLOP/s of a product of those types, added to what is there or not.
+    device: GpuStreams, operands: Operands, *, added: bool, side: int = _SIDE, depth: int = _DEPTH, seconds: float = 0.1
+) -> float:
+    """Return the FLOP/s of a product of those operands, added to what is there or not.
 
     Parameters
     ----------
     device : GpuStreams
         The GPU; it is given no memory back before it is closed.
-    a, b, d : dtype
-        Types of the factors and of the result.
+    operands : Operands
+        Types and orders of the matrices.
     added : bool
         Whether the product is added to a matrix in the result's place.
-    orders : str
-        Orders of A and B.
     side, depth : int
         Rows and columns, and terms of each sum.
     seconds : float
         For how long it is repeated: a GPU slows down as it gets warm.
     """
     stream = device.stream()
-    first, second, target = _matrices(device, stream, (a, b, d), orders, side, depth)
-    beta, c = (1, target) if added else (0, None)
+    product = _product(device, stream, operands, side, depth)
+    if added:
+        product = dataclasses.replace(product, beta=1, c=product.d)
 
     def timed(calls: int) -> float:
         start = device.record(stream)
         for _ in range(calls):
-            device.multiply(stream, first, second, target, 1, beta, c)
+            device.multiply(stream, product)
         end = device.record(stream)
         device.synchronize(end)
         return device.seconds(start, end) / calls
@@ -89,16 +102,13 @@ def product_rate(
     return 2.0 * side * side * depth / each
 
 
-def split_seconds(
-    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC",
-    calls: int = 20,
-) -> float:  # fmt: skip
+def split_seconds(device: GpuStreams, operands: Operands, calls: int = 20) -> float:
     """Return what a product takes for each element of its factors before it begins to multiply.
 
-    Only of kernels that split factors into parts that is not 0. The parameters are those of `product_rate`.
+    Only of kernels that split factors into parts that is not 0.
     """
     stream = device.stream()
-    launches = device.launches(stream, *_matrices(device, stream, (a, b, d), orders, _SIDE, _DEPTH))[:-1]
+    launches = device.launches(stream, _product(device, stream, operands, _SIDE, _DEPTH))[:-1]
     if not launches:
         return 0.0
     for _ in range(2):
@@ -117,20 +127,18 @@ def multiplying(rate: float, split: float, side: int = _SIDE, depth: int = _DEPT
     return 2.0 * side * side * depth / max(whole - 2 * side * depth * split, whole / 2)
 
 
-def _matrices(
-    device: GpuStreams, stream: int, dtypes: Sequence[np.dtype[Any]], orders: str, side: int, depth: int
-) -> list[DeviceMatrix]:
-    """Return two factors and a result on the device, filled with numbers."""
-    extents = (side, depth), (depth, side), (side, side)
+def _product(device: GpuStreams, stream: int, operands: Operands, side: int, depth: int) -> DeviceProduct:
+    """Return a product on the device, its matrices filled with numbers."""
     matrices = []
     numbers = np.random.default_rng(0).standard_normal((1 << 20) + _SHIFTS)
-    for dtype, shape, order in zip(dtypes, extents, orders + "C", strict=True):
-        nbytes = matrix_bytes(*shape, dtype.itemsize, order)
+    for matrix in operands.matrices(((side, depth), (depth, side), (side, side))):
+        nbytes = matrix_bytes(matrix.rows, matrix.cols, matrix.dtype.itemsize, matrix.order)
         buffer = device.allocate(nbytes)
         # The power that a product takes, and with it the clock, depends on its numbers.
-        _fill(device, stream, buffer, nbytes, numbers.astype(dtype))
-        matrices.append(DeviceMatrix.compact(buffer, dtype, *shape, order))
-    return matrices
+        _fill(device, stream, buffer, nbytes, numbers.astype(matrix.dtype))
+        matrices.append(dataclasses.replace(matrix, buffer=buffer))
+    a, b, d = matrices
+    return DeviceProduct(a, b, d)
 
 
 def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
@@ -146,44 +154,15 @@ def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np
         device.copy_in(stream, target, given[None, shift : shift + length])
 
 
-def product_waves(
-    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
-) -> tuple[int, int, int]:
-    """Return what the CTAs of a large product of those types compute, as `GpuStreams.waves`."""
-    return device.waves(*_large(a, b, d, orders))
+def large_product(operands: Operands) -> DeviceProduct:
+    """Return a large product of those operands, of which only the kernel is wanted: its matrices have no memory."""
+    a, b, d = operands.matrices(((4 * _SIDE, 4 * _SIDE),) * 3)
+    return DeviceProduct(a, b, d)
 
 
-def _large(
-    a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str
-) -> list[DeviceMatrix]:
-    return [
-        DeviceMatrix.compact(0, dtype, 4 * _SIDE, 4 * _SIDE, order)
-        for dtype, order in zip((a, b, d), orders + "C", strict=True)
-    ]
-
-
-def product_stairs(
-    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
-) -> int:
-    """Return the steps above which a large product of those types is left out, as `GpuStreams.stairs`."""
-    return device.stairs(*_large(a, b, d, orders))
-
-
-def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:
-    """Return the bytes a second that so many threads copy within host memory."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    source, target = np.zeros(nbytes, np.uint8), np.ones(nbytes, np.uint8)
-    part = -(-nbytes // threads)
-    with ThreadPoolExecutor(threads) as pool:
-        best = 0.0
-        for _ in range(3):
-            start = time.perf_counter()
-            list(
-                pool.map(
-                    lambda n: np.copyto(target[n * part : (n + 1) * part], source[n * part : (n + 1) * part]),
-                    range(threads),
-                )
-            )
-            best = max(best, nbytes / (time.perf_counter() - start))
-    return best
+def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -> list[str]:
+    """Return the kernels that rates of a product, and of one that is added to sums of that type, are measured of."""
+    extents = (_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)
+    a, b, d = operands.matrices(extents)
+    *_, total = dataclasses.replace(operands, d=sums).matrices(extents)
+    return [device.kernel(DeviceProduct(a, b, d)), device.kernel(DeviceProduct(a, b, total, 1, 1, total))]

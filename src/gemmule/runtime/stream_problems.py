@@ -12,7 +12,7 @@ from gemmule.core.dtype import DType, accumulator, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem
-from gemmule.executor.streams import DeviceMatrix
+from gemmule.executor.streams import DeviceMatrix, DeviceProduct
 
 #: Largest alignment that is told of an address.
 _MOST_ALIGNMENT = 256
@@ -23,15 +23,13 @@ def sum_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     return accumulator(dtype_named(a.name), dtype_named(b.name)).numpy()
 
 
-def rounding(
-    target: DeviceMatrix, source: DeviceMatrix
-) -> tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, int, int, DeviceMatrix]:
+def rounding(target: DeviceMatrix, source: DeviceMatrix) -> DeviceProduct:
     """Return a rounding copy as a product of depth 0, to which the source is added."""
     own = dtype_named(target.dtype.name)
     factor = target.dtype if accumulator(own, own).name == source.dtype.name else source.dtype
     a = DeviceMatrix.compact(source.buffer, factor, target.rows, 0)
     b = DeviceMatrix.compact(source.buffer, factor, 0, target.cols)
-    return a, b, target, 0, 1, source
+    return DeviceProduct(a, b, target, 0, 1, source)
 
 
 @functools.cache

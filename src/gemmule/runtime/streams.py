@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
-from gemmule.executor.streams import Array, DeviceMatrix
+from gemmule.executor.streams import Array, DeviceMatrix, DeviceProduct
 
 from .device import current, get_device
 from .driver import call, driver
@@ -201,55 +202,18 @@ class GpuStreams:
         with self._lock:
             self.moved[direction] += width * lines
 
-    def multiply(
-        self,
-        stream: int,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int = 0,
-        c: DeviceMatrix | None = None,
-        like: tuple[int, int] | None = None,
-        needed: BlockTriangle | None = None,
-    ) -> None:
+    def multiply(self, stream: int, product: DeviceProduct) -> None:
         """Queue a product by the kernel that is chosen for it."""
-        for launch in self._launches(stream, a, b, d, alpha, beta, c, like, needed):
+        for launch in self.launches(stream, product):
             launch()
 
-    def prepare(
-        self,
-        stream: int,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int = 0,
-        c: DeviceMatrix | None = None,
-        like: tuple[int, int] | None = None,
-        needed: BlockTriangle | None = None,
-    ) -> None:
-        """Load the kernel, and keep the launch."""
-        self._launches(stream, a, b, d, alpha, beta, c, like, needed)
+    def prepare(self, stream: int, product: DeviceProduct) -> None:
+        """Load the kernel, and cache the launch."""
+        self.launches(stream, product)
 
-    def launches(self, stream: int, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> list[Callable[[], None]]:
+    def launches(self, stream: int, product: DeviceProduct) -> list[Callable[[], None]]:
         """Return what a product is made of: the last launch multiplies, those before it make its factors ready."""
-        return self._launches(stream, a, b, d, 1, 0, None)
-
-    def _launches(
-        self,
-        stream: int,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int,
-        c: DeviceMatrix | None,
-        like: tuple[int, int] | None = None,
-        needed: BlockTriangle | None = None,
-    ) -> list[Callable[[], None]]:
-        given = (a, b, d, alpha, beta, c, like, needed)
-        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c, needed), like)
+        return self._kept(stream, (product,), lambda: self._problem(product), product.like)
 
     def _kept(
         self,
@@ -285,42 +249,40 @@ class GpuStreams:
                 return choice
         return self._choice(problem)
 
-    def _problem(
-        self,
-        a: DeviceMatrix,
-        b: DeviceMatrix,
-        d: DeviceMatrix,
-        alpha: float | int,
-        beta: float | int,
-        c: DeviceMatrix | None,
-        needed: BlockTriangle | None = None,
-    ) -> tuple[GemmProblem, dict[str, int]]:
-        operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
+    def _problem(self, product: DeviceProduct) -> tuple[GemmProblem, dict[str, int]]:
+        a, d, c = product.a, product.d, product.c
+        operands = {"a": a, "b": product.b, "d": d} | ({"c": c} if c is not None else {})
         matrices = {name: strided(matrix) for name, matrix in operands.items()}
         problem = GemmProblem(
             m=d.rows, n=d.cols, k=a.cols, batch=(), a=matrices["a"], b=matrices["b"], c=matrices.get("c"),
-            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision, needed=needed,
+            d=matrices["d"], alpha=product.alpha, beta=product.beta if c is not None else 0, precision=self.precision,
+            needed=product.needed,
         )  # fmt: skip
         return problem, {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
 
-    def waves(self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> tuple[int, int, int]:
+    def waves(self, product: DeviceProduct) -> tuple[int, int, int]:
         """Return the rows and columns that a CTA of a product's kernel computes, and how many CTAs run at a time.
 
         Zeros for kernels whose tiles are chosen by a model of their time: these leave no wave half empty.
         """
-        choice = self._choice(self._problem(a, b, d, 1, 0, None)[0])
+        choice = self._choice(self._problem(product)[0])
         config = choice.config
         if choice.spec.cost_in_us or not (hasattr(config, "tile_m") and hasattr(config, "tile_n")):
             return 0, 0, 0
         return config.tile_m, config.tile_n, self.device.multiprocessors
 
-    def stairs(self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> int:
+    def stairs(self, product: DeviceProduct) -> int:
         """Return the rows and columns of a staircase's steps above which a product's kernel computes nothing, or 0."""
         step = max(self.whole[:2])
-        choice = self._choice(self._problem(a, b, d, 1, 0, None, BlockTriangle(0, step))[0])
+        choice = self._choice(self._problem(dataclasses.replace(product, needed=BlockTriangle(0, step)))[0])
         # A kernel that leaves something out is not for results that are needed as a whole.
-        whole = self._problem(a, b, d, 1, 0, None)[0]
+        whole = self._problem(product)[0]
         return step if choice.spec.why_not(whole, self.device.arch, choice.config) is not None else 0
+
+    def kernel(self, product: DeviceProduct) -> str:
+        """Return the kernel and config that are chosen for a product, in words."""
+        choice = self._choice(self._problem(product)[0])
+        return f"{choice.spec.name} {choice.config.as_dict()}"
 
     def _choice(self, problem: Problem) -> Choice:
         return self._choose(
@@ -329,11 +291,11 @@ class GpuStreams:
 
     def convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a rounding copy."""
-        self.multiply(stream, *rounding(target, source))
+        self.multiply(stream, rounding(target, source))
 
     def prepare_convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Load the kernel that rounds, and keep the launch."""
-        self.prepare(stream, *rounding(target, source))
+        self.prepare(stream, rounding(target, source))
 
     def transpose(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a transpose by the kernel that is chosen for it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Protocol
 
 import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
-from gemmule.core.layout import contiguous
+from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.executor.tiles import Array
@@ -88,6 +89,23 @@ class GpuTileExecutor:
         return GpuTileSum(self, m, n, dtype_named(a_dtype.name), dtype_named(b_dtype.name))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Operand:
+    """A contiguous matrix in device memory."""
+
+    buffer: DeviceBuffer
+    dtype: DType
+    rows: int
+    cols: int
+
+    def matrix(self) -> StridedMatrix:
+        return contiguous(self.dtype, self.rows, self.cols)
+
+    def column(self) -> _Operand:
+        """Return its elements as one column."""
+        return dataclasses.replace(self, rows=self.rows * self.cols, cols=1)
+
+
 class GpuTileSum:
     """A sum of products in device memory. The last slice waits, so that a tile of one slice needs no sum at all."""
 
@@ -96,8 +114,8 @@ class GpuTileSum:
         self._m, self._n = m, n
         self._a, self._b = a, b
         self._total_dtype = accumulator(a, b)
-        self._total: DeviceBuffer | None = None
-        self._slice: tuple[DeviceBuffer, DeviceBuffer, int] | None = None
+        self._total: _Operand | None = None
+        self._slice: tuple[_Operand, _Operand] | None = None
         self._buffers: list[DeviceBuffer] = []
 
     def __enter__(self) -> GpuTileSum:
@@ -110,25 +128,23 @@ class GpuTileSum:
     def add(self, a: Array, b: Array) -> None:
         """Add ``a @ b``."""
         self._flush()
-        self._slice = (self._uploaded(a), self._uploaded(b), a.shape[1])
+        self._slice = self._uploaded(a), self._uploaded(b)
 
     def finish(self, out: Array, alpha: float | int = 1, beta: float | int = 0, c: Array | None = None) -> None:
         """Write ``alpha * sum + beta * c`` into `out`."""
         addend = self._uploaded(c) if c is not None and beta != 0 else None
-        c_dtype = dtype_named(c.dtype.name) if c is not None else None
-        out_dtype = dtype_named(out.dtype.name)
-        result = self._buffer(self._m * self._n * out_dtype.itemsize)
+        result = self._new(dtype_named(out.dtype.name))
         if self._total is None and self._slice is not None:
-            a, b, k = self._slice
-            self._run(k, a, self._a, b, self._b, result, out_dtype, alpha, beta, addend, c_dtype)
+            self._run(*self._slice, result, alpha, beta, addend)
         elif self._total is not None:
             self._flush()
-            self._scale(self._total, result, out_dtype, alpha, beta, addend, c_dtype)
+            self._scale(self._total, result, alpha, beta, addend)
         else:
-            self._run(0, result, self._a, result, self._b, result, out_dtype, 0, beta, addend, c_dtype)
+            empty = _Operand(result.buffer, self._a, self._m, 0), _Operand(result.buffer, self._b, 0, self._n)
+            self._run(*empty, result, 0, beta, addend)
         direct = out.flags.c_contiguous and out.dtype.isnative
         contiguous_out = out if direct else np.empty(out.shape, out.dtype.newbyteorder("="))
-        result.download(contiguous_out)
+        result.buffer.download(contiguous_out)
         if contiguous_out is not out:
             out[...] = contiguous_out
 
@@ -136,82 +152,62 @@ class GpuTileSum:
         """Add the waiting slice to the sum."""
         if self._slice is None:
             return
-        a, b, k = self._slice
         addend = self._total
         if self._total is None:
-            self._total = self._buffer(self._m * self._n * self._total_dtype.itemsize)
-        beta = 0 if addend is None else 1
-        total = self._total_dtype
-        self._run(k, a, self._a, b, self._b, self._total, total, 1, beta, addend, total if addend else None)
-        self._release(a)
-        self._release(b)
+            self._total = self._new(self._total_dtype)
+        self._run(*self._slice, self._total, 1, 0 if addend is None else 1, addend)
+        for operand in self._slice:
+            self._buffers.remove(operand.buffer)
+            operand.buffer.free()
         self._slice = None
 
-    def _scale(
-        self,
-        total: DeviceBuffer,
-        result: DeviceBuffer,
-        out: DType,
-        alpha: Any,
-        beta: Any,
-        c: Any,
-        c_dtype: DType | None,
-    ) -> None:
+    def _scale(self, total: _Operand, result: _Operand, alpha: Any, beta: Any, c: _Operand | None) -> None:
         """Scale the sum, a column of m * n elements, as its product with the 1 x 1 matrix [1]."""
         one = self._uploaded(np.ones((1, 1), self._total_dtype.numpy()))
-        rows = self._m * self._n
-        dtype = self._total_dtype
         # The sum is not to be rounded as the factors may be.
-        ieee = Precision.IEEE
-        self._run(1, total, dtype, one, dtype, result, out, alpha, beta, c, c_dtype, rows, 1, ieee)
+        self._run(total.column(), one, result.column(), alpha, beta, c and c.column(), Precision.IEEE)
 
     def _run(
         self,
-        k: int,
-        a: DeviceBuffer,
-        a_dtype: DType,
-        b: DeviceBuffer,
-        b_dtype: DType,
-        d: DeviceBuffer,
-        d_dtype: DType,
+        a: _Operand,
+        b: _Operand,
+        d: _Operand,
         alpha: float | int,
         beta: float | int,
-        c: DeviceBuffer | None,
-        c_dtype: DType | None,
-        m: int | None = None,
-        n: int | None = None,
+        c: _Operand | None,
         precision: Precision | None = None,
     ) -> None:
-        m, n = self._m if m is None else m, self._n if n is None else n
         executor = self._executor
         problem = GemmProblem(
-            m=m,
-            n=n,
-            k=k,
+            m=d.rows,
+            n=d.cols,
+            k=a.cols,
             batch=(),
-            a=contiguous(a_dtype, m, k),
-            b=contiguous(b_dtype, k, n),
-            c=contiguous(c_dtype, m, n) if c is not None and c_dtype is not None else None,
-            d=contiguous(d_dtype, m, n),
+            a=a.matrix(),
+            b=b.matrix(),
+            c=c.matrix() if c is not None else None,
+            d=d.matrix(),
             alpha=alpha,
             beta=beta if c is not None else 0,
             precision=precision or executor.precision,
         )
         device = executor.device
         choice = executor.choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
-        pointers = {"a": a.address, "b": b.address, "d": d.address} | ({"c": c.address} if c is not None else {})
+        operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
+        pointers = {name: operand.buffer.address for name, operand in operands.items()}
         run_kernel(problem, choice, pointers, executor.device.ordinal, executor.stream)
+
+    def _new(self, dtype: DType) -> _Operand:
+        """Return a tile in new memory."""
+        return _Operand(self._buffer(self._m * self._n * dtype.itemsize), dtype, self._m, self._n)
 
     def _buffer(self, nbytes: int) -> DeviceBuffer:
         buffer = DeviceBuffer(nbytes, self._executor.device.ordinal, self._executor.stream)
         self._buffers.append(buffer)
         return buffer
 
-    def _uploaded(self, array: Array) -> DeviceBuffer:
+    def _uploaded(self, array: Array) -> _Operand:
         buffer = self._buffer(array.nbytes)
         buffer.upload(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
-        return buffer
-
-    def _release(self, buffer: DeviceBuffer) -> None:
-        self._buffers.remove(buffer)
-        buffer.free()
+        rows, cols = array.shape
+        return _Operand(buffer, dtype_named(array.dtype.name), rows, cols)

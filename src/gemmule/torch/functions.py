@@ -9,7 +9,8 @@ import torch
 from gemmule.api.validation.rules import scalar
 from gemmule.core.errors import ShapeError
 
-from .product import multiply
+from .linear_cache import planned, repeated
+from .product import may_skip_operator, multiply
 from .shapes import check_addend, check_dtypes, check_tensors, result_shape
 
 
@@ -164,6 +165,9 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     ShapeError, DTypeError
         If shapes or types do not fit together.
     """
+    # Its guards tell a cached call from all others, which are checked here.
+    if not torch.compiler.is_dynamo_compiling() and (known := repeated(input, weight, bias, precision)) is not None:
+        return known
     check_tensors(input=input, weight=weight, bias=bias)
     input, weight, bias = _as_autocast_wants(input, weight, bias)  # noqa: A001
     if weight.ndim != 2 or input.ndim == 0:
@@ -175,6 +179,10 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         check_dtypes(input=input, bias=bias)
         if tuple(bias.shape) != (weight.shape[0],):
             raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
+    if input.ndim > 1 and may_skip_operator((input, weight) if bias is None else (input, weight, bias)):
+        # What autocast makes of a call depends on more than the tensors that it hands over.
+        keep = not torch.is_autocast_enabled(input.device.type)
+        return planned(input, weight, bias, precision, keep=keep)
     rows = input.unsqueeze(0) if input.ndim == 1 else input
     result = multiply(rows, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
     return result.squeeze(0) if input.ndim == 1 else result

@@ -53,7 +53,16 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: Any) -> Any:  # noqa: A002
         """Return ``input @ weight.T + bias`` over any leading dimensions."""
-        return linear(input, self.weight, self.bias, precision=self.precision)
+        if torch.compiler.is_dynamo_compiling():
+            return linear(input, self.weight, self.bias, precision=self.precision)
+        try:
+            # Where a module's attributes end up that are parameters.
+            parameters = self._parameters
+            weight, bias = parameters["weight"], parameters["bias"]
+        except KeyError:
+            # Parametrizations and sharding put something else in their place.
+            weight, bias = self.weight, self.bias
+        return linear(input, weight, bias, precision=self.precision)
 
     def extra_repr(self) -> str:
         """Return what `print` shows of the layer."""

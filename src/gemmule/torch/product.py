@@ -18,13 +18,14 @@ _NAME = "gemmule::gemm"
 _SCHEMA = "(Tensor a, Tensor b, Tensor? c, float alpha, float beta, ScalarType? out_dtype, str? precision) -> Tensor"
 
 
-def _compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
+def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
+    """Compute what the operator does, for tensors with memory of their own, without a gradient."""
     shape, dtype = _checked(a, b, c, out_dtype)
     a, b = _plain(a), _plain(b)
     if c is None or beta == 0:
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision)
     addend = _plain(c)
-    if beta == 1 and addend.shape != shape and _adds_in_the_kernel(a, precision):
+    if beta == 1 and addend.shape != shape and adds_in_the_kernel(a, precision):
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision, bias=addend)
     # Otherwise what is broadcast is laid out in the output first and read there as C: the sum is rounded once, too.
     out = torch.empty(shape, dtype=dtype, device=a.device)
@@ -33,8 +34,8 @@ def _compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, 
     return gm.gemm(a, b, addend, alpha=alpha, beta=beta, out=out, precision=precision)
 
 
-def _adds_in_the_kernel(a: Any, precision: str | None) -> bool:
-    """Whether the kernels for these types read a bias by themselves: those for tensor cores do."""
+def adds_in_the_kernel(a: Any, precision: str | None) -> bool:
+    """Return whether the kernels for these types read a bias by themselves: those for tensor cores do."""
     return a.is_cuda and (a.dtype.itemsize == 2 or (a.dtype == torch.float32 and precision == "tf32"))
 
 
@@ -55,7 +56,7 @@ def _checked(a: Any, b: Any, c: Any, out_dtype: Any) -> tuple[tuple[Any, ...], A
 # What `torch.library.custom_op` does, without its check at every call that the result shares no memory with an input:
 # that is what the tests have `torch.library.opcheck` for.
 torch.library.define(_NAME, _SCHEMA)
-torch.library.impl(_NAME, "default", _compute)
+torch.library.impl(_NAME, "default", compute)
 #: alpha * a @ b + beta * c for tensors of two or more dimensions, c broadcast to the shape of the product.
 gemm = torch.ops.gemmule.gemm.default
 
@@ -85,7 +86,7 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
     def forward(*inputs: Any) -> Any:
         *operands, keys, grad = inputs
         if keys is None:
-            return _compute(*operands)
+            return compute(*operands)
         if grad is None:
             return _below(keys, *operands)
         # PyTorch has switched off gradients and tangents, those of the levels below too.
@@ -114,28 +115,34 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
 def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
     """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called.
 
-    Of an operator that is made in Python, the dispatcher takes longer than of a small product all the rest.
+    Dispatching an operator that is defined in Python costs more than launching a small product.
     """
     given = (a, b) if c is None else (a, b, c)
-    if torch.compiler.is_compiling() or _somebody_listens() or not all(type(x) in _PLAIN for x in given):
-        return gemm(a, b, c, alpha, beta, out_dtype, precision)
-    # The vmap that batched gradients go through is no transform of functorch: its tensors alone show it.
-    if any(map(_is_batched_for_gradients, given)):
-        return gemm(a, b, c, alpha, beta, out_dtype, precision)
-    if not (a.is_cuda or a.is_cpu):
+    if not may_skip_operator(given):
         return gemm(a, b, c, alpha, beta, out_dtype, precision)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*given):
         return _Gemm.apply(a, b, c, alpha, beta, out_dtype, precision, None, None)
-    return _compute(a, b, c, alpha, beta, out_dtype, precision)
+    return compute(a, b, c, alpha, beta, out_dtype, precision)
 
 
-# Subclasses may mean something else by the operator.
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+#: Subclasses may mean something else by the operator.
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _is_batched_for_gradients = torch._C._functorch.is_legacy_batchedtensor
 
 
-def _somebody_listens() -> bool:
-    """Whether a mode, a transform, a trace or a profiler is to see each operator, or tangents are kept."""
+def may_skip_operator(given: tuple[Any, ...]) -> bool:
+    """Return whether nothing would see a call of the operator with these tensors, so that it can be left out."""
+    return (
+        not (torch.compiler.is_compiling() or operators_are_seen())
+        and all(type(x) in PLAIN for x in given)
+        # The vmap that batched gradients go through is no transform of functorch: its tensors alone show it.
+        and not any(map(_is_batched_for_gradients, given))
+        and (given[0].is_cuda or given[0].is_cpu)
+    )
+
+
+def operators_are_seen() -> bool:
+    """Return whether a mode, a transform, a trace or a profiler sees each operator, or there are tangents."""
     return bool(
         torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()
@@ -168,23 +175,24 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     if grad is None:
         return (None,) * 9
     a, b = ctx.saved_tensors
-    factor = _factor(grad, a.dtype)
+    factor = as_factor(grad, a.dtype)
+    options = ctx.alpha, ctx.precision
     grad_a = grad_b = grad_c = None
     if ctx.needs_input_grad[0]:
-        grad_a = _product_like(a, factor, b.mT, ctx).sum_to_size(a.shape)
+        grad_a = product_like(lies_in_columns(a), factor, b.mT, *options).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
         if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == grad.shape[:-2]:
             # What b was multiplied with in every matrix of the batch is one long sum.
-            grad_b = _product_like(b, _rows(a).mT, _rows(factor), ctx).reshape(b.shape)
+            grad_b = product_like(lies_in_columns(b), rows_of(a).mT, rows_of(factor), *options).reshape(b.shape)
         else:
-            grad_b = _product_like(b, a.mT, factor, ctx).sum_to_size(b.shape)
+            grad_b = product_like(lies_in_columns(b), a.mT, factor, *options).sum_to_size(b.shape)
     if ctx.addend is not None and ctx.needs_input_grad[2]:
         shape, dtype = ctx.addend
         grad_c = (grad.sum_to_size(shape) * ctx.beta).to(dtype)
     return grad_a, grad_b, grad_c, None, None, None, None, None, None
 
 
-def _rows(x: Any) -> Any:
+def rows_of(x: Any) -> Any:
     """Return the matrices of a batch as one; not by `flatten`, which the vmap of batched gradients does not know."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
@@ -195,7 +203,7 @@ def _forward_mode(ctx: Any, tangent_a: Any, tangent_b: Any, tangent_c: Any) -> A
     total, beta = tangent_c, ctx.beta
     for left, right in ((tangent_a, b), (a, tangent_b)):
         if left is not None and right is not None:
-            x, y = _factor(left, a.dtype), _factor(right, a.dtype)
+            x, y = as_factor(left, a.dtype), as_factor(right, a.dtype)
             total = gemm(x, y, total, ctx.alpha, 0.0 if total is None else beta, ctx.out_dtype, ctx.precision)
             beta = 1.0
     if total is tangent_c:
@@ -204,17 +212,22 @@ def _forward_mode(ctx: Any, tangent_a: Any, tangent_b: Any, tangent_c: Any) -> A
     return total
 
 
-def _factor(x: Any, dtype: Any) -> Any:
+def as_factor(x: Any, dtype: Any) -> Any:
     """Return a tensor as the fast kernels take it: of the type of the other, and with no element repeated."""
     x = x.to(dtype)
     return x.contiguous() if 0 in x.stride() else x
 
 
-def _product_like(x: Any, a: Any, b: Any, ctx: Any) -> Any:
-    """Return a product that lies in columns if `x` does: PyTorch copies gradients that lie otherwise than theirs."""
-    if x.stride(-2) == 1 and x.stride(-1) != 1:
-        return multiply(b.mT, a.mT, None, ctx.alpha, 0.0, None, ctx.precision).mT
-    return multiply(a, b, None, ctx.alpha, 0.0, None, ctx.precision)
+def lies_in_columns(x: Any) -> bool:
+    """Return whether a matrix, or each of a batch, is column-major."""
+    return bool(x.stride(-2) == 1 and x.stride(-1) != 1)
+
+
+def product_like(columns: bool, a: Any, b: Any, alpha: float, precision: str | None) -> Any:
+    """Return a product as column-major or row-major as its tensor is: PyTorch copies gradients that lie otherwise."""
+    if columns:
+        return multiply(b.mT, a.mT, None, alpha, 0.0, None, precision).mT
+    return multiply(a, b, None, alpha, 0.0, None, precision)
 
 
 _library = torch.library.Library("gemmule", "FRAGMENT")

@@ -69,6 +69,12 @@ class FakeCuda:
     def cuDeviceGetPCIBusId(self, length, ordinal):
         return Result.CUDA_SUCCESS, b"0000:00:00.0\0"
 
+    def cuDeviceGetUuid(self, ordinal):
+        return Result.CUDA_SUCCESS, types.SimpleNamespace(bytes=bytes([ordinal] * 16))
+
+    def cuDriverGetVersion(self):
+        return Result.CUDA_SUCCESS, 13000
+
     def cuDevicePrimaryCtxRetain(self, ordinal):
         return Result.CUDA_SUCCESS, CONTEXT + ordinal
 

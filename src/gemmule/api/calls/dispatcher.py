@@ -102,6 +102,22 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     return result
 
 
+def cached_gemm(
+    a: Any, b: Any, c: Any = None, *, beta: float = 0.0, out: Any = None, bias: Any = None, precision: Any = None
+) -> Queue | None:
+    """Return what queues a call of `gemm` with arrays like these, given their addresses; None where it is not cached.
+
+    The parameters are those of `gemm`, and the addresses those of A, B, C, the bias and the output, as far as there are
+    these. The caller answers for their alignment, their overlap, and the kinds of its arrays.
+    """
+    library: Any = CALLS.library(type(a))
+    if library is None:
+        return None
+    described = library.describe(a, b, (c, bias, out), ("gemm", 1.0, beta, None, precision, None))
+    found = None if described is None else _find(described[0])
+    return found.queue if isinstance(found, DeviceCall) else None
+
+
 def _roles(call: ProductArguments, traced: Traced | None) -> dict[str, Any]:
     """Return the arrays of a call but the output, by role, in the order in which they are described."""
     inputs = {"c": call.c, "bias": call.bias} if traced is None else traced.inputs

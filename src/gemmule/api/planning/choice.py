@@ -105,7 +105,7 @@ def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None
         arch = get_device(0).arch
     except UnsupportedError as error:
         return str(error)
-    return why_no_gemm(dtypes, c_dtype, arch)
+    return why_no_gemm((*dtypes, c_dtype) if c_dtype is not None else dtypes, arch)
 
 
 def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple[KernelSpec, ...] | None:

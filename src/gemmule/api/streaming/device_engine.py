@@ -16,9 +16,10 @@ from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.outofcore.device.engine.host_memory import direct_memory
 from gemmule.outofcore.device.engine.multi_gpu import stream_on_devices
 from gemmule.outofcore.device.engine.progress import Progress
-from gemmule.outofcore.device.engine.streaming import Settings, Streamed
+from gemmule.outofcore.device.engine.streaming import Settings, Streamed, Tracking
 from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
 from gemmule.outofcore.device.planner.plan import DevicePlan
+from gemmule.outofcore.device.planner.probe_cache import ProbeCache
 from gemmule.outofcore.journal.resumption import finished_tiles
 from gemmule.outofcore.stores.arrays import ArraySink
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
@@ -164,7 +165,7 @@ class DeviceEngine:
             ]
             streamed = stream_on_devices(
                 plan, sources, sink, devices, alpha=problem.alpha, beta=problem.beta, settings=self.settings,
-                done=there, progress=None if progress is None else _multiplications(progress),
+                tracking=Tracking(there, None if progress is None else _multiplications(progress)),
             )  # fmt: skip
         self.activity.extend(streamed.activity)
         return self._report(plan, streamed, problem.a.shape[1])
@@ -213,6 +214,7 @@ def plan_device_engine(
     precision: Precision = Precision.IEEE,
     strategy: str | None = None,
     devices: Sequence[int] = (0,),
+    probes: ProbeCache | None = None,
 ) -> DeviceEngine:
     """Check a product, measure how fast its device is, and plan it.
 
@@ -232,6 +234,8 @@ def plan_device_engine(
         What stays on the device.
     devices : sequence of int
         The GPUs.
+    probes : ProbeCache, optional
+        Rates that were measured before.
 
     Raises
     ------
@@ -249,7 +253,7 @@ def plan_device_engine(
     )
     with open_streams(name, precision, devices[0]) as device:
         staging = _staging(device, product, problem, place, on_host=name != "gpu")
-    rates = measured_rates(name, problem, place, sums, precision, budgets, devices[0])
+    rates = measured_rates(name, problem, place, sums, precision, budgets, devices[0], probes)
     found = choose_within(
         len(devices), product, sums, budgets, staging, rates, symmetric=problem.is_symmetric(product),
         strategy=strategy,

@@ -6,20 +6,23 @@ import contextlib
 import dataclasses
 import math
 import os
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from gemmule import __version__
 from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import HALF_SIDE
 from gemmule.outofcore.device.engine.host_memory import memory_of
-from gemmule.outofcore.device.engine.staging_probe import pinned_within, staged_by
+from gemmule.outofcore.device.engine.staging_probe import Staged, pinned_within, staged_by
 from gemmule.outofcore.device.planner.budgets import Budgets
 from gemmule.outofcore.device.planner.disk_probe import DiskRate, read_rate, write_rate
+from gemmule.outofcore.device.planner.probe_cache import ProbeCache
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.stores.arrays import ArraySink
 from gemmule.outofcore.stores.matrix import AnyDType, Array, MatrixSink, MatrixSource
@@ -114,34 +117,40 @@ def measured_rates(
     precision: Precision,
     budgets: Budgets,
     ordinal: int = 0,
+    probes: ProbeCache | None = None,
 ) -> Rates:
     """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU.
 
-    Host memory is taken within the `budgets`; `sums` is the type that slices are summed in.
+    Host memory is taken within the `budgets`; `sums` is the type that slices are summed in. What was measured before
+    on this machine is taken from `probes`, and what is measured is stored there.
     """
+    probes = probes or ProbeCache()
     a, b, threads = problem.a, problem.b, threads_for_copies()
     path = None if isinstance(place, ArraySink) else place.name
     to = memory_of(place) if isinstance(place, ArraySink) else None
     files = a.path is not None or b.path is not None or to is None
     with ThreadPoolExecutor(1, "gemmule-disk") as beside:
         # The disk is timed while the GPU is.
-        timed = beside.submit(_disk_rates, a, b, problem.dtype, threads, path) if files else None
+        timed = beside.submit(_disk_rates, a, b, problem.dtype, path, probes) if files else None
         if name == "gpu":
-            found = _gpu_rates(problem, to, sums, precision, threads, budgets, ordinal)
+            found = _gpu_rates(problem, to, sums, precision, threads, budgets, ordinal, probes)
         else:
             rate = _host_rate(problem.dtype)
             found = Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, measured=True)
         disk = timed.result() if timed is not None else None
+    probes.save()
     return found if disk is None else _with_disk(found, *disk)
 
 
 def _disk_rates(
-    a: MatrixSource, b: MatrixSource, out: AnyDType, threads: int, path: str | None
+    a: MatrixSource, b: MatrixSource, out: AnyDType, path: str | None, probes: ProbeCache
 ) -> tuple[DiskRate | None, DiskRate | None]:
     """Return the rates at which factors are read, and the result is written, where these are files."""
-    size = a.shape[0] * b.shape[1] * out.itemsize
-    reads = None if a.path is None and b.path is None else read_rate([a.path, b.path], threads)
-    return reads, None if path is None else write_rate(os.path.dirname(os.path.abspath(path)), size, threads)
+    size, threads = a.shape[0] * b.shape[1] * out.itemsize, threads_for_copies()
+    reads = None if a.path is None and b.path is None else read_rate([a.path, b.path], threads, stored=probes)
+    if path is None:
+        return reads, None
+    return reads, write_rate(os.path.dirname(os.path.abspath(path)), size, threads, stored=probes)
 
 
 def _with_disk(rates: Rates, reads: DiskRate | None, writes: DiskRate | None) -> Rates:
@@ -167,6 +176,7 @@ def _gpu_rates(
     threads: int,
     budgets: Budgets,
     ordinal: int,
+    probes: ProbeCache,
 ) -> Rates:
     """Measure a GPU: its kernels, its links, and what passes through pinned buffers."""
     from gemmule.dispatch.select import choose
@@ -175,26 +185,36 @@ def _gpu_rates(
         ISSUE_S,
         LINES,
         SHAPE,
+        Operands,
+        large_product,
         link_rates,
         multiplying,
         product_rate,
-        product_stairs,
-        product_waves,
         split_seconds,
+        timed_kernels,
     )
     from gemmule.runtime.streams import GpuStreams
 
     a, b, out = problem.a, problem.b, problem.dtype
     with GpuStreams(choose, ordinal, precision) as device:
-        h2d, d2h = link_rates(device)
-        orders = a.order + b.order
-        split = split_seconds(device, a.dtype, b.dtype, out, orders)
-        compute, added = (
-            multiplying(product_rate(device, a.dtype, b.dtype, one, added=added, orders=orders), split)
-            for one, added in ((out, False), (sums, True))
-        )
-        waves = product_waves(device, a.dtype, b.dtype, out, orders)
-        stairs = product_stairs(device, a.dtype, b.dtype, out, orders)
+        gpu = device.device.identity
+        h2d, d2h = probes.figures(("link", *gpu), 2, lambda: link_rates(device))
+        operands = Operands(a.dtype, b.dtype, out, a.order + b.order)
+
+        def product_rates() -> tuple[float, float, float]:
+            split = split_seconds(device, operands)
+            plain, added = (
+                multiplying(product_rate(device, dataclasses.replace(operands, d=one), added=added), split)
+                for one, added in ((out, False), (sums, True))
+            )
+            return plain, added, split
+
+        types = [dtype.name for dtype in (a.dtype, b.dtype, out, sums)]
+        kernels = timed_kernels(device, operands, sums)
+        key = "product", *gpu, __version__, *types, operands.orders, precision.value, *kernels
+        compute, added, split = probes.figures(key, 3, product_rates)
+        large = large_product(operands)
+        waves, stairs = device.waves(large), device.stairs(large)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
         compute, added, h2d, d2h, half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
@@ -210,8 +230,13 @@ def _gpu_rates(
     if size < _LEAST_STAGED or not pinned:
         staged = usual_staging(found)
     else:
-        with GpuStreams(choose, ordinal, precision) as device, device.near():
-            staged = staged_by(device, pinned, threads).told(found)
+
+        def staging_rates() -> tuple[float, ...]:
+            with GpuStreams(choose, ordinal, precision) as device, device.near():
+                return staged_by(device, pinned, threads).figures
+
+        key = "staging", *gpu, platform.node(), str(pinned), str(threads)
+        staged = Staged.of(probes.figures(key, 5, staging_rates), pinned, threads).told(found)
     return dataclasses.replace(
         staged, source=math.inf if all(direct[:2]) else staged.source, sink=math.inf if direct[2] else staged.sink
     )

@@ -59,8 +59,8 @@ def planned(function: Callable[_Call, Report]) -> StreamingFunction[_Call]:
     def plan(*args: _Call.args, **kwargs: _Call.kwargs) -> Plan:
         """Plan a call of `matmul` with the same arguments; nothing is computed until `Plan.execute`.
 
-        An existing result may stay. Of a large product through a GPU the disk is timed: 384 MiB are written to a file
-        without a name.
+        An existing result may stay. Of a large product through a GPU the disk is timed if that was not done for 30
+        days: 384 MiB are written to a file without a name.
 
         Returns
         -------

@@ -54,6 +54,8 @@ class Request:
     strategy: str | None = None
     traced: bool = False
     devices: tuple[int, ...] | None = None
+    #: Whether to measure rates again that are stored.
+    probe: bool = False
 
     @property
     def names_file(self) -> bool:

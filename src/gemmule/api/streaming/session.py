@@ -12,6 +12,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
 from gemmule.host import blas
+from gemmule.outofcore.device.planner.probe_cache import ProbeCache, probes_file
 from gemmule.outofcore.journal.resumption import Work, finished_tiles, open_work
 from gemmule.outofcore.stores.matrix import Finished, MatrixSink
 from gemmule.outofcore.stores.opening import result_target
@@ -44,8 +45,8 @@ class StreamSession:
     request : Request
         The product as the caller wants it.
     dry_run : bool
-        Whether to plan only; then an existing result may stay. Of a large product through a GPU the disk is timed:
-        384 MiB are written to a file without a name.
+        Whether to plan only; then an existing result may stay. Of a large product through a GPU the disk is timed if
+        that was not done for 30 days: 384 MiB are written to a file without a name.
 
     Attributes
     ----------
@@ -132,7 +133,7 @@ class StreamSession:
                 limits = dataclasses.replace(limits, pinned=min(PINNED_BYTES, self.limit))
             self.engine = plan_device_engine(
                 device, problem, place, limits, precision=precision, strategy=request.strategy,
-                devices=request.devices or (0,),
+                devices=request.devices or (0,), probes=ProbeCache(probes_file(), renew=request.probe),
             )  # fmt: skip
         self.plan = self.engine.plan
 

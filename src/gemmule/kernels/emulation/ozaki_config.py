@@ -74,7 +74,7 @@ class ProductsConfig(WarpScheduleConfig):
     group: int = 8
     ctas: int = SMS
 
-    def _why_not_shared_out(self) -> str | None:
+    def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2) or self.cluster_n not in (1, 2):
             return "clusters have 1 or 2 CTAs along M and N"
         return None

@@ -58,6 +58,7 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
             time = k_tiles * (
                 ctas / reached / _USED.get(shared, 1.0) * max(products, copies, alone / resident) + _TAIL * alone
             )
-        time = math.sqrt(math.sqrt(time**4 + memory))
-        found.append(_LAUNCH + _FIRST * math.ceil(each / resident) + time + reduction + each * written)
+        # Other CTAs' copies go on while one begins or writes.
+        time += _FIRST * math.ceil(each / resident) + each * written
+        found.append(_LAUNCH + math.sqrt(math.sqrt(time**4 + memory)) + reduction)
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Uint32, cute
 
+from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.parts.words import shifted, words_at
 
 VECTOR = 16
@@ -127,12 +128,6 @@ class PackedLines:
         for e in cutlass.range_constexpr(self.per_vector):
             if i + e < gS.shape[0]:
                 elements[e] = gS[i + e, line]
-
-
-@cute.jit
-def element_at(gX: cute.Tensor, i, line):
-    """Return the pointer to an element."""
-    return gX.iterator + cute.crd2idx((i, line), gX.layout)
 
 
 @cute.jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
@@ -19,12 +19,22 @@ EPI_TILE_M, EPI_TILE_N = 64, 64
 MAX_TMA_BOX = 256
 #: Shared memory of a CTA in bytes: the most there is, and the part that barriers get.
 MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
-#: wgmma tiles of 64 rows times their columns for which a warpgroup has registers: 192 accumulators a thread.
-MAX_MMA_COLUMNS = 384
+#: Limit of mma_tiles_m * tile_n for a warpgroup: 192 float32 accumulators a thread.
+MAX_ACC_COLUMNS = 384
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
 #: cluster.
 SMS = 132
 CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+
+
+class Registers(NamedTuple):
+    """Registers of a thread (setmaxnreg): the producer warpgroup gives up what the consumers need."""
+
+    producer: int = 40
+    consumer: int = 232
+
+
+REGISTERS = Registers()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +46,7 @@ class HopperConfig(Config):
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements: tile_m a multiple of 64 for each of `warpgroups_per_tile`, tile_n of `unit_n`.
+        Elements: tile_m a multiple of 64 for each of `warpgroups_per_tile`, tile_n of `tile_n_multiple`.
     stages : int
         Pairs of a k-tile of A and one of B in shared memory.
     """
@@ -50,7 +60,7 @@ class HopperConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if reason := self._why_not_tile() or self._why_not_shared_out():
+        if reason := self._why_not_tile() or self._why_not_cluster():
             raise ArgumentError(f"config {self}: {reason}")
         if self.shared_bytes > MAX_SHARED_BYTES:
             raise ArgumentError(
@@ -60,18 +70,18 @@ class HopperConfig(Config):
     def _why_not_tile(self) -> str | None:
         """Say what is wrong with the tile and its stages, or None."""
         rows = self.warpgroups_per_tile * MMA_M
-        if self.tile_m % rows or self.tile_n % self.unit_n or self.tile_n > self.max_n:
-            return f"tile_m must be a multiple of {rows}, tile_n of {self.unit_n} up to {self.max_n}"
-        if self.loaded_rows > MAX_TMA_BOX:
-            return f"a CTA loads {self.loaded_rows} rows of A for a k-tile; a TMA box has {MAX_TMA_BOX} at most"
-        if self.mma_tiles_m * self.tile_n > MAX_MMA_COLUMNS:
-            return "the accumulators of a tile do not fit into a warpgroup's registers"
+        if self.tile_m % rows or self.tile_n % self.tile_n_multiple or self.tile_n > self.max_n:
+            return f"tile_m must be a multiple of {rows}, tile_n of {self.tile_n_multiple} up to {self.max_n}"
+        if self.tma_box_rows_a > MAX_TMA_BOX:
+            return f"a CTA loads {self.tma_box_rows_a} rows of A for a k-tile; a TMA box has {MAX_TMA_BOX} at most"
+        if self.mma_tiles_m * self.tile_n > MAX_ACC_COLUMNS:
+            return f"mma_tiles_m * tile_n must be at most {MAX_ACC_COLUMNS}, the accumulators that fit into registers"
         if self.stages < self.min_stages:
             return f"stages must be {self.min_stages} or more"
         return None
 
-    def _why_not_shared_out(self) -> str | None:
-        """Say what is wrong with how CTAs share a tile, or None: for kernels with clusters."""
+    def _why_not_cluster(self) -> str | None:
+        """Say what is wrong with the cluster, or None: for kernels with clusters."""
         return None
 
     @property
@@ -79,8 +89,8 @@ class HopperConfig(Config):
         return self.tile_m * self.tile_n
 
     @property
-    def unit_n(self) -> int:
-        """Columns that tile_n is a multiple of."""
+    def tile_n_multiple(self) -> int:
+        """What tile_n must be a multiple of."""
         return MMA_M
 
     @property
@@ -99,8 +109,8 @@ class HopperConfig(Config):
         return 1
 
     @property
-    def loaded_rows(self) -> int:
-        """Rows of A, K-major, that a CTA loads for a k-tile: its part of those that multicast shares."""
+    def tma_box_rows_a(self) -> int:
+        """Rows of the TMA box of K-major A: with multicast this CTA's slice of them."""
         return self.tile_m
 
     @property

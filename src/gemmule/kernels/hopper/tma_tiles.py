@@ -13,24 +13,26 @@ from gemmule.core.problem import GemmProblem
 
 from .tile_config import K_BYTES
 
-_MAX_PITCH = 1 << 40
+#: Global strides that cuTensorMapEncodeTiled takes are below this.
+_MAX_STRIDE_BYTES = 1 << 40
 
 
 def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
     """Say why TMA cannot address a matrix, or None where it can."""
     item = matrix.dtype.itemsize
     rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
-    lines, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
-    steps = [("leading dimension", lines, ld)]
+    outer_extent, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
+    strides = [("leading dimension", outer_extent, ld)]
     if batch:
-        steps += [("batch stride", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
+        strides += [("batch stride", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
     if matrix.alignment % MAP_ALIGNMENT:
         return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; TMA needs {MAP_ALIGNMENT}"
-    for what, extent, step in steps:
-        if extent > 1 and (step <= 0 or step * item % MAP_ALIGNMENT or step * item >= _MAX_PITCH):
+    for what, extent, stride in strides:
+        nbytes = stride * item
+        if extent > 1 and (nbytes <= 0 or nbytes % MAP_ALIGNMENT or nbytes >= _MAX_STRIDE_BYTES):
             return (
-                f"{name.upper()} has a {what} of {step * item} bytes; TMA needs positive multiples of {MAP_ALIGNMENT} "
-                f"below {_MAX_PITCH}"
+                f"{name.upper()} has a {what} of {nbytes} bytes; TMA needs positive multiples of {MAP_ALIGNMENT} "
+                f"below {_MAX_STRIDE_BYTES}"
             )
     return None
 
@@ -70,10 +72,9 @@ def operand_params(
     if matrix.lies_in_rows:
         described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size))
     else:
-        # K-major: lines are rows of a tile. MN-major: lines are columns, of which a row in shared memory has at most
-        # 128 bytes.
-        row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
-        described = _tensor_map(operand, matrix.transposed(), batch, (row // item, depth // multicast_size))
+        # The K-major box above is 128 bytes of K by rows of M or N; an MN-major one is up to 128 bytes of M or N by K.
+        row_bytes = next(row_bytes for row_bytes in (128, 64, 32, 16) if tile * item % row_bytes == 0)
+        described = _tensor_map(operand, matrix.transposed(), batch, (row_bytes // item, depth // multicast_size))
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, *batch))
 
 
@@ -85,22 +86,25 @@ def result_params(
     return _tensor_map(operand, matrix, batch, box), ExtentsParam(operand, (*extents, *batch))
 
 
-def _tensor_map(operand: str, lines: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int]) -> TensorMapParam:
-    """Describe a matrix whose rows are lines in memory; a TMA box has `box` elements along a line, and lines."""
-    item = lines.dtype.itemsize
-    # Of a single line, or a single matrix, the stride is never used, but must be valid.
-    line = max(lines.row_stride * item, 0) if lines.rows > 1 else _padded(lines.cols * item)
-    steps = zip(batch, lines.batch_strides or batch, strict=True)
-    further = tuple(step * item if extent > 1 else _padded(line * lines.rows) for extent, step in steps)
-    row_bytes = box[0] * item
+def _tensor_map(operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int]) -> TensorMapParam:
+    """Describe a row-major matrix by a TMA box of `box` columns and rows."""
+    item = matrix.dtype.itemsize
+    # TMA never uses the stride of a single row or matrix, but it must be valid.
+    row_stride_bytes = max(matrix.row_stride * item, 0) if matrix.rows > 1 else _padded(matrix.cols * item)
+    # Without batch strides all matrices of the batch have extent 1.
+    batch_strides = zip(batch, matrix.batch_strides or (0,) * len(batch), strict=True)
+    batch_strides_bytes = tuple(
+        stride * item if extent > 1 else _padded(row_stride_bytes * matrix.rows) for extent, stride in batch_strides
+    )
+    box_row_bytes = box[0] * item
     return TensorMapParam(
         operand=operand,
-        dtype=lines.dtype,
-        extents=(lines.cols, lines.rows, *batch),
-        pitches=(line, *further),
+        dtype=matrix.dtype,
+        extents=(matrix.cols, matrix.rows, *batch),
+        pitches=(row_stride_bytes, *batch_strides_bytes),
         box=(*box, *(1 for _ in batch)),
-        swizzle=row_bytes if row_bytes > MAP_ALIGNMENT else 0,
-        tf32=lines.dtype == FLOAT32 and operand in ("a", "b", SECOND),
+        swizzle=box_row_bytes if box_row_bytes > MAP_ALIGNMENT else 0,
+        tf32=matrix.dtype == FLOAT32 and operand in ("a", "b", SECOND),
     )
 
 
@@ -117,8 +121,8 @@ def row_params(problem: GemmProblem, batch: tuple[int, ...]) -> tuple[Param, Par
 
 def row_param(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> TensorParam:
     """Describe a row-major matrix that threads read or write."""
-    steps = (matrix.batch_strides or (0,)) if batch else ()
-    return TensorParam(operand, (matrix.rows, matrix.cols, *batch), (matrix.row_stride, *steps))
+    batch_strides = (matrix.batch_strides or (0,)) if batch else ()
+    return TensorParam(operand, (matrix.rows, matrix.cols, *batch), (matrix.row_stride, *batch_strides))
 
 
 def scale_params(problem: GemmProblem) -> tuple[Param, Param]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from gemmule.core.arch import Arch
@@ -20,7 +20,9 @@ from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Buildable, KernelSpec, Signature
+
+from .batched_launch import tile_grid
 
 
 class TileConfig(Protocol):
@@ -40,8 +42,7 @@ def syrk_spec(
     *,
     name: str,
     summary: str,
-    configs: Sequence[Config],
-    costs: Callable[[Any, Sequence[Any], GpuRates], Sequence[float]],
+    smallest: int = 1,
 ) -> KernelSpec:
     """Return the spec of the SYRK by a GEMM kernel, with the scheduler `LowerTriangularTiles` in place of its own.
 
@@ -49,14 +50,20 @@ def syrk_spec(
     ----------
     whole : KernelSpec
         The GEMM kernel, all of whose limits hold; its ``buildable(config, types, scheduler)`` takes the scheduler.
-    name, summary, configs, costs
+    name, summary
         As of `KernelSpec`.
+    smallest : int
+        Extent of the smallest tiles. Configs with smaller ones, or clusters that share a tile, are for small results.
     """
+    every: tuple[Any, ...] = whole.configs
+    configs = [one for one in every if _is_alone(one) and min(one.tile_m, one.tile_n) >= smallest]
     return dataclasses.replace(
         whole,
         name=name,
         summary=summary,
         configs=tuple(configs),
+        epilogues=False,
+        absmax=False,
         signatures=functools.partial(_signatures, whole),
         signature=functools.partial(_signature, whole),
         launch=functools.partial(_launch, whole),
@@ -65,7 +72,7 @@ def syrk_spec(
         refuses=functools.partial(_refuses, whole),
         refuses_types=None,
         cost=None,
-        costs=costs,
+        costs=functools.partial(_costs, whole),
     )
 
 
@@ -77,6 +84,20 @@ def _build(package: str, config: Any, signature: Signature) -> Buildable:
     return found
 
 
+def _is_alone(config: Any) -> bool:
+    """Return whether a CTA has a tile of its own, and tiles divide the steps of a block triangle."""
+    return not (STEP % config.tile_m or STEP % config.tile_n) and getattr(config, "cluster_k", 1) == 1
+
+
+def _costs(whole: KernelSpec, problem: GemmProblem, configs: Sequence[Any], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds: those of the whole result, times the share of its tiles."""
+    assert whole.costs is not None
+    return [
+        time * tiles_below(problem, config) / tile_grid(problem, config.tile_m, config.tile_n)[0]
+        for time, config in zip(whole.costs(problem, configs, gpu), configs, strict=True)
+    ]
+
+
 def _refuses(whole: KernelSpec, problem: GemmProblem, arch: Arch) -> str | None:
     assert whole.refuses is not None
     return _why_not_below(problem) or whole.refuses(problem, arch)
@@ -84,7 +105,7 @@ def _refuses(whole: KernelSpec, problem: GemmProblem, arch: Arch) -> str | None:
 
 def _why_not_config(whole: KernelSpec, problem: GemmProblem, arch: Arch, config: Any) -> str | None:
     """Say why a config has no block triangle, or why the GEMM refuses it; None where neither does."""
-    if STEP % config.tile_m or STEP % config.tile_n or getattr(config, "cluster_k", 1) > 1:
+    if not _is_alone(config):
         return f"config {config}: tiles must divide steps of {STEP}, one CTA each"
     return whole.why_not(problem, arch, config)
 

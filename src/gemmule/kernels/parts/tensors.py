@@ -56,6 +56,12 @@ def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
     return cute.runtime.make_fake_tensor(element, extents, strides, assumed_align=vector * element.width // 8)
 
 
+def strided_tensor(name: str) -> Any:
+    """Return a stand-in for matrices (M, N, L) of any strides and alignment, with extents of 32 bits."""
+    extents, strides = tuple(cute.sym_int32() for _ in range(3)), tuple(cute.sym_int64() for _ in range(3))
+    return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)
+
+
 def tensor_1d(name: str) -> Any:
     """Return a stand-in for a one-dimensional tensor of a 32-bit extent, contiguous and aligned to 256 bytes."""
     return cute.runtime.make_fake_compact_tensor(cute_type(name), (cute.sym_int32(),), assumed_align=256)

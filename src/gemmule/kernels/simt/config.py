@@ -16,6 +16,8 @@ LANES_M, LANES_N = 4, 8
 SECTOR = 8
 #: Rows of a panel of a stage.
 PANEL = 32
+#: Copies whose mask is a signed number of 32 bits.
+_MAX_COPIES = 31
 #: CTAs of the largest cluster.
 _MAX_CLUSTER = 16
 #: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
@@ -122,6 +124,11 @@ class SimtConfig(Config):
         copied = VECTOR * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
+        if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
+            raise ArgumentError(
+                f"config {self}: a thread may copy at most {_MAX_COPIES} elements of an operand for a k-tile, one for "
+                "each bit of a mask; give smaller tiles or more warps"
+            )
         if self.cluster_k > 1 and (
             self.thread_m % self.writers
             or self.cluster_k > _MAX_CLUSTER
@@ -131,6 +138,11 @@ class SimtConfig(Config):
                 f"config {self}: cluster_k must be at most {_MAX_CLUSTER}, divide the {self.thread_m} rows of a thread "
                 "unless there are fewer rows, and the partial sums fit into the stages"
             )
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster_k
 
     @property
     def outputs(self) -> int:

@@ -160,7 +160,7 @@ RATES = SimtRates(
     alone=0.7697,
     start=377.5,
     epilogue=45.09,
-    memory=1.1e6,
+    memory=3.5e6,
 )
 #: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile and CTAs of a cluster.
 FACTORS = {

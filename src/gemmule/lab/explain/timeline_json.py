@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .steps import Rules
-from .timeline import Role, Span, Timeline, Wait
+from .timeline import Role, Timeline
 
 
 def timeline_dict(found: Timeline) -> dict[str, Any]:
@@ -70,55 +68,3 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
             for span in found.spans
         ],
     }
-
-
-def timeline_from(data: Mapping[str, Any]) -> Timeline:
-    """Return the timeline that `timeline_dict` made plain data of."""
-    step, given = data["step_clocks"], data["rules"]
-    roles = tuple(Role(one["cta"], tuple(one["warps"]), tuple(one["does"])) for one in data["roles"])
-
-    def span(one: Mapping[str, Any]) -> Span:
-        place = one["tile"] * data["slices"] + one["slice"] if one["slice"] is not None else None
-        begin, end = one["begin"] * step, one["end"] * step
-        return Span(one["what"], roles[one["role"]], begin, end, one["cta"], place, one["stage"], one["for"] or "")
-
-    return Timeline(
-        rules=Rules(
-            given["flop_per_clock"], given["shared_bytes_per_clock"], given["copy_bytes_per_clock"],
-            given["copy_latency_clocks"],
-        ),
-        step=step,
-        tiles=data["tiles"],
-        k_tiles=data["slices"],
-        stages=data["stages"],
-        ctas=data["ctas"],
-        multiprocessors=data["multiprocessors"],
-        persistent=data["persistent"],
-        roles=roles,
-        spans=tuple(map(span, data["events"])),
-        waits=tuple(
-            Wait(
-                roles[one["role"]], one["for"], tuple(roles[number] for number in one["by"]), one["times"],
-                one["steps"] * step, one["on_longest_path"],
-            )
-            for one in data["waits"]
-        ),
-        path={what: steps * step for what, steps in data["longest_path"].items()},
-        idle={(one["when"], one["for"]): one["steps"] * step for one in data["tensor_cores_idle"]},
-        end=data["steps"] * step,
-        copied=data["copied_bytes"],
-    )  # fmt: skip
-
-
-def timeline_record(records: Sequence[Mapping[str, Any]], kernel: str) -> Mapping[str, Any]:
-    """Return the record of a kernel's timeline.
-
-    Raises
-    ------
-    KeyError
-        If there is none.
-    """
-    one = next((r for r in records if r["record"] == "timeline" and r["kernel"] == kernel), None)
-    if one is None:
-        raise KeyError(f"the records have no timeline of {kernel}")
-    return one

@@ -24,7 +24,7 @@ from ..bench_records import Record, us
 from ..device import BenchDevice, Work, Yardstick
 from ..gemm_bench import GemmBench, GemmPoint
 from ..gemm_operation import named
-from .shipped import entry_of
+from .entries import entry_of
 
 #: Candidates that the survey leaves.
 KEEP = 3

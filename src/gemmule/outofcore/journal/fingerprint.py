@@ -42,8 +42,9 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return in plain words how an input differs from what it was, and how its unfinished product can be resumed."""
     names = [name for name in dict.fromkeys((*now, *before)) if before.get(name) != now.get(name)]
     words = " and ".join(dict.fromkeys(_WORDS.get(name, name) for name in names))
-    if names == ["changed_ns"] and type(before["changed_ns"]) is int:
-        seconds, rest = divmod(before["changed_ns"], 10**9)
+    # A journal may lack the time, or hold something else there.
+    if names == ["changed_ns"] and type(time := before.get("changed_ns")) is int:
+        seconds, rest = divmod(time, 10**9)
         return (
             f"its {words} differs, its size and sampled content do not; if it was only touched, set the time back with "
             f"touch -d @{seconds}.{rest:09d}"

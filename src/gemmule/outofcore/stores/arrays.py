@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ def file_range(array: Array) -> tuple[int, int] | None:
 
 
 def _matrix_shape(name: str, array: Array) -> tuple[int, int]:
-    if isinstance(array, np.ma.MaskedArray):
+    # NumPy imports masked arrays when they are first asked for, which takes a while.
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         raise ArgumentError(f"{name} is a masked array, which would lose its mask; pass {name}.filled(value)")
     if array.ndim != 2:
         raise ShapeError(f"{name} has shape {array.shape}; a matrix has 2 dimensions; reshape it first")

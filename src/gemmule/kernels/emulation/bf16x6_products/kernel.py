@@ -77,7 +77,7 @@ class Bf16x6Products:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
-        stages = self.operands.allocate(smem)
+        smem_ab = self.operands.allocate(smem)
         # The predecessor grid splits A and B.
         self.mainloop.prologue(warp, operands, barriers, CONSUMERS)
 
@@ -85,15 +85,15 @@ class Bf16x6Products:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce(operands, mD, stages, barriers, k_tiles)
+                self.produce(operands, mD, smem_ab, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume((mC, mD, scale), saved, stages, barriers, k_tiles, warp // 4 - 1)
+            self.consume((mC, mD, scale), saved, smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit
-    def produce(self, operands, mD, stages, barriers, k_tiles):
+    def produce(self, operands, mD, smem_ab, barriers, k_tiles):
         """Load three pairs of parts of every k-tile of every tile."""
-        load_a, load_b = self.operands.load_a(operands[0], stages[0]), self.operands.load_b(operands[1], stages[1])
+        load_a, load_b = self.operands.load_a(operands[0], smem_ab[0]), self.operands.load_b(operands[1], smem_ab[1])
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)
         for tile_index in cutlass.range(start, end, stride):
@@ -107,11 +107,11 @@ class Bf16x6Products:
                     state = self.mainloop.load_stage(loads, barriers, state)
 
     @cute.jit
-    def consume(self, result, saved, stages, barriers, k_tiles, warpgroup_idx):
+    def consume(self, result, saved, smem_ab, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles of this warpgroup's half of each tile as they arrive, and write it."""
         mC, mD, scale = result
         mma = tiled_mma(cutlass.BFloat16, self.operands.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
-        fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
+        fragments = self.operands.fragments(mma, smem_ab, warpgroup_idx, cutlass.Float32)
         promoted = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
         state = self.mainloop.consumer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)

@@ -29,15 +29,12 @@ from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.ozaki_config import GROUP, SLICE, ProductsConfig
 from gemmule.kernels.emulation.residues import MODULI, SHIFT, middle, quotient
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_peers_a, multicast_peers_b, release_cluster
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, REGISTERS, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import packed, words_at
-
-# Registers of a thread: the producer warpgroup gives up what the consumers need.
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class ResidueProducts:
@@ -68,40 +65,40 @@ class ResidueProducts:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
-        stages = self.operands.allocate(smem)
+        smem_ab = self.operands.allocate(smem)
         consumer_arrivals = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, operands, barriers, consumer_arrivals, self.scheduler.cluster_size)
 
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(operands, mD, stages, barriers, k_tiles)
+                self.produce(operands, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume(mD, stages, barriers, k_tiles, warp // 4 - 1)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
+            self.consume(mD, smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit
-    def produce(self, operands, mD, stages, barriers, k_tiles):
+    def produce(self, operands, mD, smem_ab, barriers, k_tiles):
         """Load every k-tile of every tile."""
         row, col = self.scheduler.cta_coord_in_cluster()
-        load_a = self.operands.load_a(operands[0], stages[0], col, multicast_peers_a(self.scheduler, row))
-        load_b = self.operands.load_b(operands[1], stages[1], row, multicast_peers_b(self.scheduler, col))
+        load_a = self.operands.load_a(operands[0], smem_ab[0], col, multicast_ctas_a(self.scheduler, row))
+        load_b = self.operands.load_b(operands[1], smem_ab[1], row, multicast_ctas_b(self.scheduler, col))
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
             state = self.mainloop.load(loads, (batch,), barriers, state, (0, k_tiles))
-        if cutlass.const_expr(self.scheduler.empty_arrival_ctas > 1):
+        if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
-    def consume(self, mD, stages, barriers, k_tiles, warpgroup_idx):
+    def consume(self, mD, smem_ab, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         of_tile = 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
         mma = tiled_mma(cutlass.Int8, (True, True), Int32, self.warpgroups_per_tile, (MMA_M, self.tile_n))
-        fragments = self.operands.fragments(mma, stages, of_tile, Int32)
+        fragments = self.operands.fragments(mma, smem_ab, of_tile, Int32)
         release = functools.partial(release_cluster, self.scheduler)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
         for tile_index in cutlass.range(start, end, stride):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.core.epilogue_inputs import factors_of
+from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -26,7 +26,7 @@ def operation_of(problem: GemmProblem) -> Operation:
     a_k_major, b_k_major = a.lies_in_rows, b.lies_in_cols
     return Operation(
         rows=oriented.m,
-        cols=oriented.n * factors_of(oriented.epilogue),
+        cols=oriented.n * num_b_of(oriented.epilogue),
         batch=batch,
         a=OperandLayout(_begin(a, a_k_major), not a_k_major),
         b=OperandLayout(_begin(b, not b_k_major), not b_k_major),

@@ -1,6 +1,6 @@
-"""Split-K within a cluster: CTAs exchange partial sums of a tile through distributed shared memory.
+"""Split-K within a cluster: CTAs reduce-scatter the partial sums of a tile through distributed shared memory (DSMEM).
 
-Each CTA receives all parts of K of its own columns, and adds them in the order of the CTAs.
+Each CTA receives all parts of K of its own columns, and adds them in the order of the CTAs' ranks: deterministic.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 _BYTES = 16
 
 
-class Exchange(NamedTuple):
-    """Shared memory for the cluster's partial sums, and its barriers, of all warpgroups.
+class ReduceBuffer(NamedTuple):
+    """Shared memory for the cluster's partial sums, and its barriers, for all warpgroups.
 
     Attributes
     ----------
     partials : Pointer
         Partial sums of all CTAs, by warpgroup.
     full, empty : Pointer
-        Barriers of each warpgroup, as of `WarpgroupExchange`.
+        Barriers of each warpgroup, as of `WarpgroupReduceBuffer`.
     """
 
     partials: Any
@@ -33,8 +33,8 @@ class Exchange(NamedTuple):
     empty: Any
 
 
-class WarpgroupExchange(NamedTuple):
-    """A warpgroup's part of the exchange, the same in every CTA.
+class WarpgroupReduceBuffer(NamedTuple):
+    """A warpgroup's part of the buffer, at the same address in every CTA.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class WarpgroupExchange(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ClusterReduction:
-    """The exchange of a warpgroup's partial sums.
+    """The reduce-scatter of a warpgroup's partial sums among the CTAs of a cluster.
 
     Attributes
     ----------
@@ -81,29 +81,29 @@ class ClusterReduction:
             cute.arch.mbarrier_init(full + w, 1)
             cute.arch.mbarrier_init(empty + w, self.cluster_k)
 
-    def allocate(self, smem: Any, barriers: tuple[Any, Any]) -> Exchange | None:
-        """Allocate shared memory for partial sums, if they are exchanged."""
+    def allocate(self, smem: Any, barriers: tuple[Any, Any]) -> ReduceBuffer | None:
+        """Allocate the buffer, where the cluster splits K."""
         if self.cluster_k == 1:
             return None
-        return Exchange(smem.allocate(self.nbytes * CONSUMERS, 1024), *barriers)
+        return ReduceBuffer(smem.allocate(self.nbytes * CONSUMERS, 1024), *barriers)
 
-    def of_warpgroup(self, exchange: Exchange | None, warpgroup_idx: Any) -> WarpgroupExchange | None:
-        """Return a warpgroup's part of the exchange."""
-        if exchange is None:
+    def of_warpgroup(self, reduce_buffer: ReduceBuffer | None, warpgroup_idx: Any) -> WarpgroupReduceBuffer | None:
+        """Return a warpgroup's part of the buffer."""
+        if reduce_buffer is None:
             return None
-        partials, full, empty = exchange
+        partials, full, empty = reduce_buffer
         address = partials.toint() + warpgroup_idx * self.nbytes
-        return WarpgroupExchange(address, full + warpgroup_idx, empty + warpgroup_idx)
+        return WarpgroupReduceBuffer(address, full + warpgroup_idx, empty + warpgroup_idx)
 
     @cute.jit
-    def reduce(self, accumulators: cute.Tensor, exchange, phase, ctx, has_next):
+    def reduce(self, accumulators: cute.Tensor, reduce_buffer, phase, ctx, has_next):
         """Return this CTA's columns of a tile, all parts of K added.
 
         Parameters
         ----------
         accumulators : Tensor
             This thread's partial sums of all columns, flat, as wgmma leaves them.
-        exchange : WarpgroupExchange
+        reduce_buffer : WarpgroupReduceBuffer
             Of this warpgroup.
         phase : Int32
             0 for a CTA's first tile, then alternating.
@@ -112,7 +112,7 @@ class ClusterReduction:
         has_next : Boolean
             Whether there is another tile.
         """
-        address, full, empty = exchange
+        address, full, empty = reduce_buffer
         cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
         thread_in_warpgroup = tid % WARPGROUP

@@ -1,4 +1,4 @@
-"""Split-K epilogue of a skinny GEMM: partial sums of the transposed tile are exchanged, added, and written by threads.
+"""Split-K epilogue of a skinny GEMM: threads reduce-scatter the transposed tile's partial sums and write D.
 
 A warpgroup has partial sums of the transposed tile, weights by tokens. The tile's vectors of four contiguous elements
 of D are divided among the CTAs of the cluster. Each receives all partial sums of its vectors in its shared memory, adds
@@ -128,10 +128,10 @@ class SplitKTile:
                 index_in_cta = index - owner * self.vectors_per_cta
                 target = address + (cta_k * self.vectors_per_cta + index_in_cta) * (VECTOR * 4)
                 cute.arch.inline_ptx(
-                    "{\n.reg .b32 place, told;\nmapa.shared::cluster.u32 place, {$r0}, {$r2};\n"
-                    "mapa.shared::cluster.u32 told, {$r1}, {$r2};\n"
+                    "{\n.reg .b32 remote_addr, remote_mbar;\nmapa.shared::cluster.u32 remote_addr, {$r0}, {$r2};\n"
+                    "mapa.shared::cluster.u32 remote_mbar, {$r1}, {$r2};\n"
                     "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
-                    "[place], {{$r3}, {$r4}, {$r5}, {$r6}}, [told];\n}",
+                    "[remote_addr], {{$r3}, {$r4}, {$r5}, {$r6}}, [remote_mbar];\n}",
                     read_only_args=[target, full.toint(), Int32(owner), *(vector[v] for v in range(VECTOR))],
                 )
 

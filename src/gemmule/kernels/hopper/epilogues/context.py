@@ -32,7 +32,7 @@ class EpilogueContext:
     absmax : Tensor or None
         This thread's register of the absolute maximum, where it is wanted.
     d_transposed : TmaTensor or None
-        Of a symmetric result, TMA store of the epilogue tiles of D's transpose, and that transpose.
+        SYRK only: TMA store of the epilogue tiles of D's transpose, and that transpose.
     """
 
     c: TmaTensor

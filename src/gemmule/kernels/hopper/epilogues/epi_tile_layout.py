@@ -54,14 +54,14 @@ class EpiTileLayout:
     reads_c: bool = False
 
     def __post_init__(self) -> None:
-        if self.count % self.epi_stages:
+        if self.num_epi_tiles % self.epi_stages:
             raise ArgumentError(
-                f"{self.epi_stages} epilogue stages must divide the {self.count} epilogue tiles that a warpgroup has "
-                "of a CTA tile; change the tile or the stages"
+                f"{self.epi_stages} epilogue stages must divide the {self.num_epi_tiles} epilogue tiles of a "
+                "warpgroup in a CTA tile; change the tile or the stages"
             )
 
     @property
-    def count(self) -> int:
+    def num_epi_tiles(self) -> int:
         """Epilogue tiles that the warpgroup has of a CTA tile."""
         return self.mma_tiles_m * self.epi_tiles_n
 
@@ -110,8 +110,8 @@ class EpiTileLayout:
 
     def partitioned(self, matrix: TmaTensor, smem: Any, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """Return epilogue tiles in shared memory, and those of a matrix of the batch, partitioned for its TMA atom."""
-        tiles = cute.local_tile(matrix.tensor[(None, None, *batch)], self.shape, (None, None))
-        return partitioned(matrix.atom, smem, tiles)
+        gmem_epi_tiles = cute.local_tile(matrix.tensor[(None, None, *batch)], self.shape, (None, None))
+        return partitioned(matrix.atom, smem, gmem_epi_tiles)
 
     @cute.jit
     def end(self):

@@ -16,7 +16,7 @@ from gemmule.kernels.parts.absolute_maximum import absmax_update
 from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
 
-from .epi_tile_rows import Scale, WarpRows, parts_of, read_part, write_part
+from .warp_epi_tile import Scale, WarpEpiTile, read_block, stmatrix_blocks, write_block
 
 _ROW_STEP, _COL_STEP, _WARP = 8, 8, 32
 
@@ -26,19 +26,19 @@ class FusedEpiTile(NamedTuple):
 
     Attributes
     ----------
-    rows : WarpRows
-        Its rows in shared memory.
+    smem_tile : WarpEpiTile
+        Its place in shared memory.
     accumulators : Tensor
         This thread's accumulators, flat, as wgmma leaves them.
     first, up_offset : int
-        The first of them that belongs to the epilogue tile, and the distance to that of the second B, or 0.
+        The first accumulator of the epilogue tile, and the distance to that of the second B (`up`), or 0.
     inside : callable or None
         Where the absolute maximum is wanted, ``inside(v)`` says whether D has this thread's element `v`.
     absmax : Tensor or None
         This thread's register of the absolute maximum.
     """
 
-    rows: WarpRows
+    smem_tile: WarpEpiTile
     accumulators: Any
     first: int
     up_offset: int
@@ -100,19 +100,19 @@ class FragmentFusion(EpilogueInputs):
         Parameters
         ----------
         tile : FusedEpiTile
-            Its rows and accumulators.
+            Its place in shared memory and its accumulators.
         loaded, aux_args
-            What `load` returned, and was given.
+            The result and the argument of `load`.
         scale : Scale
             The factors of the accumulators and of C.
         """
-        rows, accumulators, element = tile.rows, tile.accumulators, tile.rows.element
+        smem_tile, accumulators = tile.smem_tile, tile.accumulators
         adds_c = scale.reads_c and not self.expression.names_c
-        operations = pair_operations(element)
+        operations = pair_operations(smem_tile.element)
         v = 0
-        # Part by part, since there may be few registers beside the accumulators.
-        for part, count in parts_of(rows):
-            c: Any = read_part(rows, part, count) if scale.reads_c else None
+        # Block by block, since accumulators leave few registers.
+        for block, count in stmatrix_blocks(smem_tile):
+            c: Any = read_block(smem_tile, block, count) if scale.reads_c else None
             values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
             for i in range(0, count, 2):
                 first = tile.first + v
@@ -135,7 +135,7 @@ class FragmentFusion(EpilogueInputs):
                     for e in range(2):
                         absmax_update(tile.absmax, values[i + e], tile.inside(v + e))
                 v += 2
-            write_part(rows, part, values, (0, count), Scale(Float32(1), Float32(0), False))
+            write_block(smem_tile, block, values, (0, count), Scale(Float32(1), Float32(0), False))
 
     def inside(self, mD: Any, row: Any, col: Any) -> Any:
         """Return a predicate, whether D has this thread's element `v` of an epilogue tile; row, column as of `load`."""

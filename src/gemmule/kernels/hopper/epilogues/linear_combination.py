@@ -10,7 +10,7 @@ from cutlass import cute
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
-from .epi_tile_rows import Scale, WarpRows, write_epi_tile
+from .warp_epi_tile import Scale, WarpEpiTile, write_epi_tile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,14 +19,14 @@ class LinearCombination:
 
     Attributes
     ----------
-    tiles : EpiTileLayout
+    epi_layout : EpiTileLayout
         The epilogue tiles.
     """
 
-    tiles: EpiTileLayout
+    epi_layout: EpiTileLayout
 
     @cute.jit
-    def finish(self, ctx, c_phase, accumulators, origin, inputs=None):
+    def store_tile(self, ctx, c_phase, accumulators, origin, inputs=None):
         """Write a warpgroup's epilogue tiles; return C's next phase.
 
         Parameters
@@ -40,31 +40,32 @@ class LinearCombination:
         origin : tuple
             Row and column of the first epilogue tile, in epilogue tiles, and the coordinates of the batch.
         inputs
-            Those of a fused epilogue, here None.
+            None: those of a fused epilogue.
         """
         del inputs
         row, col, batch = origin
-        tiles, nbytes = self.tiles, cutlass.const_expr(self.tiles.nbytes)
-        sC_part, gC_part = tiles.partitioned(ctx.c, ctx.smem, batch)
-        sD_part, gD_part = tiles.partitioned(ctx.d, ctx.smem, batch)
-        for n in cutlass.range_constexpr(tiles.count):
-            coord = (row + tiles.mma_stride_m * (n // tiles.epi_tiles_n), col + n % tiles.epi_tiles_n)
-            stage = ctx.warpgroup_idx * tiles.epi_stages + n % tiles.epi_stages
+        layout, nbytes = self.epi_layout, cutlass.const_expr(self.epi_layout.nbytes)
+        sC_part, gC_part = layout.partitioned(ctx.c, ctx.smem, batch)
+        sD_part, gD_part = layout.partitioned(ctx.d, ctx.smem, batch)
+        for n in cutlass.range_constexpr(layout.num_epi_tiles):
+            coord = (row + layout.mma_stride_m * (n // layout.epi_tiles_n), col + n % layout.epi_tiles_n)
+            stage = ctx.warpgroup_idx * layout.epi_stages + n % layout.epi_stages
             if warp_in_warpgroup() == 0:
-                cute.arch.cp_async_bulk_wait_group(tiles.epi_stages - 1, read=True)
-                if cutlass.const_expr(tiles.reads_c):
+                cute.arch.cp_async_bulk_wait_group(layout.epi_stages - 1, read=True)
+                if cutlass.const_expr(layout.reads_c):
                     with cute.arch.elect_one():
                         cute.arch.mbarrier_arrive_and_expect_tx(ctx.c_full + stage, nbytes)
                     source = gC_part[None, *coord]
                     cute.copy(ctx.c.atom, source, sC_part[None, stage], tma_bar_ptr=ctx.c_full + stage)
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
-            if cutlass.const_expr(tiles.reads_c):
+            if cutlass.const_expr(layout.reads_c):
                 cute.arch.mbarrier_wait(ctx.c_full + stage, c_phase)
-                if cutlass.const_expr(n % tiles.epi_stages == tiles.epi_stages - 1):
+                if cutlass.const_expr(n % layout.epi_stages == layout.epi_stages - 1):
                     c_phase = c_phase ^ 1
             address = ctx.smem.iterator.toint() + stage * nbytes
-            rows = WarpRows(address, warp_in_warpgroup() * 16, tiles.shape[1], tiles.element, tiles.column_major)
-            write_epi_tile(rows, accumulators, n * tiles.shape[1] // 2, Scale(*ctx.scale, tiles.reads_c))
+            warp_row = warp_in_warpgroup() * 16
+            tile = WarpEpiTile(address, warp_row, layout.shape[1], layout.element, layout.column_major)
+            write_epi_tile(tile, accumulators, n * layout.shape[1] // 2, Scale(*ctx.scale, layout.reads_c))
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             if warp_in_warpgroup() == 0:

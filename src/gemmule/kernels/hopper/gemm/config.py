@@ -62,13 +62,17 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "stream_k"})
 
-    def _why_not_shared_out(self) -> str | None:
-        if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4) or self.cluster > min(8, self.ctas):
-            return "clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all"
+    def _why_not_cluster(self) -> str | None:
+        if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
+            return "cluster_m and cluster_n must be 1, 2 or 4"
+        if self.cluster > (most := min(8, self.ctas)):
+            return f"cluster_m * cluster_n * cluster_k is {self.cluster}, of at most {most} (8, or fewer ctas)"
         if self.tile_n % (8 * self.cluster_m):
-            return "each CTA of a cluster loads 8 rows or more of a k-tile"
-        if self.cluster_k > 8 or self.tile_n % (8 * self.cluster_k):
-            return "cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much"
+            return (
+                f"tile_n must be a multiple of 8 * cluster_m = {8 * self.cluster_m}: each CTA loads whole 8 rows of B"
+            )
+        if self.tile_n % (8 * self.cluster_k):
+            return f"tile_n must be a multiple of 8 * cluster_k = {8 * self.cluster_k}: each CTA writes whole 8 columns"
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
             return "a cluster shares loads (cluster_m, cluster_n) or accumulators (cluster_k), not both"
         if self.stream_k and self.cluster_k > 1:
@@ -76,7 +80,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         return None
 
     @property
-    def unit_n(self) -> int:
+    def tile_n_multiple(self) -> int:
         return 8 if self.swap_ab else 16
 
     @property
@@ -84,7 +88,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.cluster_m * self.cluster_n * self.cluster_k
 
     @property
-    def loaded_rows(self) -> int:
+    def tma_box_rows_a(self) -> int:
         return self.tile_m // self.cluster_n
 
     @property
@@ -116,8 +120,8 @@ class HopperGemmConfig(WarpScheduleConfig):
         half = self.tile_n // 2
         if self.swap_ab or self.cluster_k > 1:
             return f"config {self}: a gated epilogue needs both products in one thread: swap_ab=0, cluster_k=1"
-        # TMA loads whole rows of the swizzle's pattern of each B; K-major, the compiler lays out columns 16 at a time
-        # where they are more than 8, and those of 32-bit elements 32 at a time where they are more than that.
+        # MN-major: TMA loads whole 128-byte rows of each B. K-major: nvidia-cutlass-dsl 4.8.1 lays out columns 16 at a
+        # time where there are more than 8, and 32-bit ones 32 at a time where there are more than 32; PTX takes any 8.
         unit = K_BYTES // itemsize if mn_major else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
         unit = max(unit, 8 * self.cluster_m)
         if half % unit:
@@ -141,14 +145,15 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.stages_bytes + CONSUMERS * partials
 
 
-#: Configs for 8-bit floats: other types are multiplied ping-pong, where no warpgroup stops to promote accumulators.
+#: Cooperative configs for FP8, where one warpgroup promotes accumulators while the other multiplies; the cost model
+#: offers them to no other type.
 FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
 )
-#: Configs that a call chooses among; the first is the default. Of 345 that were timed on an H100 and H200s, those of
-#: which the best comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).
+#: Configs that a call chooses among; the first is the default. 345 were timed on an H100 and H200s: the best of these
+#: comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).
 CONFIGS = (
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=192, stages=3, cluster_m=2),

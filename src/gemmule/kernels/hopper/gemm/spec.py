@@ -22,7 +22,7 @@ from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.epilogue_inputs import (
     epilogue_params,
     epilogue_signature,
-    factors_of,
+    num_b_of,
     why_not_inputs,
     why_not_second,
 )
@@ -32,7 +32,7 @@ from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
-from gemmule.core.signature import adds_key, major_keys, type_keys
+from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
@@ -60,7 +60,7 @@ _BY_TMA = ("a", "b", "c", "d", SECOND)
 _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
 #: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip.
 _SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
-#: K for which int32 holds every sum of products of int8.
+#: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
 _MAX_PROMOTED_N = 192
@@ -68,8 +68,8 @@ _MAX_PROMOTED_N = 192
 _EPI_TILE_N_8_BIT = 16
 #: Bytes of a partial sum and of a flag.
 _WORD_BYTES = 4
-#: Fewest columns of a wgmma, and what its columns are a multiple of.
-_MMA_N_UNIT = 8
+#: Columns of a swizzle atom of K-major B (8 rows of 128 bytes of K).
+_ATOM_N = 8
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -77,21 +77,23 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     del arch
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
-    if config.tile_n > _MMA_N_UNIT and config.tile_n % (2 * _MMA_N_UNIT) and _operands(problem, config)[3].lies_in_rows:
-        return f"config {config}: K-major B needs {_MMA_N_UNIT} columns, or a multiple of {2 * _MMA_N_UNIT}"
+    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and _k_major(problem, config)[1]:
+        # PTX takes any multiple of 8; the layout that make_smem_layout_b of nvidia-cutlass-dsl 4.8.1 returns for 24
+        # columns aborts the compiler (in cute.slice_ of a stage).
+        return f"config {config}: tile_n of a K-major B must be {_ATOM_N} or a multiple of {2 * _ATOM_N}"
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
         return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     if problem.d.dtype.is_float8:
-        num_b = factors_of(problem.epilogue)
+        num_b = num_b_of(problem.epilogue)
         if config.swap_ab or config.tile_n // (config.cluster_k * num_b) % _EPI_TILE_N_8_BIT:
             return (
                 f"config {config}: 8-bit results are written in rows, {_EPI_TILE_N_8_BIT} columns at least by each CTA"
             )
     if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > _MAX_PROMOTED_N):
         return f"config {config}: promoted accumulators fit for 64 rows and {_MAX_PROMOTED_N} columns at most"
-    if factors_of(problem.epilogue) > 1:
+    if num_b_of(problem.epilogue) > 1:
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"
         return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols)
@@ -108,16 +110,16 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     oriented, _, _ = row_result(problem)
     if reason := why_not_stored(oriented.d):
         return reason
-    for name, matrix, k_major in (("A", problem.a, problem.a.lies_in_rows), ("B", problem.b, problem.b.lies_in_cols)):
-        if not k_major and matrix.dtype.itemsize != _MN_MAJOR_BYTES:
+    for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
+        if major != "k" and matrix.dtype.itemsize != _MN_MAJOR_BYTES:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
             )
     if problem.a.dtype == INT8 and problem.k > _MAX_INT8_K:
         return (
-            f"K={problem.k}: wgmma's int8 accumulators saturate at the limits of int32, which more than {_MAX_INT8_K} "
-            "may reach"
+            f"K={problem.k}: the DSL's int8 wgmma saturates its int32 accumulators (.satfinite), which products beyond "
+            f"K={_MAX_INT8_K} may reach"
         )
     return None
 
@@ -130,7 +132,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     if a == FLOAT32 and precision is not Precision.TF32:
         return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
     if a.is_float8 and precision is not Precision.FLOAT8:
-        return f"A and B are {a} and {b}; this kernel's sums of such keep 13 bits at first, for precision='float8'"
+        return f"A and B are {a} and {b}: pass precision='float8', as FP8 wgmma accumulates with 13 fraction bits"
     if d not in OUTPUTS[a]:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if c is not None and c != d:
@@ -148,10 +150,17 @@ def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, Stri
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
 
 
+def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
+    """Return whether the kernel's A (M, K) and B (N, K) are K-major."""
+    _, a, _, b = _operands(problem, config)
+    return a.lies_in_rows, b.lies_in_rows
+
+
 def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
     """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
     _, a, _, b = _operands(problem, config)
-    majors = "k" if a.lies_in_rows else "m", "k" if b.lies_in_rows else "n"
+    k_major_a, k_major_b = _k_major(problem, config)
+    majors = "k" if k_major_a else "m", "k" if k_major_b else "n"
     plain = _signature((a.dtype, b.dtype), problem.d.dtype, majors, problem.c is not None)
     return (*plain, *epilogue_signature(_epilogue(problem, config)))
 
@@ -167,7 +176,7 @@ def _signature(elements: tuple[DType, DType], out: DType, majors: tuple[str, str
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return bfloat16 in every layout; of the other types one or two, among them every one that A and B lie along K."""
+    """Return bfloat16 in every layout, and one or two layouts of each other type."""
     del arch
     every = [(BFLOAT16, BFLOAT16, a, b, adds) for a in "km" for b in "nk" for adds in (False, True)]
     every += [(FLOAT16, FLOAT16, "k", "n", adds) for adds in (False, True)]
@@ -187,7 +196,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = problem.batch or (1,)
-    num_b = factors_of(epilogue)
+    num_b = num_b_of(epilogue)
     tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
     # Shares of stream-K have a k-tile at least.
     clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
@@ -213,8 +222,8 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
-        # Zeros for the flags of stream-K come between two launches.
-        overlaps=_overlaps(problem, tiles, clusters, config) and not workspaces,
+        # A memset zeroes the flags of stream-K between two launches.
+        overlaps=_uses_pdl(problem, tiles, clusters, config) and not workspaces,
         params=params,
         workspaces=workspaces,
     )
@@ -229,12 +238,12 @@ def _workspaces(clusters: int, config: HopperGemmConfig) -> tuple[Workspace, ...
     )
 
 
-def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:
-    """Return whether a launch may begin before its predecessor has ended (PDL): it saves tenths of a microsecond.
+def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:
+    """Return whether to launch with programmatic dependent launch (PDL), which saves tenths of a microsecond.
 
-    Where memory is the limit, CTAs that begin one by one read it less in order: there it pays for few rows only, where
-    every CTA has one tile and the CTAs fill the chip, or not even half of it. An absolute maximum is cleared before the
-    launch, by no kernel.
+    Memory-bound CTAs that begin one by one read memory less in order: there PDL pays for skinny products only, where
+    every CTA has one tile and the CTAs fill the chip, or not even half of it. absmax is zeroed by a memset, which PDL
+    does not wait for.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False

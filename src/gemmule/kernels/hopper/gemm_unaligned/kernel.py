@@ -26,14 +26,11 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
 from .config import PAD, UnalignedGemmConfig
-
-# Registers of a thread: the producer warpgroup gives up what the consumers need.
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class HopperGemmUnaligned:
@@ -67,23 +64,23 @@ class HopperGemmUnaligned:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
-        stages = self.operands.allocate(smem)
+        smem_ab = self.operands.allocate(smem)
         rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
         self.mainloop.prologue(warp, operands, barriers, self.warpgroups_per_tile)
 
         k_tiles = cute.ceil_div(operands[0].tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(operands, mD, stages, barriers, k_tiles)
+                self.produce(operands, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume((mC, mD, scale), rows, stages, barriers, k_tiles, warp // 4 - 1)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
+            self.consume((mC, mD, scale), rows, smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit
-    def produce(self, operands, mD, stages, barriers, k_tiles):
+    def produce(self, operands, mD, smem_ab, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        load_a, load_b = self.operands.load_a(operands[0], stages[0]), self.operands.load_b(operands[1], stages[1])
+        load_a, load_b = self.operands.load_a(operands[0], smem_ab[0]), self.operands.load_b(operands[1], smem_ab[1])
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)
         for tile_index in cutlass.range(start, end, stride):
@@ -92,12 +89,12 @@ class HopperGemmUnaligned:
             state = self.mainloop.load(loads, (batch,), barriers, state, (0, k_tiles))
 
     @cute.jit
-    def consume(self, result, rows, stages, barriers, k_tiles, warpgroup_idx):
+    def consume(self, result, rows, smem_ab, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         mC, mD, scale = result
         shape, idx_in_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
         mma = tiled_mma(self.element, self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape)
-        fragments = self.operands.fragments(mma, stages, idx_in_tile, cutlass.Float32)
+        fragments = self.operands.fragments(mma, smem_ab, idx_in_tile, cutlass.Float32)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)

@@ -170,10 +170,10 @@ class HopperGemmW8A16:
                 self.produce(operands, (sW, sX), loaded, (tile_w, tile_x, batch), (start, count))
 
     @cute.jit
-    def produce(self, operands, stages, barriers, coord, k_range):
+    def produce(self, operands, smem_wx, barriers, coord, k_range):
         """Load every k-tile."""
         tile_w, tile_x, batch = coord
-        load_w, load_x = self.operands.load_a(operands[0], stages[0]), self.operands.load_b(operands[1], stages[1])
+        load_w, load_x = self.operands.load_a(operands[0], smem_wx[0]), self.operands.load_b(operands[1], smem_wx[1])
         loads = ((load_x, tile_x), (load_w, tile_w))
         self.mainloop.load(loads, (batch,), barriers, self.mainloop.producer_state(), k_range)
 
@@ -197,12 +197,12 @@ class HopperGemmW8A16:
         tid, _, _ = cute.arch.thread_idx()
         warp = cute.arch.make_warp_uniform(tid // 32) - _MULTIPLIERS
         team = cutlass.const_expr(self.upcast_threads // 32)
-        stages = self.mainloop.stages
+        num_stages = self.mainloop.num_stages
         for k in cutlass.range(warp // team, count, cutlass.const_expr(UPCAST_WARPS // team)):
-            stage, slot = k % stages, k % self.slots
+            stage, slot = k % num_stages, k % self.slots
             # An empty slot implies that the stage's k-tile before this one was full, too: its phase is over.
             cute.arch.mbarrier_wait(upcast_empty + slot, k // self.slots % 2 ^ 1)
-            cute.arch.mbarrier_wait(full + stage, k // stages % 2)
+            cute.arch.mbarrier_wait(full + stage, k // num_stages % 2)
             begin, end = source + stage * self.token_bytes, target + slot * (2 * self.tile_n * LINE)
             threads = (tid % self.upcast_threads, self.upcast_threads, self.units)
             upcast_k_tile(begin, end, self.tile_n, threads, self.upcast_x)
@@ -211,9 +211,9 @@ class HopperGemmW8A16:
             self.arrive(empty + stage)
 
     @cute.jit
-    def consume(self, result, stages, pipelines, count, received, origin):
+    def consume(self, result, smem_wb, pipelines, count, received, origin):
         """Multiply the k-tiles as they arrive, and write this CTA's vectors of the tile."""
-        (start, sB), ((full, empty), (upcast_full, upcast_empty)) = stages, pipelines
+        (start, sB), ((full, empty), (upcast_full, upcast_empty)) = smem_wb, pipelines
         tid, _, _ = cute.arch.thread_idx()
         major = OperandMajorMode.K
         mma = hopper_helpers.make_trivial_tiled_mma(
@@ -248,7 +248,7 @@ class HopperGemmW8A16:
                 if cutlass.const_expr(index == 1):
                     self.release_before(upcast_empty, before, k)
                 issue_group(half_k_tile_mmas(mma, (fragment, rB), k, half, slot), accumulators[block])
-                # The field is a value that the loop carries: the compiler finds it only where this body sets it.
+                # ACCUMULATE is loop-carried state, which the DSL tracks only if the loop body sets it.
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             # Its last products are issued: what this warp reads of the stage is in registers.
             self.arrive(empty + stage)

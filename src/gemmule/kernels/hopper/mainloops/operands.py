@@ -33,7 +33,7 @@ class Matrices(NamedTuple):
     a, b, c, d : TmaTensor
         The operands.
     d_transposed : TmaTensor
-        D's transpose, of a symmetric result.
+        D's transpose, for SYRK only: before `d`, in the order of the launch recipe.
     """
 
     a: TmaTensor
@@ -62,39 +62,38 @@ class TmaLoad:
         The load.
     smem, gmem : Tensor
         Stages, and tiles of the operand as (box, tile, k-tile, …), both partitioned for the atom.
-    multicast_peers : tuple or None
-        CTAs of the cluster that receive it: index of the first, distance to the next, and how many; None is this CTA
-        alone.
+    multicast_ctas : tuple or None
+        CTAs of the cluster that receive it: rank of the first, stride to the next, how many; None is this CTA alone.
     """
 
     atom: Any
     smem: Any
     gmem: Any
-    multicast_peers: Any = None
+    multicast_ctas: Any = None
 
     def issue(self, coord: tuple[Any, ...], stage: Any, full: Any) -> None:
         """Issue the load of the k-tile at (tile, k-tile, …); the stage's barrier counts its bytes."""
         source, target = self.gmem[(None, *coord)], self.smem[None, stage]
-        if self.multicast_peers is None:
+        if self.multicast_ctas is None:
             cute.copy(self.atom, source, target, tma_bar_ptr=full + stage)
         else:
-            first, stride, count = self.multicast_peers
-            mask = cutlass.Int16(sum(1 << stride * peer for peer in range(count)))
+            first, stride, num_ctas = self.multicast_ctas
+            mask = cutlass.Int16(sum(1 << stride * cta for cta in range(num_ctas)))
             if first is not None:
                 mask = mask << first.to(cutlass.Int16)
             cute.copy(self.atom, source, target, tma_bar_ptr=full + stage, mcast_mask=mask)
 
 
 def partitioned(
-    atom: Any, stages: Any, tiles: Any, multicast_slice: Any = 0, multicast_size: int = 1
+    atom: Any, smem: Any, gmem_tiles: Any, multicast_slice: Any = 0, multicast_size: int = 1
 ) -> tuple[Any, Any]:
-    """Return stages and tiles partitioned for a TMA atom: this CTA's slice of those that multicast shares out."""
+    """Return shared- and global-memory tiles partitioned for a TMA atom: with multicast, this CTA's slice of each."""
     return cpasync.tma_partition(
         atom,
         multicast_slice,
         cute.make_layout(multicast_size),
-        cute.group_modes(stages, 0, 2),
-        cute.group_modes(tiles, 0, 2),
+        cute.group_modes(smem, 0, 2),
+        cute.group_modes(gmem_tiles, 0, 2),
     )
 
 
@@ -109,14 +108,14 @@ class OperandStages:
 
     Attributes
     ----------
-    tile : tuple of int
+    cta_tile_mnk : tuple of int
         Extents of a CTA's tile along M, N and K.
     elements : tuple of type
         Element types of A and B.
     k_major : tuple of bool
         Whether A and B are K-major.
-    stages : int
-        How many.
+    num_stages : int
+        Stages.
     multicast_size_a, multicast_size_b : int
         CTAs of the cluster that share a load of A, and of B: each issues a slice of it, for all of them.
     num_b : int
@@ -124,10 +123,10 @@ class OperandStages:
         columns.
     """
 
-    tile: tuple[int, int, int]
+    cta_tile_mnk: tuple[int, int, int]
     elements: tuple[Any, Any]
     k_major: tuple[bool, bool]
-    stages: int
+    num_stages: int
     multicast_size_a: int = 1
     multicast_size_b: int = 1
     num_b: int = 1
@@ -135,40 +134,42 @@ class OperandStages:
     @property
     def stage_bytes(self) -> int:
         """Bytes of the loads that fill a stage of a CTA."""
-        m, n, k = self.tile
+        m, n, k = self.cta_tile_mnk
         bits: int = (m * self.elements[0].width + n * self.elements[1].width) * k
         return bits // 8
 
     @property
-    def tile_a(self) -> tuple[int, int]:
-        """Rows of A that a stage holds, and its part of K."""
-        return self.tile[0], self.tile[2]
+    def tile_mk(self) -> tuple[int, int]:
+        """Extents of A's k-tile."""
+        return self.cta_tile_mnk[0], self.cta_tile_mnk[2]
 
     @property
-    def tile_b(self) -> tuple[int, int]:
-        """Columns of one B that a stage holds, and its part of K."""
-        return self.tile[1] // self.num_b, self.tile[2]
+    def tile_nk(self) -> tuple[int, int]:
+        """Extents of the k-tile of one B."""
+        return self.cta_tile_mnk[1] // self.num_b, self.cta_tile_mnk[2]
 
     def layout_a(self) -> Any:
         """Return the shared-memory layout of all stages of A."""
-        return hopper_helpers.make_smem_layout_a(_order(self.k_major[0]), self.tile, self.elements[0], self.stages)
+        return hopper_helpers.make_smem_layout_a(
+            _order(self.k_major[0]), self.cta_tile_mnk, self.elements[0], self.num_stages
+        )
 
     def layout_b(self, num_b: int = 1) -> Any:
         """Return the shared-memory layout of all stages of B, or of their part for one of `num_b`."""
-        m, n, k = self.tile
+        m, n, k = self.cta_tile_mnk
         tile = (m, n // num_b, k)
-        return hopper_helpers.make_smem_layout_b(_order(self.k_major[1]), tile, self.elements[1], self.stages)
+        return hopper_helpers.make_smem_layout_b(_order(self.k_major[1]), tile, self.elements[1], self.num_stages)
 
     def tma_a(self, mA: Any) -> TmaTensor:
         """Return the TMA load of A's k-tiles."""
-        return _tma(mA, self.layout_a(), self.tile_a, self.multicast_size_a, self.elements[0])
+        return _tma(mA, self.layout_a(), self.tile_mk, self.multicast_size_a, self.elements[0])
 
     def tma_b(self, mB: Any) -> TmaTensor:
         """Return the TMA load of the k-tiles of B, or of one of two."""
-        return _tma(mB, self.layout_b(self.num_b), self.tile_b, self.multicast_size_b, self.elements[1])
+        return _tma(mB, self.layout_b(self.num_b), self.tile_nk, self.multicast_size_b, self.elements[1])
 
     def allocate(self, smem: Any) -> tuple[Any, Any]:
-        """Allocate the stages of A and of B."""
+        """Allocate the stages: tensors sA (M, K, stage) and sB (N, K, stage)."""
         layouts = (self.layout_a(), self.layout_b())
         a, b = (
             smem.allocate_tensor(element, layout.outer, 1024, swizzle=layout.inner)
@@ -176,29 +177,29 @@ class OperandStages:
         )
         return a, b
 
-    def load_a(self, a: TmaTensor, stages: Any, multicast_slice: Any = 0, multicast_peers: Any = None) -> TmaLoad:
-        """Return this CTA's load of A: a slice of the k-tile where multicast shares it, to all of its peers."""
-        tiles = cute.local_tile(a.tensor, self.tile_a, (None,) * cute.rank(a.tensor))
-        parts = partitioned(a.atom, stages, tiles, multicast_slice, self.multicast_size_a)
-        return TmaLoad(a.atom, *parts, multicast_peers)
+    def load_a(self, a: TmaTensor, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None) -> TmaLoad:
+        """Return this CTA's load of A's k-tiles into sA: with multicast its slice of each, to all that share it."""
+        tiles = cute.local_tile(a.tensor, self.tile_mk, (None,) * cute.rank(a.tensor))
+        parts = partitioned(a.atom, sA, tiles, multicast_slice, self.multicast_size_a)
+        return TmaLoad(a.atom, *parts, multicast_ctas)
 
     def load_b(
-        self, b: TmaTensor, stages: Any, multicast_slice: Any = 0, multicast_peers: Any = None, index: int = 0
+        self, b: TmaTensor, sB: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0
     ) -> TmaLoad:
-        """Return this CTA's load of B, as `load_a`; of two B, that of the one with this index."""
-        stages = cute.local_tile(stages, self.tile_b, (index, 0, None)) if self.num_b > 1 else stages
-        tiles = cute.local_tile(b.tensor, self.tile_b, (None,) * cute.rank(b.tensor))
-        parts = partitioned(b.atom, stages, tiles, multicast_slice, self.multicast_size_b)
-        return TmaLoad(b.atom, *parts, multicast_peers)
+        """Return this CTA's load of B, as `load_a`; `index` picks one of two B, and its half of sB."""
+        smem = cute.local_tile(sB, self.tile_nk, (index, 0, None)) if self.num_b > 1 else sB
+        tiles = cute.local_tile(b.tensor, self.tile_nk, (None,) * cute.rank(b.tensor))
+        parts = partitioned(b.atom, smem, tiles, multicast_slice, self.multicast_size_b)
+        return TmaLoad(b.atom, *parts, multicast_ctas)
 
-    def fragments(self, mma: Any, stages: tuple[Any, Any], warpgroup_idx: Any, acc: Any) -> Fragments:
+    def fragments(self, mma: Any, smem_ab: tuple[Any, Any], warpgroup_idx: Any, acc: Any) -> Fragments:
         """Return what a warpgroup multiplies: its rows of A by stage, B by stage, and its accumulators.
 
         Parameters
         ----------
         mma : TiledMma
             The instruction, for all warpgroups that share a tile.
-        stages : tuple of Tensor
+        smem_ab : tuple of Tensor
             What `allocate` returned.
         warpgroup_idx : Int32 or int
             The warpgroup's index among those that share a tile.
@@ -206,9 +207,9 @@ class OperandStages:
             Type of the accumulators.
         """
         part = mma.get_slice(warpgroup_idx * WARPGROUP)
-        a = mma.make_fragment_A(part.partition_A(stages[0]))
-        b = mma.make_fragment_B(part.partition_B(stages[1]))
-        return Fragments(mma, a, b, cute.make_rmem_tensor(mma.partition_shape_C(self.tile[:2]), acc))
+        a = mma.make_fragment_A(part.partition_A(smem_ab[0]))
+        b = mma.make_fragment_B(part.partition_B(smem_ab[1]))
+        return Fragments(mma, a, b, cute.make_rmem_tensor(mma.partition_shape_C(self.cta_tile_mnk[:2]), acc))
 
 
 def _order(k_major: bool) -> Any:

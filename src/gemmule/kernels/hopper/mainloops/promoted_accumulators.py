@@ -1,8 +1,9 @@
-"""Mainloop of 8-bit floats: wgmma adds them with 13 bits of the fraction, so each k-tile is promoted to float32.
+"""FP8 mainloop: wgmma accumulates FP8 with 13 fraction bits, so each k-tile is promoted to float32.
 
-The instruction truncates what it adds, its own accumulators included, at 13 bits below the greatest. So it never
-accumulates more than a k-tile, 128 of K, and its result is added to accumulators that are rounded as float32 is. While
-one warpgroup adds, the other multiplies.
+wgmma truncates its addends, its own accumulators included, 13 bits below the largest. So it accumulates one k-tile, 128
+of K, and CUDA cores add the result to float32 accumulators (DeepGEMM: promotion). Cooperative warpgroups overlap: one
+promotes while the other multiplies. Ping-pong ones do not, as the order barrier is held over all k-tiles of a tile,
+promotions included.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class PromotedFragments(NamedTuple):
 
 
 class PromotedMainloop(Mainloop):
-    """As `Mainloop`, adding each k-tile's accumulators to others, outside of wgmma."""
+    """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
 
     def fragments(
-        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
+        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
         """Return `PromotedFragments`; parameters as of `Mainloop.fragments`."""
-        mma_init, a, b, accumulators = operands.fragments(make_tiled_mma(), stages, warpgroup_idx, acc)
-        k_tile_accumulators = cute.make_rmem_tensor(mma_init.partition_shape_C(operands.tile[:2]), acc)
+        mma_init, a, b, accumulators = operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
+        k_tile_accumulators = cute.make_rmem_tensor(mma_init.partition_shape_C(operands.cta_tile_mnk[:2]), acc)
         mma_acc = make_tiled_mma()
         mma_init.set(warpgroup.Field.ACCUMULATE, False)
         mma_acc.set(warpgroup.Field.ACCUMULATE, True)
@@ -60,10 +61,10 @@ class PromotedMainloop(Mainloop):
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
         """Multiply k-tiles as `Mainloop.multiply` does; none is in flight from one to the next.
 
-        With one in flight the assembler would serialise every wgmma.
+        With one in flight ptxas would report "wgmma.mma_async instructions are serialized", and wait after each.
         """
         mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments
-        self.begin_turn(warpgroup_idx)
+        self.order_barrier_wait(warpgroup_idx)
         accumulators.fill(0)
         for _ in cutlass.range(num_k_tiles):
             stage = state.stage
@@ -72,5 +73,5 @@ class PromotedMainloop(Mainloop):
             wait_group_and_release(0, release, barriers.empty, (stage,))
             accumulators.store(accumulators.load() + k_tile_accumulators.load())
             state = self.advance(state)
-        self.end_turn(warpgroup_idx)
+        self.order_barrier_arrive(warpgroup_idx)
         return state

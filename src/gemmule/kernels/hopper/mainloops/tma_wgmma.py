@@ -17,7 +17,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 from .operands import OperandStages
-from .pipeline import Pipeline, PipelineState
+from .pipeline import Pipeline, PipelineState, sync_cluster
 from .wgmma import issue_group, k_block_mmas, wait_group_and_release
 
 
@@ -26,7 +26,7 @@ class Mainloop(Pipeline):
 
     Parameters
     ----------
-    stages : int
+    num_stages : int
         Stages in shared memory.
     stage_bytes : int
         Bytes of the loads that fill a stage of a CTA.
@@ -36,8 +36,8 @@ class Mainloop(Pipeline):
         The first of two named barriers for ping-pong.
     """
 
-    def __init__(self, stages: int, stage_bytes: int, *, pingpong: bool = False, order_barrier: int = 1) -> None:
-        super().__init__(stages)
+    def __init__(self, num_stages: int, stage_bytes: int, *, pingpong: bool = False, order_barrier: int = 1) -> None:
+        super().__init__(num_stages)
         self.stage_bytes = stage_bytes
         self.pingpong, self.order_barrier = pingpong, order_barrier
 
@@ -62,8 +62,7 @@ class Mainloop(Pipeline):
                 self.init(barriers, 1, consumer_arrivals)
             cute.arch.mbarrier_init_fence()
         if cutlass.const_expr(cluster_size > 1):
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
+            sync_cluster()
         else:
             cute.arch.sync_threads()
         cute.arch.griddepcontrol_wait()
@@ -76,7 +75,7 @@ class Mainloop(Pipeline):
         Parameters
         ----------
         loads : tuple
-            Pairs of a `TmaLoad` and the tile that it is of.
+            Pairs of a `TmaLoad` and the index of its tile, along M or N.
         batch : tuple
             Coordinates after that of the k-tile.
         barriers : Barriers
@@ -86,9 +85,9 @@ class Mainloop(Pipeline):
         k_range : KTileRange
             The first k-tile, and how many.
         """
-        start, count = k_range
-        for k in cutlass.range(count):
-            coords = tuple((load, (tile, start + k, *batch)) for load, tile in loads)
+        start, num_k_tiles = k_range
+        for k in cutlass.range(num_k_tiles):
+            coords = tuple((load, (tile_idx, start + k, *batch)) for load, tile_idx in loads)
             state = self.load_stage(coords, barriers, state)
         return state
 
@@ -105,7 +104,7 @@ class Mainloop(Pipeline):
     @cute.jit
     def producer_tail(self, barriers, state):
         """Stay resident until every remote arrival on this CTA's empty barriers is in."""
-        for _ in cutlass.range(self.stages):
+        for _ in cutlass.range(self.num_stages):
             cute.arch.mbarrier_wait(barriers.empty + state.stage, state.phase)
             state = self.advance(state)
 
@@ -113,31 +112,31 @@ class Mainloop(Pipeline):
     def consumer_start(self, scheduler, mD: cute.Tensor, num_k_tiles, warpgroup_idx):
         """Return a consumer's first pipeline state, and the indices of its work tiles: first, stride and end.
 
-        In ping-pong a warpgroup has every other one of its CTA's work tiles, and warpgroup 0 has the first turn.
+        In ping-pong a warpgroup has every other one of its CTA's work tiles, and warpgroup 0 multiplies first.
         """
-        # A dynamic `if` would carry the scheduler as a value if its body called a method of it.
+        # In a dynamic `if` the DSL would treat `scheduler` as an SSA value: bind the method before it.
         k_tile_count = scheduler.k_tile_count
         start, stride, end = scheduler.work(mD, num_k_tiles)
         state = self.consumer_state()
         if cutlass.const_expr(self.pingpong):
             stage, phase = state
             if warpgroup_idx == 1:
-                passed = k_tile_count(mD, start, num_k_tiles)
-                stage, phase = passed % self.stages, passed // self.stages % 2
+                skipped_k_tiles = k_tile_count(mD, start, num_k_tiles)
+                stage, phase = skipped_k_tiles % self.num_stages, skipped_k_tiles // self.num_stages % 2
                 cute.arch.barrier_arrive(barrier_id=self.order_barrier, number_of_threads=CONSUMERS * WARPGROUP)
             state = PipelineState(stage, phase)
             start, stride = start + warpgroup_idx * stride, CONSUMERS * stride
         return state, start, stride, end
 
     def fragments(
-        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
+        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
         """Return what a warpgroup multiplies, as `OperandStages.fragments`; `make_tiled_mma` makes the instruction."""
-        return operands.fragments(make_tiled_mma(), stages, warpgroup_idx, acc)
+        return operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
 
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
-        """Multiply k-tiles as they arrive, in ping-pong when it is this warpgroup's turn; return the next state.
+        """Multiply k-tiles as they arrive, in ping-pong within the order barrier; return the next state.
 
         Parameters
         ----------
@@ -155,14 +154,14 @@ class Mainloop(Pipeline):
             ``release(empty, stage)`` arrives at the empty barriers of a stage.
         """
         mma, a, b, accumulators = fragments
-        self.begin_turn(warpgroup_idx)
+        self.order_barrier_wait(warpgroup_idx)
         mma.set(warpgroup.Field.ACCUMULATE, False)
         release_stage = state.stage
         for k in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             issue_group(k_block_mmas(mma, a, b, stage), accumulators)
-            # The field is a value that the loop carries: the compiler finds it only where this body sets it.
+            # ACCUMULATE is loop-carried state, which the DSL tracks only if the loop body sets it.
             mma.set(warpgroup.Field.ACCUMULATE, True)
             # With one group in flight the one before it is complete.
             warpgroup.wait_group(1)
@@ -170,19 +169,19 @@ class Mainloop(Pipeline):
                 release(barriers.empty, release_stage)
             release_stage = stage
             state = self.advance(state)
-        self.end_turn(warpgroup_idx)
+        self.order_barrier_arrive(warpgroup_idx)
         wait_group_and_release(0, release, barriers.empty, (release_stage,))
         return state
 
     @cute.jit
-    def begin_turn(self, warpgroup_idx):
-        """Wait until the other warpgroup has issued its wgmma."""
+    def order_barrier_wait(self, warpgroup_idx):
+        """Ping-pong: wait until the other warpgroup has issued all wgmma of its work tile."""
         if cutlass.const_expr(self.pingpong):
             cute.arch.barrier(barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP)
 
     @cute.jit
-    def end_turn(self, warpgroup_idx):
-        """Let the other warpgroup issue its wgmma."""
+    def order_barrier_arrive(self, warpgroup_idx):
+        """Ping-pong: let the other warpgroup issue the wgmma of its work tile."""
         if cutlass.const_expr(self.pingpong):
             cute.arch.barrier_arrive(
                 barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
@@ -199,30 +198,30 @@ def release_local(empty, stage):
 
 @cute.jit
 def release_cluster(scheduler, empty, stage):
-    """Release a stage to every CTA of the cluster that loads into it, each by one thread of the warpgroup.
+    """Arrive at the empty barrier of each CTA in this CTA's column and row of the cluster.
 
-    These are the CTAs of this one's column, with itself, and then the others of its row.
+    Their loads reach this CTA's stage. Thread i of the warpgroup signals the i-th: those of the column, this CTA among
+    them, then the others of the row.
     """
-    tid, _, _ = cute.arch.thread_idx()
-    thread_in_warpgroup = tid % WARPGROUP
-    row, col = scheduler.cta_coord_in_cluster()
     ctas_m, ctas_n = cutlass.const_expr(scheduler.cluster_m), cutlass.const_expr(scheduler.cluster_n)
-    if cutlass.const_expr(ctas_m * ctas_n == 1):
-        if thread_in_warpgroup == 0:
-            cute.arch.mbarrier_arrive(empty + stage)
+    if cutlass.const_expr(not scheduler.is_multicast):
+        release_local(empty, stage)
     else:
-        peer_col = thread_in_warpgroup - ctas_m
-        peer_col = peer_col + 1 if peer_col >= col else peer_col
-        peer = col * ctas_m + thread_in_warpgroup if thread_in_warpgroup < ctas_m else peer_col * ctas_m + row
+        tid, _, _ = cute.arch.thread_idx()
+        thread_in_warpgroup = tid % WARPGROUP
+        row, col = scheduler.cta_coord_in_cluster()
+        other_col = thread_in_warpgroup - ctas_m
+        other_col = other_col + 1 if other_col >= col else other_col
+        cta = col * ctas_m + thread_in_warpgroup if thread_in_warpgroup < ctas_m else other_col * ctas_m + row
         if thread_in_warpgroup < ctas_m + ctas_n - 1:
-            cute.arch.mbarrier_arrive(empty + stage, peer)
+            cute.arch.mbarrier_arrive(empty + stage, cta)
 
 
-def multicast_peers_a(scheduler: Any, row: Any) -> Any:
+def multicast_ctas_a(scheduler: Any, row: Any) -> Any:
     """Return the CTAs that receive a load of A, those of this row of the cluster: first, stride and count."""
     return None if scheduler.cluster_n == 1 else (row, scheduler.cluster_m, scheduler.cluster_n)
 
 
-def multicast_peers_b(scheduler: Any, col: Any) -> Any:
+def multicast_ctas_b(scheduler: Any, col: Any) -> Any:
     """Return the CTAs that receive a load of B, those of this column of the cluster: first, stride and count."""
     return None if scheduler.cluster_m == 1 else (col * scheduler.cluster_m, 1, scheduler.cluster_m)

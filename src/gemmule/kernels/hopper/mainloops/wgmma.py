@@ -37,7 +37,12 @@ class _Tf32Op(warpgroup.MmaOp):
 
 
 def tiled_mma(
-    element: Any, k_major: tuple[bool, bool], acc: Any, warpgroups: int, tile: tuple[int, int], second: Any = None
+    element: Any,
+    k_major: tuple[bool, bool],
+    acc: Any,
+    warpgroups: int,
+    mma_shape_mn: tuple[int, int],
+    b_element: Any = None,
 ) -> cute.TiledMma:
     """Return the instruction with operands in shared memory.
 
@@ -49,16 +54,16 @@ def tiled_mma(
         Whether A and B are K-major; elements of 8 or 32 bits must be.
     warpgroups : int
         Warpgroups of a CTA tile: its wgmma tiles of 64 rows alternate among them.
-    tile : tuple of int
-        Rows and columns of an instruction.
-    second : type, optional
+    mma_shape_mn : tuple of int
+        M and N of an instruction.
+    b_element : type, optional
         Of B, where it is another 8-bit float.
     """
     a, b = (OperandMajorMode.K if is_k_major else OperandMajorMode.MN for is_k_major in k_major)
     layout = (warpgroups, 1, 1)
     if element is not cutlass.TFloat32:
-        return hopper_helpers.make_trivial_tiled_mma(element, second or element, a, b, acc, layout, tile)
-    op = _Tf32Op(element, element, acc, (*tile, _TF32_K), warpgroup.OperandSource.SMEM, a, b)
+        return hopper_helpers.make_trivial_tiled_mma(element, b_element or element, a, b, acc, layout, mma_shape_mn)
+    op = _Tf32Op(element, element, acc, (*mma_shape_mn, _TF32_K), warpgroup.OperandSource.SMEM, a, b)
     return cute.make_tiled_mma(cute.make_mma_atom(op), layout)
 
 

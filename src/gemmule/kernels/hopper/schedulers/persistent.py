@@ -22,7 +22,7 @@ class KTileRange(NamedTuple):
     """K-tiles of a tile: the first, and how many."""
 
     start: Any
-    count: Any
+    num_k_tiles: Any
 
 
 class WorkTile(NamedTuple):
@@ -56,6 +56,11 @@ class PersistentScheduler:
         self.cluster_size = cluster_m * cluster_n * cluster_k
 
     @property
+    def is_multicast(self) -> bool:
+        """Whether CTAs of a cluster share loads, so that other CTAs arrive at a CTA's empty barriers."""
+        return self.cluster_m * self.cluster_n > 1
+
+    @property
     def empty_arrival_ctas(self) -> int:
         """CTAs that arrive at a CTA's empty barriers: itself, and the others of its row and column of the cluster."""
         return self.cluster_m + self.cluster_n - 1
@@ -86,12 +91,12 @@ class PersistentScheduler:
 
     @cute.jit
     def tile_range(self, mD: cute.Tensor):
-        """Return the indices of this cluster's tiles, data-parallel: its own, and every n-th of n clusters."""
+        """Return the indices of this cluster's data-parallel tiles: cluster_id, num_clusters, num_tiles."""
         cta, _, _ = cute.arch.block_idx()
         grid_ctas, _, _ = cute.arch.grid_dim()
         tiles_m, tiles_n = self.tiles(mD)
-        cluster, clusters = cta // self.cluster_size, grid_ctas // self.cluster_size
-        return WorkRange(cluster, clusters, tiles_m * tiles_n * _batch(mD))
+        cluster_id, num_clusters = cta // self.cluster_size, grid_ctas // self.cluster_size
+        return WorkRange(cluster_id, num_clusters, tiles_m * tiles_n * _batch(mD))
 
     def work(self, mD: Any, num_k_tiles: Any) -> Any:
         """Return the indices of this cluster's work tiles."""
@@ -114,7 +119,7 @@ class PersistentScheduler:
         return tiles_m, cute.ceil_div(mD.shape[1], self.tile_n * self.cluster_n)
 
     @cute.jit
-    def count(self, mD: cute.Tensor):
+    def num_tiles(self, mD: cute.Tensor):
         """Return how many clusters' tiles D (M, N) or (M, N, L) has."""
         tiles_m, tiles_n = self.tiles(mD)
         return tiles_m * tiles_n * _batch(mD)

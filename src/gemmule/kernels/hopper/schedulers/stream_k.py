@@ -45,7 +45,7 @@ class Share(NamedTuple):
 
     Attributes
     ----------
-    cluster, clusters : Int32
+    cluster_id, num_clusters : Int32
         Its index, and how many clusters there are.
     data_parallel_tiles : Int32
         Tiles that it computes whole.
@@ -53,8 +53,8 @@ class Share(NamedTuple):
         Its share of the stream-K tiles' k-tiles, which are numbered tile after tile.
     """
 
-    cluster: Any
-    clusters: Any
+    cluster_id: Any
+    num_clusters: Any
     data_parallel_tiles: Any
     begin: Any
     end: Any
@@ -81,22 +81,22 @@ class StreamKScheduler(PersistentScheduler):
     def work(self, mD: cute.Tensor, num_k_tiles):
         """Return the indices of this cluster's work tiles."""
         share = self.share(mD, num_k_tiles)
-        count = share.data_parallel_tiles
+        num_work_tiles = share.data_parallel_tiles
         if share.end > share.begin:
-            count = count + (share.end - 1) // num_k_tiles - share.begin // num_k_tiles + 1
-        return WorkRange(Int32(0), Int32(1), count)
+            num_work_tiles = num_work_tiles + (share.end - 1) // num_k_tiles - share.begin // num_k_tiles + 1
+        return WorkRange(Int32(0), Int32(1), num_work_tiles)
 
     @cute.jit
     def work_tile(self, mD: cute.Tensor, work_index, k_range):
         """Return a work tile; `k_range` is all of K."""
-        tile_index, work_k_range = self.linear_work_tile(mD, work_index, k_range[1])
+        tile_index, work_k_range = self.linear_work_tile(mD, work_index, k_range.num_k_tiles)
         return WorkTile(self.tile_coord(mD, tile_index), work_k_range)
 
     @cute.jit
     def k_tile_count(self, mD: cute.Tensor, work_index, num_k_tiles):
         """Return how many k-tiles a work tile has; past the end any number."""
         _, work_k_range = self.linear_work_tile(mD, work_index, num_k_tiles)
-        return work_k_range.count
+        return work_k_range.num_k_tiles
 
     @cute.jit
     def linear_work_tile(self, mD: cute.Tensor, work_index, num_k_tiles):
@@ -104,17 +104,17 @@ class StreamKScheduler(PersistentScheduler):
 
         First comes the last tile of the share, then the data-parallel tiles, then the other tiles of the share.
         """
-        cluster, clusters, data_parallel_tiles, begin, end = self.share(mD, num_k_tiles)
-        tile_index, start, count = cluster + work_index * clusters, Int32(0), num_k_tiles
+        cluster_id, num_clusters, data_parallel_tiles, begin, end = self.share(mD, num_k_tiles)
+        tile_index, start, count = cluster_id + work_index * num_clusters, Int32(0), num_k_tiles
         if end > begin:
-            tile_index = tile_index - clusters
+            tile_index = tile_index - num_clusters
             if work_index == 0 or work_index > data_parallel_tiles:
                 stream_k_index = (end - 1) // num_k_tiles
                 if work_index > 0:
                     stream_k_index = stream_k_index - (work_index - data_parallel_tiles)
                 start = cutlass.max(begin - stream_k_index * num_k_tiles, 0)
                 count = cutlass.min(end - stream_k_index * num_k_tiles, num_k_tiles) - start
-                tile_index = data_parallel_tiles * clusters + stream_k_index
+                tile_index = data_parallel_tiles * num_clusters + stream_k_index
         return tile_index, KTileRange(start, count)
 
     @cute.jit
@@ -141,7 +141,7 @@ class StreamKScheduler(PersistentScheduler):
         if is_owner:
             if start > 0:
                 first = self.first_peer(mD, num_k_tiles) * self.cluster_size + cta % self.cluster_size
-                peers = (first, self.cluster_size, cta)
+                peers = WorkRange(first, self.cluster_size, cta)
                 self.partials.add(workspaces, accumulators, peers, warpgroup_idx, ctx.barrier_id)
         else:
             self.partials.write(workspaces, accumulators, cta, warpgroup_idx, ctx.barrier_id)
@@ -162,20 +162,20 @@ class StreamKScheduler(PersistentScheduler):
     @cute.jit
     def share(self, mD: cute.Tensor, num_k_tiles):
         """Return this cluster's part of the work."""
-        cluster, clusters, _ = self.tile_range(mD)
+        cluster_id, num_clusters, _ = self.tile_range(mD)
         data_parallel_tiles, base_k_tiles, remainder = self.division(mD, num_k_tiles)
-        begin = cluster * base_k_tiles + cutlass.min(cluster, remainder)
+        begin = cluster_id * base_k_tiles + cutlass.min(cluster_id, remainder)
         end = begin + base_k_tiles
-        if cluster < remainder:
+        if cluster_id < remainder:
             end = end + 1
-        return Share(cluster, clusters, data_parallel_tiles, begin, end)
+        return Share(cluster_id, num_clusters, data_parallel_tiles, begin, end)
 
     @cute.jit
     def division(self, mD: cute.Tensor, num_k_tiles):
         """Return how all tiles are divided among the clusters."""
-        _, clusters, tiles = self.tile_range(mD)
-        data_parallel_tiles = tiles // clusters
-        if data_parallel_tiles * clusters < tiles and data_parallel_tiles > 0:
+        _, num_clusters, num_tiles = self.tile_range(mD)
+        data_parallel_tiles = num_tiles // num_clusters
+        if data_parallel_tiles * num_clusters < num_tiles and data_parallel_tiles > 0:
             data_parallel_tiles = data_parallel_tiles - 1
-        shared_k_tiles = (tiles - data_parallel_tiles * clusters) * num_k_tiles
-        return Division(data_parallel_tiles, shared_k_tiles // clusters, shared_k_tiles % clusters)
+        shared_k_tiles = (num_tiles - data_parallel_tiles * num_clusters) * num_k_tiles
+        return Division(data_parallel_tiles, shared_k_tiles // num_clusters, shared_k_tiles % num_clusters)

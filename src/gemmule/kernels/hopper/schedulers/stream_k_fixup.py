@@ -70,8 +70,8 @@ class StreamKPartials:
 
         Parameters
         ----------
-        peers : tuple of Int32
-            The first CTA, the stride to the next, and the end.
+        peers : WorkRange
+            The CTAs that wrote them: first, stride and end.
         workspaces, accumulators, warpgroup_idx, barrier
             As of `write`.
         """

@@ -33,7 +33,7 @@ class TriangularScheduler(PersistentScheduler):
 
     @cute.jit
     def tile_range(self, mD: cute.Tensor):
-        """Return the indices of this cluster's tiles among those of the triangle."""
+        """Return the indices of this cluster's tiles of the triangle: cluster_id, num_clusters, num_tiles."""
         cta, _, _ = cute.arch.block_idx()
         grid_ctas, _, _ = cute.arch.grid_dim()
         return WorkRange(

@@ -32,10 +32,10 @@ class SyrkConfig(HopperGemmConfig):
     pingpong: int = 1
     cluster_m: int = 1
 
-    def _why_not_shared_out(self) -> str | None:
+    def _why_not_cluster(self) -> str | None:
         if self.swap_ab or self.stream_k:
             return "swap_ab and stream_k must be 0"
-        return super()._why_not_shared_out()
+        return super()._why_not_cluster()
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
         """Return how many epilogue stages a warpgroup has in shared memory: they divide its tile's epilogue tiles."""

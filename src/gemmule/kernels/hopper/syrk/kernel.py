@@ -25,7 +25,7 @@ from typing import Any
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogues.mirrored import Mirrored, MirroredRows, PaddedRowLayout
+from gemmule.kernels.hopper.epilogues.symmetric_store import Mirrored, MirroredRows, PaddedRowLayout
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
 from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor
 from gemmule.kernels.hopper.schedulers.triangular import TriangularScheduler
@@ -45,13 +45,13 @@ class HopperSyrk(HopperGemm):
 
     def use_epilogue(self) -> None:
         """Write D by TMA, epilogue tiles and their mirror images."""
-        self.epi_tiles: Any = dataclasses.replace(self.epi_tiles, tiles_per_stage=TILES_PER_STAGE)
-        self.epilogue: Any = Mirrored(self.epi_tiles)
+        self.epi_layout: Any = dataclasses.replace(self.epi_layout, tiles_per_stage=TILES_PER_STAGE)
+        self.epilogue: Any = Mirrored(self.epi_layout)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mDt: cute.Tensor, mD: cute.Tensor, grid: Int32, scale):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        d_transposed, d = self.epi_tiles.tma_store(mDt, transposed=True), self.epi_tiles.tma_store(mD)
+        d_transposed, d = self.epi_layout.tma_store(mDt, transposed=True), self.epi_layout.tma_store(mD)
         self.launch(Matrices(a, b, d=d, d_transposed=d_transposed), grid, scale)
 
 
@@ -60,9 +60,9 @@ class HopperSyrkUnaligned(HopperSyrk):
 
     def use_epilogue(self) -> None:
         """Write D by threads, rows of one epilogue tile and of its mirror image at a time."""
-        fields = dataclasses.asdict(self.epi_tiles) | {"epi_stages": 1, "tiles_per_stage": TILES_PER_STAGE}
-        self.epi_tiles = PaddedRowLayout(**fields)
-        self.epilogue = MirroredRows(self.epi_tiles)
+        fields = dataclasses.asdict(self.epi_layout) | {"epi_stages": 1, "tiles_per_stage": TILES_PER_STAGE}
+        self.epi_layout = PaddedRowLayout(**fields)
+        self.epilogue = MirroredRows(self.epi_layout)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, scale):

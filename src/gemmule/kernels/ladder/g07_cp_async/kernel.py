@@ -32,20 +32,20 @@ from gemmule.kernels.simt.thread_tiles import write_thread_tile
 class CpAsync:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: CpAsyncConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(self, config: CpAsyncConfig, types: dict[str, str]):
         self.threads = config.threads
-        self.scheduler = scheduler(config.tile_m, config.tile_n, config.group)
+        self.scheduler = GroupedTiles(config.tile_m, config.tile_n, config.group)
         self.mainloop = SimtMainloop(config, types)
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+        self.kernel(mA, mB, mC, mD, alpha, beta).launch(
             grid=(self.scheduler.ctas(mD), 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        tile_m, tile_n, batch, _ = self.scheduler.tile(mD, first)
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+        tile_m, tile_n, batch, _ = self.scheduler.tile(mD)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         rC = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha)
@@ -53,11 +53,11 @@ class CpAsync:
         write_thread_tile(gD, gC, rC, m0 + row, n0 + col, (alpha, beta), self.mainloop)
 
 
-def buildable(config: CpAsyncConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
+def buildable(config: CpAsyncConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     name = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     vector = VECTOR if types["copies"] == "16" else 1
     tensors = tuple(major_tensor(name, unit, batch=1, vector=vector) for unit in units)
-    arguments = (*tensors, cute_type(name)(1), cute_type(name)(0), *scheduler.stand_ins())
-    return Buildable(CpAsync(config, types, scheduler), arguments)
+    arguments = (*tensors, cute_type(name)(1), cute_type(name)(0))
+    return Buildable(CpAsync(config, types), arguments)

@@ -22,7 +22,7 @@ from gemmule.core.epilogue_inputs import (
     aligned_with_second,
     epilogue_params,
     epilogue_signature,
-    factors_of,
+    num_b_of,
     why_not_inputs,
     why_not_second,
 )
@@ -110,7 +110,7 @@ def _why_not_halves(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
 
 def _columns(problem: GemmProblem, config: MmaSyncConfig) -> int:
     """Return the columns of the result that a tile has."""
-    return config.tile_n // factors_of(problem.epilogue)
+    return config.tile_n // num_b_of(problem.epilogue)
 
 
 def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
@@ -223,7 +223,7 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
             *batched_params(problem, first, second, *lds),
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
             # The second B has the layout of B.
-            *(batched_params(problem, first, SECOND, *lds)[1] for _ in range(factors_of(problem.epilogue) - 1)),
+            *(batched_params(problem, first, SECOND, *lds)[1] for _ in range(num_b_of(problem.epilogue) - 1)),
         ),
         overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )

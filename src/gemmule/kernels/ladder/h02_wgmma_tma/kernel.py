@@ -40,7 +40,7 @@ class WgmmaTma:
         self.k_major = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
-        self.stages, self.group = config.stages, config.group
+        self.num_stages, self.group = config.stages, config.group
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -56,8 +56,8 @@ class WgmmaTma:
         tile = (self.tile_m, self.tile_n, self.tile_k)
         order_a, order_b = (LayoutEnum.ROW_MAJOR if is_k_major else LayoutEnum.COL_MAJOR for is_k_major in self.k_major)
         return (
-            hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.stages),
-            hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.stages),
+            hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.num_stages),
+            hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.num_stages),
         )
 
     @cute.kernel
@@ -66,7 +66,7 @@ class WgmmaTma:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         # A stage is full when its bytes have arrived.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
+        full = smem.allocate_array(cutlass.Int64, self.num_stages)
         sA, sB = (
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in self.smem_layouts()
@@ -75,7 +75,7 @@ class WgmmaTma:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
+                for s in cutlass.range_constexpr(self.num_stages):
                     cute.arch.mbarrier_init(full + s, 1)
             cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()

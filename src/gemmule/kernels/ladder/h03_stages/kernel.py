@@ -41,7 +41,7 @@ class Stages:
         self.k_major = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
-        self.stages, self.group = config.stages, config.group
+        self.num_stages, self.group = config.stages, config.group
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -57,8 +57,8 @@ class Stages:
         tile = (self.tile_m, self.tile_n, self.tile_k)
         order_a, order_b = (LayoutEnum.ROW_MAJOR if is_k_major else LayoutEnum.COL_MAJOR for is_k_major in self.k_major)
         return (
-            hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.stages),
-            hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.stages),
+            hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.num_stages),
+            hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.num_stages),
         )
 
     @cute.kernel
@@ -67,7 +67,7 @@ class Stages:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         # A stage is full when its bytes have arrived.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
+        full = smem.allocate_array(cutlass.Int64, self.num_stages)
         sA, sB = (
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in self.smem_layouts()
@@ -76,7 +76,7 @@ class Stages:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
+                for s in cutlass.range_constexpr(self.num_stages):
                     cute.arch.mbarrier_init(full + s, 1)
             cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
@@ -92,7 +92,7 @@ class Stages:
 
         k_tiles = cute.ceil_div(mA.shape[1], self.tile_k)
         tile_m, tile_n = self.tile(mD)
-        for k in cutlass.range_constexpr(self.stages - 1):
+        for k in cutlass.range_constexpr(self.num_stages - 1):
             if warp == 0 and k < k_tiles:
                 source_a, source_b = gA_part[None, tile_m, k], gB_part[None, tile_n, k]
                 self.load(tma_a, source_a, sA_part[None, k], tma_b, source_b, sB_part[None, k], full + k)
@@ -110,7 +110,7 @@ class Stages:
             # With one group in flight the one before it is complete, in every warp: its stage is empty.
             warpgroup.wait_group(1)
             cute.arch.sync_threads()
-            ahead, free = k + self.stages - 1, (stage + self.stages - 1) % self.stages
+            ahead, free = k + self.num_stages - 1, (stage + self.num_stages - 1) % self.num_stages
             if warp == 0 and ahead < k_tiles:
                 source_a, source_b = gA_part[None, tile_m, ahead], gB_part[None, tile_n, ahead]
                 self.load(tma_a, source_a, sA_part[None, free], tma_b, source_b, sB_part[None, free], full + free)
@@ -136,7 +136,7 @@ class Stages:
     def advance(self, stage, phase):
         """Return the next pipeline state: the stage, and its phase, which flips each time around the ring."""
         stage = stage + 1
-        if stage == self.stages:
+        if stage == self.num_stages:
             stage = Int32(0)
             phase = phase ^ 1
         return stage, phase

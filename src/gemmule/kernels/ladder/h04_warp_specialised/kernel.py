@@ -24,15 +24,12 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, WARPGROUP
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import RolesConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type
-
-# Registers of a thread: the producer warpgroup gives up what the consumers need.
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class WarpSpecialised:
@@ -43,7 +40,7 @@ class WarpSpecialised:
         self.k_major = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
-        self.stages, self.group = config.stages, config.group
+        self.num_stages, self.group = config.stages, config.group
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -61,8 +58,8 @@ class WarpSpecialised:
         tile = (self.tile_m, self.tile_n, self.tile_k)
         order_a, order_b = (LayoutEnum.ROW_MAJOR if is_k_major else LayoutEnum.COL_MAJOR for is_k_major in self.k_major)
         return (
-            hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.stages),
-            hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.stages),
+            hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.num_stages),
+            hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.num_stages),
         )
 
     @cute.kernel
@@ -70,8 +67,8 @@ class WarpSpecialised:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         # A stage is full when its bytes have arrived, and empty when both consumers have released it.
-        full, empty = barriers = tuple(smem.allocate_array(cutlass.Int64, self.stages) for _ in range(2))
-        stages = tuple(
+        full, empty = barriers = tuple(smem.allocate_array(cutlass.Int64, self.num_stages) for _ in range(2))
+        smem_ab = tuple(
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in self.smem_layouts()
         )
@@ -79,7 +76,7 @@ class WarpSpecialised:
             cpasync.prefetch_descriptor(a[0])
             cpasync.prefetch_descriptor(b[0])
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
+                for s in cutlass.range_constexpr(self.num_stages):
                     cute.arch.mbarrier_init(full + s, 1)
                     cute.arch.mbarrier_init(empty + s, CONSUMERS)
             cute.arch.mbarrier_init_fence()
@@ -87,17 +84,17 @@ class WarpSpecialised:
 
         k_tiles = cute.ceil_div(a[1].shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(a, b, mD, stages, barriers, k_tiles)
+                self.produce(a, b, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume((mC, mD, scale), stages, barriers, k_tiles, warp // 4 - 1)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
+            self.consume((mC, mD, scale), smem_ab, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit
-    def produce(self, a, b, mD, stages, barriers, k_tiles):
+    def produce(self, a, b, mD, smem_ab, barriers, k_tiles):
         """Load every k-tile, as stages become empty."""
-        (tma_a, mA), (tma_b, mB), (sA, sB), (full, empty) = a, b, stages, barriers
+        (tma_a, mA), (tma_b, mB), (sA, sB), (full, empty) = a, b, smem_ab, barriers
         gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None))
         gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None))
         sA_part, gA_part = self.partitioned(tma_a, sA, gA)
@@ -111,9 +108,9 @@ class WarpSpecialised:
             stage, phase = self.advance(stage, phase)
 
     @cute.jit
-    def consume(self, result, stages, barriers, k_tiles, warpgroup_idx):
+    def consume(self, result, smem_ab, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tile."""
-        (mC, mD, scale), (sA, sB), (full, empty) = result, stages, barriers
+        (mC, mD, scale), (sA, sB), (full, empty) = result, smem_ab, barriers
         mma = tiled_mma(self.element, self.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         part = mma.get_slice(warpgroup_idx * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
@@ -165,7 +162,7 @@ class WarpSpecialised:
     def advance(self, stage, phase):
         """Return the next pipeline state: the stage, and its phase, which flips each time around the ring."""
         stage = stage + 1
-        if stage == self.stages:
+        if stage == self.num_stages:
             stage = Int32(0)
             phase = phase ^ 1
         return stage, phase

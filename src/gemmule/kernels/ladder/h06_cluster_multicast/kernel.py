@@ -24,17 +24,15 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_peers_b, release_cluster
+from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, WARPGROUP
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import CLUSTER, ClusterConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.tensors import cute_type
-
-# Registers of a thread: the producer warpgroup gives up what the consumers need.
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class ClusterMulticast:
@@ -56,7 +54,7 @@ class ClusterMulticast:
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         self.kernel(a, b, mC, mD, (alpha, beta)).launch(
-            grid=(cutlass.min(self.scheduler.count(mD) * CLUSTER, self.ctas), 1, 1),
+            grid=(cutlass.min(self.scheduler.num_tiles(mD) * CLUSTER, self.ctas), 1, 1),
             block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
             cluster=(CLUSTER, 1, 1),
             min_blocks_per_mp=1,
@@ -67,39 +65,33 @@ class ClusterMulticast:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
-        stages = self.operands.allocate(smem)
+        smem_ab = self.operands.allocate(smem)
         if warp == 0:
             cpasync.prefetch_descriptor(a.atom)
             cpasync.prefetch_descriptor(b.atom)
             with cute.arch.elect_one():
                 self.mainloop.init(barriers, 1, CONSUMERS * CLUSTER)
             cute.arch.mbarrier_init_fence()
-        self.sync_cluster()
+        sync_cluster()
 
         k_tiles = cute.ceil_div(a.tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(a, b, mD, stages, barriers, k_tiles)
+                self.produce(a, b, mD, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume((mC, mD, scale), stages, barriers, k_tiles, warp // 4 - 1)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
+            self.consume((mC, mD, scale), smem_ab, barriers, k_tiles, warp // 4 - 1)
         # Stay resident until every remote arrival on our empty barriers is in.
-        self.sync_cluster()
+        sync_cluster()
 
     @cute.jit
-    def sync_cluster(self):
-        """Wait for the whole cluster."""
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-
-    @cute.jit
-    def produce(self, a, b, mD, stages, barriers, k_tiles):
+    def produce(self, a, b, mD, smem_ab, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        load_a = self.operands.load_a(a, stages[0])
+        load_a = self.operands.load_a(a, smem_ab[0])
         # Each CTA loads a half of B's k-tile, for both.
         row, col = self.scheduler.cta_coord_in_cluster()
-        load_b = self.operands.load_b(b, stages[1], row, multicast_peers_b(self.scheduler, col))
+        load_b = self.operands.load_b(b, smem_ab[1], row, multicast_ctas_b(self.scheduler, col))
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)
         for tile_index in cutlass.range(start, end, stride):
@@ -108,11 +100,11 @@ class ClusterMulticast:
             state = self.mainloop.load(loads, (), barriers, state, (0, k_tiles))
 
     @cute.jit
-    def consume(self, result, stages, barriers, k_tiles, warpgroup_idx):
+    def consume(self, result, smem_ab, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
         mC, mD, scale = result
         mma = tiled_mma(self.element, self.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
-        fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
+        fragments = self.operands.fragments(mma, smem_ab, warpgroup_idx, cutlass.Float32)
         release = functools.partial(release_cluster, self.scheduler)
         state = self.mainloop.consumer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)

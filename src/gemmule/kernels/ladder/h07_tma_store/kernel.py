@@ -28,16 +28,14 @@ from gemmule.kernels.hopper.epilogues.context import EpilogueContext
 from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_peers_b, release_cluster
+from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, EPI_TILE_N, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, EPI_TILE_N, K_BYTES, MMA_M, REGISTERS, WARPGROUP
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import CLUSTER, EPI_STAGES, StoreConfig
 from gemmule.kernels.parts.tensors import cute_type
-
-# Registers of a thread: the producer warpgroup gives up what the consumers need.
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class TmaStore:
@@ -56,17 +54,17 @@ class TmaStore:
         self.scheduler, self.ctas = PersistentScheduler(self.tile_m, self.tile_n, config.group, CLUSTER), config.ctas
         mma_tiles_m, epi_tiles_n = self.tile_m // (CONSUMERS * MMA_M), self.tile_n // EPI_TILE_N
         shape = (EPI_TILE_M, EPI_TILE_N)
-        self.epi_tiles = EpiTileLayout(
+        self.epi_layout = EpiTileLayout(
             self.element, shape, mma_tiles_m, epi_tiles_n, CONSUMERS, EPI_STAGES, reads_c=self.reads_c
         )
-        self.epilogue = LinearCombination(self.epi_tiles)
+        self.epilogue = LinearCombination(self.epi_layout)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        c, d = self.epi_tiles.tma_load(mC), self.epi_tiles.tma_store(mD)
+        c, d = self.epi_layout.tma_load(mC), self.epi_layout.tma_store(mD)
         self.kernel(a, b, c, d, (alpha, beta)).launch(
-            grid=(cutlass.min(self.scheduler.count(mD) * CLUSTER, self.ctas), 1, 1),
+            grid=(cutlass.min(self.scheduler.num_tiles(mD) * CLUSTER, self.ctas), 1, 1),
             block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
             cluster=(CLUSTER, 1, 1),
             min_blocks_per_mp=1,
@@ -77,45 +75,39 @@ class TmaStore:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
-        c_full = self.epi_tiles.barriers(smem)
-        stages = self.operands.allocate(smem)
-        epi_smem = self.epi_tiles.allocate(smem)
+        c_full = self.epi_layout.barriers(smem)
+        smem_ab = self.operands.allocate(smem)
+        epi_smem = self.epi_layout.allocate(smem)
         if warp == 0:
             cpasync.prefetch_descriptor(a.atom)
             cpasync.prefetch_descriptor(b.atom)
             cpasync.prefetch_descriptor(d.atom)
             with cute.arch.elect_one():
                 self.mainloop.init(barriers, 1, CONSUMERS * CLUSTER)
-                self.epi_tiles.init(c_full)
+                self.epi_layout.init(c_full)
             cute.arch.mbarrier_init_fence()
-        self.sync_cluster()
+        sync_cluster()
 
         k_tiles = cute.ceil_div(a.tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(a, b, d.tensor, stages, barriers, k_tiles)
+                self.produce(a, b, d.tensor, smem_ab, barriers, k_tiles)
         else:
-            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
             ctx = EpilogueContext(c, d, epi_smem, c_full, scale, idx, 1 + idx)
-            self.consume(ctx, stages, barriers, k_tiles)
+            self.consume(ctx, smem_ab, barriers, k_tiles)
         # Stay resident until every remote arrival on our empty barriers is in.
-        self.sync_cluster()
+        sync_cluster()
 
     @cute.jit
-    def sync_cluster(self):
-        """Wait for the whole cluster."""
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-
-    @cute.jit
-    def produce(self, a, b, mD, stages, barriers, k_tiles):
+    def produce(self, a, b, mD, smem_ab, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        load_a = self.operands.load_a(a, stages[0])
+        load_a = self.operands.load_a(a, smem_ab[0])
         # Each CTA loads a half of B's k-tile, for both.
         row, col = self.scheduler.cta_coord_in_cluster()
-        load_b = self.operands.load_b(b, stages[1], row, multicast_peers_b(self.scheduler, col))
+        load_b = self.operands.load_b(b, smem_ab[1], row, multicast_ctas_b(self.scheduler, col))
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)
         for tile_index in cutlass.range(start, end, stride):
@@ -124,11 +116,11 @@ class TmaStore:
             state = self.mainloop.load(loads, (), barriers, state, (0, k_tiles))
 
     @cute.jit
-    def consume(self, ctx, stages, barriers, k_tiles):
+    def consume(self, ctx, smem_ab, barriers, k_tiles):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
         warpgroup_idx, mD, c_phase = ctx.warpgroup_idx, ctx.d.tensor, Int32(0)
         mma = tiled_mma(self.element, self.k_major, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
-        fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
+        fragments = self.operands.fragments(mma, smem_ab, warpgroup_idx, cutlass.Float32)
         release = functools.partial(release_cluster, self.scheduler)
         state = self.mainloop.consumer_state()
         start, stride, end = self.scheduler.work(mD, k_tiles)
@@ -136,8 +128,8 @@ class TmaStore:
             i, j = self.scheduler.tile_coord(mD, tile_index)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             row, col = i * (self.tile_m // EPI_TILE_M) + warpgroup_idx, j * (self.tile_n // EPI_TILE_N)
-            c_phase = self.epilogue.finish(ctx, c_phase, flat(fragments.accumulators), (row, col, ()))
-        self.epi_tiles.end()
+            c_phase = self.epilogue.store_tile(ctx, c_phase, flat(fragments.accumulators), (row, col, ()))
+        self.epi_layout.end()
 
 
 buildable = tma_buildable(TmaStore)

@@ -12,7 +12,7 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import PORTABLE_CLUSTER, KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
 from gemmule.kernels.parts.leading_dimension import address_multiple
 from gemmule.kernels.simt.config import VECTOR, SimtConfig
@@ -49,6 +49,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if arch.major < 9 and config.cluster_k > 1:
         return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if arch.major != 9 and config.cluster_k > PORTABLE_CLUSTER:
+        return (
+            f"config {config}: clusters of more than {PORTABLE_CLUSTER} CTAs are known to fit on sm_90 only, not {arch}"
+        )
     inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ....executor.streams import DeviceMatrix, DeviceStreams
+from ....executor.streams import DeviceMatrix, DeviceProduct, DeviceStreams
 from ..planner.operation import Convert, Mirror, Multiply, Reflect, Slice, Store
 from ..planner.plan import DevicePlan
 from .staging import Part
 
 #: Factors, target, alpha, beta and what is added.
-Arguments = tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, float | int, float | int, DeviceMatrix | None]
 
 
 #: Kinds of buffers of which one is allocated before anything else: what comes first would come more slowly beside it.
@@ -59,7 +58,7 @@ class Buffers:
         assert found is not None
         return found.order
 
-    def products(self, op: Multiply, alpha: float | int, beta: float | int) -> Iterator[Arguments]:
+    def products(self, op: Multiply, alpha: float | int, beta: float | int) -> Iterator[DeviceProduct]:
         """Yield the products that an operation is made of.
 
         Rows and columns beyond the end of a matrix are computed too where the buffers have room for them, so that
@@ -85,14 +84,16 @@ class Buffers:
         if op.needed is not None and op.needed.first + m > n:
             m = target.rows
         target = target.shaped(m, n)
+        # The strips of a tile take the kernel of the whole.
+        like = (self.plan.tile_m, self.plan.tile_n) if self.plan.in_strips(op.tile) else None
         depth = op.inner[1] - op.inner[0]
         cut = depth - depth % self._whole[2] if target.dtype == self.plan.sum_dtype else 0
         for start, end in ((0, cut), (cut, depth)) if 0 < cut < depth else ((0, depth),):
             inner = slice(start, end)
-            yield (
+            yield DeviceProduct(
                 a.part(slice(0, a.rows), inner).shaped(m, end - start),
                 b.part(inner, slice(0, b.cols)).shaped(end - start, n),
-                target, alpha, 1 if start else beta, target if start else c and c.shaped(m, n),
+                target, alpha, 1 if start else beta, target if start else c and c.shaped(m, n), like, op.needed,
             )  # fmt: skip
 
     def _factor(self, name: str, held: Slice, outer: Part, inner: Part) -> DeviceMatrix:

@@ -5,46 +5,19 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from ....executor.streams import DeviceStreams
-from ...stores.matrix import AnyDType, MatrixSink, MatrixSource
-from ...tiles.plan import Product
-from ..planner.choice import Chosen, choose_plan
+from ...stores.matrix import MatrixSink, MatrixSource
 from ..planner.plan import DevicePlan
-from ..planner.rates import Rates
 from ..planner.shares import Tile, shares
 from .progress import Progress
-from .streaming import Settings, Streamed, stream_product
+from .streaming import Settings, Streamed, Tracking, stream_product
 
 
 class OtherDeviceError(Exception):
     """Another device has failed, or somebody interrupted: this one need not go on."""
-
-
-def choose_plan_for(
-    count: int,
-    product: Product,
-    sum_dtype: AnyDType,
-    memory: int,
-    rates: Rates,
-    *,
-    symmetric: bool = False,
-    strategy: str | None = None,
-    widest: int | None = None,
-    quick: bool = False,
-) -> Chosen:
-    """Return the plan that is expected to be done first on so many devices alike, each with `memory` bytes.
-
-    What brings and takes the matrices is shared by all; every device has links of its own. The other parameters, and
-    what is raised, are those of `choose_plan`.
-    """
-    shared = dataclasses.replace(rates, source=rates.source / count, sink=rates.sink / count)
-    return choose_plan(
-        product, sum_dtype, memory, shared, symmetric=symmetric, strategy=strategy, count=count, widest=widest,
-        quick=quick,
-    )  # fmt: skip
 
 
 def stream_on_devices(
@@ -56,9 +29,7 @@ def stream_on_devices(
     alpha: float | int = 1,
     beta: float | int = 0,
     settings: Settings | None = None,
-    done: Container[Tile] = (),
-    progress: Callable[[Progress], None] | None = None,
-    stored: Callable[[int, int], None] | None = None,
+    tracking: Tracking | None = None,
 ) -> Streamed:
     """Write ``alpha * a @ b + beta * c`` into `sink` from several devices, as `stream_product` does from one.
 
@@ -72,21 +43,20 @@ def stream_on_devices(
     """
     if len(devices) == 1:
         return stream_product(
-            plan, sources, sink, devices[0], alpha=alpha, beta=beta, settings=settings, done=done, progress=progress,
-            stored=stored,
+            plan, sources, sink, devices[0], alpha=alpha, beta=beta, settings=settings, tracking=tracking,
         )  # fmt: skip
     all_settings = settings or Settings()
-    each = all_settings.share(len(devices))
+    each, tracking = all_settings.share(len(devices)), tracking or Tracking()
     every = set(plan.order())
-    parts = shares(plan, len(devices), done)
+    parts = shares(plan, len(devices), tracking.done)
     busy = [number for number, part in enumerate(parts) if part] or [0]
-    told = _Told(plan, parts, progress)
+    told = _Told(plan, parts, tracking.progress)
 
     def run(number: int) -> Streamed:
         try:
             return stream_product(
                 plan, sources, sink, devices[number], alpha=alpha, beta=beta, settings=each,
-                done=every - parts[number], progress=told.by(number), stored=stored,
+                tracking=Tracking(every - parts[number], told.by(number), tracking.stored),
             )  # fmt: skip
         except BaseException as error:
             told.failed(error)

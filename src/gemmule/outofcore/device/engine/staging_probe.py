@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -61,6 +61,17 @@ class Staged:
     pin: float
     rings: Rings
 
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """What was measured, without the buffers."""
+        return self.source, self.sink, *self.beside, self.pin
+
+    @classmethod
+    def of(cls, figures: Sequence[float], pinned: int, threads: int) -> Staged:
+        """Return the `figures` that were measured with so many bytes of pinned memory and threads."""
+        source, sink, come, leave, pin = figures
+        return cls(source, sink, (come, leave), pin, _rings(pinned, threads))
+
     def told(self, rates: Rates) -> Rates:
         """Return rates with these, as for buffers of any size."""
         return dataclasses.replace(
@@ -108,7 +119,7 @@ def staged_by(device: DeviceStreams, pinned: int, threads: int, sample: Sample =
 class _Probe:
     def __init__(self, device: DeviceStreams, nbytes: int, pinned: int, threads: int, piece_bytes: int) -> None:
         self._device, self._lines = device, nbytes // _LINE
-        self.rings = cut_rings(("a", "out"), pinned, threads, _LINE)
+        self.rings = _rings(pinned, threads)
         source, target = (_touched(self._lines, threads) for _ in range(2))
         self.board, self._stored = Board(), threading.Semaphore(0)
         begin = time.perf_counter()
@@ -177,6 +188,10 @@ class _Probe:
         """Let all threads end."""
         self._drain.finish()
         self._filler.stop()
+
+
+def _rings(pinned: int, threads: int) -> Rings:
+    return cut_rings(("a", "out"), pinned, threads, _LINE)
 
 
 def _touched(lines: int, threads: int) -> Array:

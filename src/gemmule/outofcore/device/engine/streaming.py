@@ -69,6 +69,25 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tracking:
+    """The state of the tiles of a product, and who follows it.
+
+    Attributes
+    ----------
+    done : container of tuple of int
+        Tiles that are there already.
+    progress : callable, optional
+        Called after every product on the device.
+    stored : callable, optional
+        Called with the row and column of every tile that is written.
+    """
+
+    done: Container[tuple[int, int]] = ()
+    progress: Callable[[Progress], None] | None = None
+    stored: Callable[[int, int], None] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Streamed:
     """What a product took.
 
@@ -121,9 +140,7 @@ def stream_product(
     alpha: float | int = 1,
     beta: float | int = 0,
     settings: Settings | None = None,
-    done: Container[tuple[int, int]] = (),
-    progress: Callable[[Progress], None] | None = None,
-    stored: Callable[[int, int], None] | None = None,
+    tracking: Tracking | None = None,
 ) -> Streamed:
     """Write ``alpha * a @ b + beta * c`` into `sink`, which is left to be committed.
 
@@ -141,12 +158,8 @@ def stream_product(
         Scalars.
     settings : Settings, optional
         How much of the host is taken.
-    done : container of tuple of int
-        Tiles that are there already.
-    progress : callable, optional
-        Told after every product on the device.
-    stored : callable, optional
-        Told of every tile that is written.
+    tracking : Tracking, optional
+        Which tiles are there already, and who follows the others.
 
     Returns
     -------
@@ -154,7 +167,7 @@ def stream_product(
         What it took.
     """
     with device.near():
-        run = _Run(plan, sources, sink, device, alpha, beta, settings or Settings(), done, progress, stored)
+        run = _Run(plan, sources, sink, device, alpha, beta, settings, tracking)
         with contextlib.closing(run):
             return run.run()
 
@@ -168,13 +181,12 @@ class _Run:
         device: DeviceStreams,
         alpha: float | int,
         beta: float | int,
-        settings: Settings,
-        done: Container[tuple[int, int]],
-        progress: Callable[[Progress], None] | None,
-        stored: Callable[[int, int], None] | None,
+        settings: Settings | None,
+        tracking: Tracking | None,
     ) -> None:
+        settings, self.tracking = settings or Settings(), tracking or Tracking()
         self.plan, self.sources, self.sink, self.device = plan, sources, sink, device
-        self.alpha, self.beta, self.done, self.progress = alpha, beta, done, progress
+        self.alpha, self.beta, self.done = alpha, beta, self.tracking.done
         self.begin = time.perf_counter()
         self.board = Board()
         self.buffers = Buffers(plan, device)
@@ -188,7 +200,13 @@ class _Run:
         self.rings = {stream: Ring(device, *cut[stream]) for stream in cut if stream != C_OUT}
         self.fillers = {stream: Filler(ring, settings.threads, device) for stream, ring in self.rings.items()}
         self.drain = Drain(
-            sink, self.out, device, self.board, buffers=cut.get(C_OUT), threads=settings.threads, stored=stored
+            sink,
+            self.out,
+            device,
+            self.board,
+            buffers=cut.get(C_OUT),
+            threads=settings.threads,
+            stored=self.tracking.stored,
         )
         self.board.stops += [*(ring.stop for ring in self.rings.values()), self.drain.stop]
         self.lock = threading.Lock()
@@ -215,7 +233,9 @@ class _Run:
             run = runs.get(name, self._compute)
             lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded, rank=rank)
             self.lanes.append(lanes[name])
-        self.watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
+        self.watch = Watch(
+            operations(self.plan, self.done), self.device, self.board, self.tracking.progress, self.begin
+        )
         prepared = False
         try:
             for op in operations(self.plan, self.done):
@@ -314,13 +334,9 @@ class _Run:
             self.device.transpose(stream, *self.buffers.reflected(op))
         else:
             assert isinstance(op, Multiply)
-            for arguments in self.buffers.products(op, self.alpha, self.beta):
-                self.device.multiply(stream, *arguments, like=self._like(op), needed=op.needed)
+            for product in self.buffers.products(op, self.alpha, self.beta):
+                self.device.multiply(stream, product)
         return start, self.device.record(stream)
-
-    def _like(self, op: Multiply) -> tuple[int, int] | None:
-        """Return the rows and columns of the product whose kernel the strips of a tile take; None for whole tiles."""
-        return (self.plan.tile_m, self.plan.tile_n) if self.plan.in_strips(op.tile) else None
 
     def _converted(self, op: Convert) -> tuple[DeviceMatrix, DeviceMatrix]:
         """Return the part of a result, and the sum that is rounded into it."""
@@ -338,8 +354,8 @@ class _Run:
                 kind = (op.shape, op.first, op.last)
                 if kind not in seen:
                     seen.add(kind)
-                    for arguments in self.buffers.products(op, self.alpha, self.beta):
-                        self.device.prepare(stream, *arguments, like=self._like(op), needed=op.needed)
+                    for product in self.buffers.products(op, self.alpha, self.beta):
+                        self.device.prepare(stream, product)
             elif isinstance(op, Convert) and (op.rows, op.cols) not in seen:
                 seen.add((op.rows, op.cols))
                 self.device.prepare_convert(stream, *self._converted(op))

@@ -9,8 +9,7 @@ from ....core.errors import MemoryLimitError
 from ...stores.matrix import AnyDType
 from ...tiles.memory_budget import amount, format_bytes
 from ...tiles.plan import Product
-from ..engine.multi_gpu import choose_plan_for
-from .choice import Chosen, least_memory, least_width
+from .choice import Chosen, Scope, choose_plan, least_memory, least_width
 from .rates import Rates
 from .rings import (
     SMALLEST,
@@ -170,9 +169,9 @@ def choose_within(
 
     def tried(way: _Way, *, quick: bool) -> Chosen:
         through = staged_rates(rates, dict(way.rings), way.threads, most)
-        return choose_plan_for(
-            count, product, sum_dtype, way.device, through, symmetric=symmetric, strategy=strategy, widest=way.widest,
-            quick=quick,
+        return choose_plan(
+            product, sum_dtype, way.device, through, symmetric=symmetric, strategy=strategy,
+            scope=Scope(count, way.widest, quick),
         )  # fmt: skip
 
     known: dict[_Way, float] = {}

@@ -110,6 +110,9 @@ def _tallest(
         low, high = _least(product.m), max(product.m, 1)
         if made(low, width).device_bytes > memory:
             continue
+        if made(high, width).device_bytes <= memory:
+            # As where the device has room for all: nothing is to be searched for.
+            low = high
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if made(middle, width).device_bytes <= memory else (low, middle - 1)

@@ -14,7 +14,7 @@ from ....core.errors import ArgumentError, MemoryLimitError
 from ...stores.matrix import AnyDType
 from ...tiles.memory_budget import amount, format_bytes
 from ...tiles.plan import Product
-from .candidates import Waves, candidates, strips_of
+from .candidates import candidates, strips_of
 from .long_plans import MOST, is_long
 from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
@@ -37,6 +37,25 @@ _SLACK = 0.02
 
 #: What plans are compared by, a plan, and what is expected of it.
 _Told = tuple[tuple[float, float], DevicePlan, Prediction]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """Which plans a search looks at.
+
+    Attributes
+    ----------
+    count : int
+        Devices alike that share the tiles.
+    widest : int, optional
+        Most columns that leave the device together: what a buffer on the host has room for.
+    quick : bool
+        Whether to simulate few plans, which tells the time roughly.
+    """
+
+    count: int = 1
+    widest: int | None = None
+    quick: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +105,7 @@ def choose_plan(
     *,
     symmetric: bool = False,
     strategy: str | None = None,
-    count: int = 1,
-    widest: int | None = None,
-    quick: bool = False,
+    scope: Scope | None = None,
 ) -> Chosen:
     """Return the plan that is expected to be done first, its buffers within `memory` bytes of the device.
 
@@ -106,12 +123,8 @@ def choose_plan(
         Whether B is the transpose of A, and no matrix is added.
     strategy : str, optional
         The strategy to take; the best one otherwise, among all but that of the paper.
-    count : int
-        Devices alike that share the tiles, each with that memory.
-    widest : int, optional
-        Most columns that leave the device together: what a buffer on the host has room for.
-    quick : bool
-        Whether to simulate few plans, which tells the time roughly.
+    scope : Scope, optional
+        Which plans are looked at, and for how many devices, each with that memory; all of them for one otherwise.
 
     Raises
     ------
@@ -120,6 +133,10 @@ def choose_plan(
     ArgumentError
         If the strategy is not known, or is not for this product.
     """
+    scope, given = scope or Scope(), rates
+    count, quick = scope.count, scope.quick
+    # What brings and takes the matrices is shared by all; every device has links of its own.
+    rates = dataclasses.replace(given, source=given.source / count, sink=given.sink / count)
     if strategy is not None and strategy not in STRATEGIES:
         raise ArgumentError(f"strategy={strategy!r} is not known; {remedy_for(strategy, STRATEGIES)}")
     if symmetric and strategy in (PAPER, PANELS):
@@ -129,20 +146,7 @@ def choose_plan(
             f"strategy {RESIDENT!r} is for a matrix times its own transpose; leave it out, or take {C_STATIONARY!r}"
         )
     wanted = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
-    every = {
-        name: _candidates(
-            name,
-            product,
-            sum_dtype,
-            memory,
-            symmetric=symmetric,
-            waves=rates.waves,
-            count=count,
-            widest=widest,
-            stairs=rates.stairs,
-        )
-        for name in wanted
-    }
+    every = {name: _candidates(name, product, sum_dtype, memory, symmetric, rates, scope) for name in wanted}
     # A disk has little of narrow parts: plans that are far behind with them would not be tried without.
     ramps = (1, 1, 1) if rates.one_disk and rates.staged_line else RAMPS
     fitting = {
@@ -173,11 +177,9 @@ def choose_plan(
     best = {name: told[0] for name, told in found.items()}
     if not best and symmetric and strategy != RESIDENT and product.out.grain != (1, 1):
         # Tiles that are whole blocks in one direction alone may be smaller.
-        return choose_plan(
-            product, sum_dtype, memory, rates, strategy=strategy, count=count, widest=widest, quick=quick
-        )
+        return choose_plan(product, sum_dtype, memory, given, strategy=strategy, scope=scope)
     if not best:
-        least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy, widest=widest)
+        least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy, widest=scope.widest)
         raise MemoryLimitError(
             f"device memory of {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
             f"of buffers; give device_memory='{amount(least)}' or more"
@@ -223,22 +225,20 @@ def _candidates(
     product: Product,
     sum_dtype: AnyDType,
     memory: int,
-    *,
     symmetric: bool,
-    waves: Waves,
-    count: int,
-    widest: int | None,
-    stairs: int,
+    rates: Rates,
+    scope: Scope,
 ) -> Iterator[DevicePlan]:
     """Yield plans for the product; for several devices also those that cut each one's rows, or columns, alike."""
-    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest, stairs):
+    count, within = scope.count, (sum_dtype, memory, symmetric, rates.waves, scope.widest)
+    for plan in candidates(strategy, product, *within, rates.stairs):
         yield plan if count == 1 else dataclasses.replace(plan, devices=count)
     if count == 1 or symmetric:
         return
     for side in ("m", "n"):
         extent = max(-(-getattr(product, side) // count), 1)
         band = dataclasses.replace(product, **{side: extent})
-        for plan in candidates(strategy, band, sum_dtype, memory, symmetric, waves, widest):
+        for plan in candidates(strategy, band, *within):
             tile = f"tile_{side}"
             # Of tiles as high as they can be the last device would have a lower one.
             even = -(-extent // plan.grid["mn".index(side)] // _TIGHT) * _TIGHT

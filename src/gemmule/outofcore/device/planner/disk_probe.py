@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import itertools
 import os
+import platform
 import statistics
 import threading
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from .page_cache import held
+from .probe_cache import ProbeCache
 
 #: Bytes a second that a disk is taken to read and write where that is not measured.
 DISK_RATE = 1.5e9
@@ -70,12 +72,16 @@ USUAL = DiskRate(DISK_RATE, DISK_RATE, DISK_RATE)
 PROBE = Probe()
 
 
-def read_rate(paths: Sequence[str | None], threads: int, probe: Probe = PROBE) -> DiskRate:
+def read_rate(
+    paths: Sequence[str | None], threads: int, probe: Probe = PROBE, stored: ProbeCache | None = None
+) -> DiskRate:
     """Return the bytes a second at which files will be read, where what the page cache holds takes no time.
 
     A long run is timed where the cache holds least, so that a probe does not find what one before has read. If it holds
-    everything, the run is read from there, as the product will read it. `USUAL` for small files.
+    everything, the run is read from there, as the product will read it. `USUAL` for small files. Rates of the disk, and
+    of its page cache, that are stored serve instead.
     """
+    stored = stored or ProbeCache()
     sizes = {path: os.path.getsize(path) for path in paths if path is not None and os.path.isfile(path)}
     total = sum(sizes.values())
     if total < probe.least:
@@ -88,10 +94,28 @@ def read_rate(paths: Sequence[str | None], threads: int, probe: Probe = PROBE) -
     share, first, path = min(
         (*_emptiest(samples, step, run, sizes[path]), path) for path, samples in there.items() if sizes[path] >= run
     )
-    rate = _timed_reads(path, first, run, threads, probe)
+    was_read = False
+
+    def timed() -> tuple[float, ...]:
+        nonlocal was_read
+        was_read = True
+        rate = _timed_reads(path, first, run, threads, probe)
+        # Of a run that is not all there, what the disk itself does.
+        return dataclasses.astuple(rate.times(1 - share) if share < 1 else rate)
+
+    kind = "disk" if share < 1 else "page cache"
+    rate = DiskRate(*stored.figures(("read", kind, *_disk(path), str(threads)), 3, timed))
     # What was read just now is there, too.
-    absent -= (1 - share) * run / total
-    return rate.times(max((1 - share) / max(absent, 0.01), 1)) if share < 1 else rate
+    absent -= (1 - share) * run / total if was_read else 0.0
+    return rate.times(1 / min(max(absent, 0.01), 1 - share)) if share < 1 else rate
+
+
+def _disk(path: str) -> tuple[str, str]:
+    """Return the host, and the device that a file or folder lies on; no device where it cannot be found."""
+    try:
+        return platform.node(), str(os.stat(path).st_dev)
+    except OSError:
+        return platform.node(), ""
 
 
 def _emptiest(samples: Sequence[bool], step: int, run: int, size: int) -> tuple[float, int]:
@@ -143,28 +167,41 @@ def _rate(begin: float, done: Sequence[tuple[float, int]]) -> DiskRate:
     return DiskRate(whole, min(rates, default=whole), max(rates, default=whole))
 
 
-def write_rate(folder: str, nbytes: int, threads: int, probe: Probe = PROBE) -> DiskRate:
+def write_rate(
+    folder: str, nbytes: int, threads: int, probe: Probe = PROBE, stored: ProbeCache | None = None
+) -> DiskRate:
     """Return the bytes a second at which an unnamed file in a folder is written and stored.
 
     As in a product, a thread lets the disk store what is there while others write on. `USUAL` where the result has few
-    bytes, or the folder takes no such file, or has no room for it.
+    bytes, or the folder takes no such file, or has no room for it. A rate that is stored serves instead.
     """
     if nbytes < probe.least:
         return USUAL
+
+    def timed() -> tuple[float, ...]:
+        rate = _tried_writes(folder, nbytes, threads, probe)
+        return () if rate is None else dataclasses.astuple(rate)
+
+    found = (stored or ProbeCache()).figures(("write", *_disk(folder), str(threads)), 3, timed)
+    return DiskRate(*found) if found else USUAL
+
+
+def _tried_writes(folder: str, nbytes: int, threads: int, probe: Probe) -> DiskRate | None:
+    """Return the rate of an unnamed file, or None where the folder takes none or has no room."""
     try:
         descriptor = os.open(folder, os.O_RDWR | os.O_TMPFILE, 0o600)
     except (AttributeError, OSError) as error:
         # A system without unnamed files; the sink says itself what is wrong with its folder.
         if isinstance(error, OSError) and error.errno not in _NOT_HERE:
             raise
-        return USUAL
+        return None
     try:
         blocks = min(probe.blocks, max(nbytes // _TRIED // probe.block, 1))
         return _timed_writes(descriptor, threads, blocks, probe)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        return USUAL
+        return None
     finally:
         os.close(descriptor)
 

@@ -75,15 +75,30 @@ class Slice:
 
 
 @dataclasses.dataclass(frozen=True)
-class Multiply(Op):
-    """Slices are multiplied, and added to the sum of a tile, or to a strip of it.
+class TileOp(Op):
+    """An operation on a tile, or on a part of it.
 
     Attributes
     ----------
     tile : tuple of int
         The tile (i, j).
-    rows, cols, inner : tuple of int
-        Which part of the product.
+    rows, cols : tuple of int
+        Which part of the result.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+
+
+@dataclasses.dataclass(frozen=True)
+class Multiply(TileOp):
+    """Slices are multiplied, and added to the sum of a tile, or to a strip of it.
+
+    Attributes
+    ----------
+    inner : tuple of int
+        Which part of K.
     a, b : Slice
         The factors. Where the plan is symmetric both are slices of A.
     target : int
@@ -94,9 +109,6 @@ class Multiply(Op):
         Which elements are needed, where these are not all.
     """
 
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
     inner: Part
     a: Slice
     b: Slice
@@ -118,63 +130,48 @@ class Multiply(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class Convert(Op):
+class Convert(TileOp):
     """A finished sum is rounded into the type of the result, in another buffer."""
 
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
     source: int
     target: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Mirror(Op):
-    """A finished tile is transposed into another buffer: what is on the other side of the diagonal.
+class Mirror(TileOp):
+    """A finished tile, which it is taken from, is transposed into another buffer: the other side of the diagonal.
 
     Attributes
     ----------
-    tile, rows, cols
-        Which part of the result it is taken from.
     source : int
         The buffer of the tile: of results, where the plan keeps them apart from sums.
     target : int
         The buffer of the transpose.
     """
 
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
     source: int
     target: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Reflect(Op):
+class Reflect(TileOp):
     """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it.
 
     Attributes
     ----------
-    tile, rows, cols
-        Which part of the result it is taken from.
     buffer : int
         The buffer of the tile: of results, where the plan keeps them apart from sums.
     """
 
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
     buffer: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Store(Op):
+class Store(TileOp):
     """A tile, or a strip of it, leaves the device.
 
     Attributes
     ----------
-    tile, rows, cols
-        Which part of the result.
     source : int
         The buffer: of results, where the plan keeps them apart from sums.
     nbytes : int
@@ -186,9 +183,6 @@ class Store(Op):
         `cols` are where it goes.
     """
 
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
     source: int
     nbytes: int
     final: bool

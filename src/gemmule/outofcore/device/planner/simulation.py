@@ -72,31 +72,13 @@ class Prediction:
         return max(self.works.values())
 
 
-@dataclasses.dataclass(frozen=True)
-class Ran:
-    """When an operation ran, in seconds from the start."""
-
-    op: Op
-    start: float
-    end: float
-
-
-def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> tuple[Prediction, list[Ran]]:
-    """Return what a plan takes at those rates, and when each operation runs.
+def simulated(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> Prediction:
+    """Return what a plan takes at those rates.
 
     The two streams towards the device share a link, on which copies take turns; where a disk gives and takes, all do.
     Operations of a stream follow each other; each begins when those that it waits for are over, and when it is queued.
     Streams that compute take turns at the processor. Tiles that are `done` are left out.
     """
-    model, ran = Model(plan, rates), []
-    for op in operations(plan, done):
-        start, end = model.run(op)
-        ran.append(Ran(op, start, end))
-    return model.prediction(), ran
-
-
-def simulated(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> Prediction:
-    """Return what a plan takes at those rates, as `simulate` does."""
     model = Model(plan, rates)
     for op in operations(plan, done):
         model.run(op)

@@ -1,0 +1,252 @@
+"""Llama with PyTorch's linear layers and with gemmule's, by time of a step; writes records.
+
+``python benchmarks/records/models.py RESULTS_FOLDER [--quick]``. The model is that of Hugging Face's transformers, with
+random weights in bfloat16; in a copy of it `gemmule.torch.replace_linear` replaces the layers. A prefill is a forward
+of one row of tokens with the logits of the last, a decode one of many rows of a token each (without a cache, so that
+its attention sees one token), a train step a forward, a backward and AdamW. Both models run in turns, round by round,
+and each round ends with a wait for the GPU that counts. Attention is causal by its kernel, without a mask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+import gemmule.torch
+from gemmule.lab.experiment import experiment
+from gemmule.lab.records import RecordFile
+from gemmule.runtime.device import device_count, get_device
+
+#: An attention of which transformers knows no mask: none is made, and the kernel is causal.
+_ATTENTION = "sdpa_without_a_mask"
+#: Rounds of each cell, and seconds that a round takes at least.
+ROUNDS, ROUND = 9, 0.02
+#: Seconds after which no other cell begins.
+BUDGET, QUICK_BUDGET = 140.0, 55.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """A Llama's size."""
+
+    width: int = 2048
+    inner: int = 5632
+    layers: int = 8
+    head: int = 128
+    vocabulary: int = 32000
+
+    @property
+    def name(self) -> str:
+        """Name of the model in records."""
+        return f"llama-{self.layers}x{self.width}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What is measured: the phase, how it is called, its rows, and the tokens of each."""
+
+    phase: str
+    mode: str
+    rows: int
+    tokens: int
+
+
+SIZES = (Size(), Size(width=4096, inner=14336))
+DECODES = (1, 8, 64, 256)
+PREFILLS = (2048, 1999)
+
+
+def cells(modes: list[str]) -> Iterator[Cell]:
+    """Yield the cells of a model; training, which changes the weights, comes last."""
+    for mode in modes:
+        for rows in DECODES:
+            yield Cell("decode", mode, rows, 1)
+        for tokens in PREFILLS:
+            yield Cell("prefill", mode, 1, tokens)
+    for mode in modes:
+        yield Cell("train", mode, 1, PREFILLS[0])
+
+
+def built(size: Size, device: str, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the model with PyTorch's layers and the same one with gemmule's."""
+    transformers.AttentionInterface.register(_ATTENTION, sdpa_attention_forward)
+    heads = size.width // size.head
+    config = transformers.LlamaConfig(
+        hidden_size=size.width,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 4),
+        vocab_size=size.vocabulary,
+        max_position_embeddings=8192,
+        tie_word_embeddings=False,
+        attn_implementation=_ATTENTION,
+    )
+    torch.manual_seed(0)
+    with torch.device(device):
+        theirs = transformers.LlamaForCausalLM(config).to(dtype)
+    ours = copy.deepcopy(theirs)
+    replaced = gemmule.torch.replace_linear(ours)
+    assert len(replaced) == 7 * size.layers + 1
+    return {"other": theirs.eval(), "gemmule": ours.eval()}
+
+
+def called(model: Any, cell: Cell, tokens: torch.Tensor) -> Callable[[], Any]:
+    """Return what runs a cell once and returns its logits or its loss."""
+    if cell.phase != "train":
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits
+
+        return forward
+    on_gpu = tokens.is_cuda
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=on_gpu, capturable=on_gpu)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def in_mode(call: Callable[[], Any], mode: str) -> Callable[[], Any]:
+    """Return a call that was compiled or captured, as the mode asks for."""
+    if mode == "compiled":
+        torch._dynamo.reset()
+        return torch.compile(call)
+    if mode == "eager":
+        return call
+    beside, current = torch.cuda.Stream(), torch.cuda.current_stream()
+    beside.wait_stream(current)
+    with torch.cuda.stream(beside):
+        for _ in range(3):
+            call()
+    current.wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def in_turns(calls: dict[str, Callable[[], Any]], wait: Callable[[], None]) -> dict[str, list[float]]:
+    """Return milliseconds of each call, one figure a round; the rounds go to and fro."""
+    once = {}
+    for name, call in calls.items():
+        # What is planned at a first call, and cached at the second, is there afterwards.
+        for _ in range(3):
+            call()
+        wait()
+        start = time.perf_counter()
+        call()
+        wait()
+        once[name] = time.perf_counter() - start
+    number = max(1, math.ceil(ROUND / max(once.values())))
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    for _ in range(ROUNDS):
+        for name in order:
+            start = time.perf_counter()
+            for _ in range(number):
+                calls[name]()
+            wait()
+            samples[name].append((time.perf_counter() - start) / number * 1e3)
+        order.reverse()
+    return samples
+
+
+def measured(models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], None]) -> dict[str, Any]:
+    """Return the record of a cell."""
+    device = next(models["other"].parameters()).device
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(size.vocabulary, (cell.rows, cell.tokens), generator=generator).to(device)
+    start = time.perf_counter()
+    plain = {name: called(model, cell, tokens) for name, model in models.items()}
+    results = {name: call().float() for name, call in plain.items()}
+    apart = (results["gemmule"] - results["other"]).abs().max() / results["other"].abs().max()
+    first = time.perf_counter() - start
+    samples = in_turns({name: in_mode(call, cell.mode) for name, call in plain.items()}, wait)
+    for model in models.values():
+        model.zero_grad()
+    ms, other = statistics.median(samples["gemmule"]), statistics.median(samples["other"])
+    return {
+        "record": "model", "model": size.name, **dataclasses.asdict(size), **dataclasses.asdict(cell),
+        "dtype": str(next(models["other"].parameters()).dtype).removeprefix("torch."),
+        "transformers": transformers.__version__, "ms": ms, "other_ms": other,
+        "ratio": other / ms, "apart": apart.item(), "first_calls_s": first, "samples_ms": samples["gemmule"],
+        "other_samples_ms": samples["other"],
+    }  # fmt: skip
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true", help="the smaller width alone, in a minute")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    parser.add_argument("--modes", nargs="+", choices=["eager", "graph", "compiled"], default=["eager", "graph"])
+    parser.add_argument("--widths", nargs="+", type=int, choices=[size.width for size in SIZES])
+    options = parser.parse_args(arguments)
+    on_gpu = options.device == "cuda"
+    modes = options.modes if on_gpu else [mode for mode in options.modes if mode != "graph"]
+    widths = options.widths or [size.width for size in (SIZES[:1] if options.quick else SIZES)]
+    run = Run(options.device, torch.bfloat16, QUICK_BUDGET if options.quick else BUDGET)
+    gpu = get_device(0).pci_bus_id if on_gpu and device_count() else None
+    command = "python benchmarks/records/models.py FOLDER " + " ".join(arguments[1:])
+    with RecordFile(options.folder, experiment(command.strip(), gpu)) as file:
+        for size in SIZES:
+            if size.width in widths:
+                for record in run.of(size, list(cells(modes))):
+                    file.write(record)
+    sys.stdout.write(f"{file.path}\n")
+
+
+@dataclasses.dataclass
+class Run:
+    """The device, the type, and seconds after which no other cell begins."""
+
+    device: str
+    dtype: torch.dtype
+    budget: float
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+
+    def of(self, size: Size, of_model: list[Cell]) -> Iterator[dict[str, Any]]:
+        """Yield the records of a model; cells that are left out for want of time are named."""
+        wait = torch.cuda.synchronize if self.device == "cuda" else lambda: None
+        models = built(size, self.device, self.dtype)
+        for cell in of_model:
+            name = f"{size.name} {cell.phase} {cell.rows}x{cell.tokens} {cell.mode}"
+            if time.perf_counter() - self.began > self.budget:
+                sys.stdout.write(f"{name}: left out, {self.budget:.0f} s are over\n")
+                continue
+            record = measured(models, size, cell, wait)
+            sys.stdout.write(
+                f"{name}: {record['ms']:.3f} ms, PyTorch {record['other_ms']:.3f} ms, ratio {record['ratio']:.3f}, "
+                f"apart {record['apart']:.1e}, first calls {record['first_calls_s']:.1f} s\n"
+            )
+            sys.stdout.flush()
+            yield record
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,85 @@
+"""Predicted times of products of many small matrices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.problem import GemmProblem
+
+from .config import VECTOR_BYTES, BatchedConfig
+
+#: Microseconds of a launch, of a CTA's first k-tiles from device memory and of later ones, as many as there are stages;
+#: and of the exchange of partial sums in a cluster, for itself and for each other CTA.
+_LAUNCH, _FIRST, _AGAIN, _EXCHANGE, _PEER = 2.0, 1.0, 0.8, 1.1, 0.04
+#: Bytes a microsecond from and to device memory, of an H200.
+_MEMORY = 4.45e6
+#: Cycles a microsecond; cycles of a scheduler for a warp's read of 16 bytes, copy of 16 bytes and of an element, store,
+#: and for a CTA's start and a k-tile's synchronisation.
+_CYCLES, _READ, _COPY, _COPY_ELEMENT, _STORE, _START, _BARRIER = 1755.0, 3, 8, 15, 12, 200, 60
+#: Schedulers, CTAs and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
+_SCHEDULERS, _MOST_CTAS, _SHARED, _RESERVED = 4, 32, 227 << 10, 1 << 10
+#: Limits overlap almost wholly: the time is the norm of this power of theirs.
+_POWER = 8
+#: FMAs of float64 a scheduler issues every second cycle.
+_FMA = {4: 1, 8: 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchedFacts:
+    """What a config does for every product of a type, whose operands are copied and written by so many bytes at once.
+
+    Attributes
+    ----------
+    issue : float
+        Cycles of an SM's schedulers for a k-tile, and for the rest of a CTA.
+    ends : float
+        Likewise, for a CTA's start and for what it writes.
+    warps : float
+        Warps of a CTA for each scheduler.
+    resident : int
+        CTAs of an SM.
+    """
+
+    issue: float
+    ends: float
+    warps: float
+    resident: int
+
+
+@functools.lru_cache(maxsize=1024)
+def _facts(config: BatchedConfig, item: int, copies: tuple[int, int, int]) -> BatchedFacts:
+    reads = (config.thread_m + config.thread_n) * config.tile_k * item // VECTOR_BYTES
+    issue = config.thread_m * config.thread_n * config.tile_k * _FMA[item] + reads * _READ + _BARRIER
+    for tile, size in zip((config.tile_m, config.tile_n), copies, strict=False):
+        count = tile * config.tile_k * config.matrices * item // size // config.threads
+        issue += count * (_COPY if size == VECTOR_BYTES else _COPY_ELEMENT)
+    stores = config.thread_m * config.thread_n * item // copies[2] // config.writers
+    shared = config.shared_bytes(True, True, item, config.stages * config.tile_k * config.cluster_k)
+    resident = min(config.resident(item), _SHARED // (shared + _RESERVED), _MOST_CTAS)
+    return BatchedFacts(issue, _START + stores * _STORE, config.threads / 32 / _SCHEDULERS, resident)
+
+
+def costs(
+    problem: GemmProblem, configs: Sequence[BatchedConfig], gpu: GpuRates, copies: tuple[int, int, int]
+) -> list[float]:
+    """Return roughly the times in microseconds; `copies` are bytes at once of A, B and D, of a row-major D."""
+    m, n, k, batch = problem.m, problem.n, problem.k, (problem.batch or (1,))[0]
+    item = problem.d.dtype.itemsize
+    memory = (problem.bytes_min / gpu.memory_rate(_MEMORY)) ** _POWER
+    found = []
+    for config in configs:
+        facts, peers = _facts(config, item, copies), config.cluster_k - 1
+        ctas = -(-m // config.tile_m) * -(-n // config.tile_n) * -(-batch // config.matrices) * config.cluster_k
+        k_tiles = -(-k // (config.tile_k * config.cluster_k))
+        each = -(-ctas // gpu.multiprocessors)
+        cycles = k_tiles * facts.issue + facts.ends
+        # A CTA alone hides nothing of its own latency.
+        alone = _FIRST + max(k_tiles / config.stages - 1, 0) * _AGAIN + cycles / _CYCLES
+        waves = max(each / facts.resident, 1.0)
+        issue = each * cycles * facts.warps / _CYCLES
+        time = float((memory + issue**_POWER + (waves * alone) ** _POWER) ** (1 / _POWER))
+        found.append(_LAUNCH + _FIRST + time + (_EXCHANGE + _PEER * peers if peers else 0.0))
+    return found

@@ -1,0 +1,301 @@
+"""Call cache of linear layers: products of tensors of a known description are queued without a plan.
+
+Activations are new tensors at each call, so they are found by their description: the shapes, the type, the precision,
+and PyTorch's own guard, which compares types, devices, strides, kinds of tensor, `requires_grad` and the dispatch keys
+that modes and transforms set. Addresses and the stream are read at each call, and nothing of a weight but its
+description is cached: a parameter that is written, moved or replaced is seen by the next call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gemmule.api.calls.dispatcher import cached_gemm
+from gemmule.dispatch.select import generation, register_clear
+from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
+
+from .product import (
+    PLAIN,
+    adds_in_the_kernel,
+    as_factor,
+    compute,
+    lies_in_columns,
+    may_skip_operator,
+    operators_are_seen,
+    product_like,
+    rows_of,
+)
+
+#: Descriptions that are cached; then all of them make room.
+MOST_DESCRIPTIONS = 2048
+#: Times that a description is looked at, with another guard or in vain; after that it is planned at each call.
+MOST_LOOKS = 8
+# Calls are cached for operands whose addresses are aligned to more bytes than this; others are planned.
+_LOW = 255
+
+_guards = tensor_guards(torch)
+_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+    lambda device: int(torch.cuda.current_stream(device).cuda_stream)
+)
+_is_grad_enabled = torch.is_grad_enabled
+_any_requires_grad = torch._C._any_requires_grad
+
+#: Queues a product, given addresses and stream.
+Queue = Callable[[tuple[int, ...], int], None]
+#: Makes a result, given a tensor of its type and device.
+Maker = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Forward:
+    """A linear layer's product for tensors of one description.
+
+    Attributes
+    ----------
+    check : callable
+        Guard of input, weight and bias, in the state of PyTorch in which it was made.
+    new : callable
+        Makes the result, given the input.
+    queue : callable
+        Queues the product.
+    bias : {'', 'kernel', 'result'}
+        Whether the kernel reads a bias by itself, or finds it in the result.
+    device : int
+        The GPU.
+    options : (str or None, bool, bool)
+        The precision, and whether the input and the weight are column-major, as their gradients are then.
+    """
+
+    check: Callable[..., bool]
+    new: Maker
+    queue: Queue
+    bias: str
+    device: int
+    options: tuple[str | None, bool, bool]
+
+    def run(self, x: Any, weight: Any, bias: Any) -> Any:
+        """Queue the product and return its result; None where the addresses need a plan of their own."""
+        px, pw = x.data_ptr(), weight.data_ptr()
+        # A freed storage has no address; what was decided for a tensor times its own transpose holds for that alone.
+        if (px | pw) & _LOW or px == pw or not (px and pw):
+            return None
+        if not self.bias:
+            out = self.new(x)
+            addresses: tuple[int, ...] = (px, pw, out.data_ptr())
+        elif self.bias == "kernel":
+            pb = bias.data_ptr()
+            if pb & _LOW or not pb:
+                return None
+            out = self.new(x)
+            addresses = (px, pw, pb, out.data_ptr())
+        else:
+            out = self.new(x).copy_(bias)
+            at = out.data_ptr()
+            addresses = (px, pw, at, at)
+        self.queue(addresses, _raw_stream(self.device))
+        return out
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Backward:
+    """The products of a layer's backward for tensors of one description.
+
+    Attributes
+    ----------
+    check : callable
+        Guard of the result's gradient and the saved tensors that are needed.
+    of_input, of_weight : (callable, callable) or None
+        Makes the gradient, and queues its product; None where it is not needed.
+    device : int
+        The GPU.
+    """
+
+    check: Callable[..., bool]
+    of_input: tuple[Maker, Queue] | None
+    of_weight: tuple[Maker, Queue] | None
+    device: int
+
+    def run(self, grad: Any, *saved: Any) -> tuple[Any, Any] | None:
+        """Queue the products and return their results; None where the addresses need a plan of their own.
+
+        What was saved is the input where the weight's gradient is needed, then the weight where the input's is.
+        """
+        pg, px, pw = grad.data_ptr(), saved[0].data_ptr(), saved[-1].data_ptr()
+        if (pg | px | pw) & _LOW or pg in (px, pw) or not (pg and px and pw):
+            return None
+        stream, of_input, of_weight = _raw_stream(self.device), None, None
+        if self.of_input is not None:
+            new, queue = self.of_input
+            of_input = new(grad)
+            queue((pg, pw, of_input.data_ptr()), stream)
+        if self.of_weight is not None:
+            new, queue = self.of_weight
+            of_weight = new(grad)
+            queue((pg, px, of_weight.data_ptr()), stream)
+        return of_input, of_weight
+
+
+_forwards: dict[Any, tuple[_Forward, ...]] = {}
+_backwards: dict[Any, tuple[_Backward, ...]] = {}
+# How often each description was looked at.
+_looks: dict[Any, int] = {}
+_adding = threading.Lock()
+
+
+def forget() -> None:
+    """Forget all calls: kernels or configs would now be chosen otherwise."""
+    with _adding:
+        for cache in (_forwards, _backwards, _looks):
+            cache.clear()
+
+
+register_clear(forget)
+
+
+def repeated(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
+    """Return the result of a call whose description is cached; None where the arguments have to be looked at."""
+    if type(x) not in PLAIN or type(weight) not in PLAIN:
+        return None
+    try:
+        known = _forwards.get((x.shape, weight.shape, x.dtype, bias is None, precision))
+    except (RuntimeError, TypeError):
+        # Nested tensors have no shape, and a precision may be anything.
+        return None
+    if known is None or operators_are_seen():
+        return None
+    for call in known:
+        if call.check(x, weight) if bias is None else call.check(x, weight, bias):
+            if _is_grad_enabled() and (
+                _any_requires_grad(x, weight) if bias is None else _any_requires_grad(x, weight, bias)
+            ):
+                return _Linear.apply(x, weight, bias, precision, call)
+            return call.run(x, weight, bias)
+    return None
+
+
+def planned(x: Any, weight: Any, bias: Any, precision: str | None, *, keep: bool) -> Any:
+    """Compute a layer where nothing but autograd sees it, and cache the call if `keep` is true."""
+    given = (x, weight) if bias is None else (x, weight, bias)
+    if _is_grad_enabled() and _any_requires_grad(*given):
+        result = _Linear.apply(x, weight, bias, precision, None)
+    else:
+        result = _computed(x, weight, bias, precision)
+    if keep:
+        key = (x.shape, weight.shape, x.dtype, bias is None, precision)
+        _keep(_forwards, key, given, lambda: _forward_of(given, precision))
+    return result
+
+
+def _computed(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
+    return compute(x, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
+
+
+class _Linear(torch.autograd.function._SingleLevelFunction):
+    """A linear layer where nothing but autograd sees it.
+
+    It saves the input for a weight that needs a gradient, and the weight for such an input, as PyTorch's own does. It
+    saves the same tensors whether or not the call is cached: activation checkpointing compares them with those of the
+    second forward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, precision: str | None, call: _Forward | None) -> Any:
+        of_input, of_weight, *_ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight if of_input else None)
+        ctx.set_materialize_grads(False)
+        ctx.options = (precision, lies_in_columns(x), lies_in_columns(weight)) if call is None else call.options
+        result = None if call is None else call.run(x, weight, bias)
+        return _computed(x, weight, bias, precision) if result is None else result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+        if grad is None:
+            return None, None, None, None, None
+        of_input, of_weight, of_bias, *_ = ctx.needs_input_grad
+        precision, input_in_columns, weight_in_columns = ctx.options
+        grad_of_bias = grad.sum(tuple(range(grad.ndim - 1))) if of_bias else None
+        if not (of_input or of_weight):
+            return None, None, grad_of_bias, None, None
+        x, weight = ctx.saved_tensors
+        given: tuple[Any, ...] = (grad, x, weight) if of_input and of_weight else (grad, x if of_weight else weight)
+        key = (grad.shape, given[-1].shape, grad.dtype, of_input, of_weight, precision)
+        repeats = not (_is_grad_enabled() or operators_are_seen())
+        if repeats:
+            for both in _backwards.get(key, ()):
+                if both.check(*given):
+                    results = both.run(*given)
+                    if results is not None:
+                        return *results, grad_of_bias, None, None
+        factor = as_factor(grad, given[-1].dtype)
+        grad_of_input = product_like(input_in_columns, factor, weight, 1.0, precision) if of_input else None
+        grad_of_weight = (
+            product_like(weight_in_columns, rows_of(factor).mT, rows_of(x), 1.0, precision) if of_weight else None
+        )
+        if repeats and may_skip_operator(given) and all(one.is_contiguous() for one in given):
+            _keep(_backwards, key, given, lambda: _backward_of(given, of_input, of_weight, precision))
+        return grad_of_input, grad_of_weight, grad_of_bias, None, None
+
+
+def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callable[[], Any]) -> None:
+    """Cache what `find` finds of a call that was planned; None is found where there is nothing to repeat."""
+    looks = _looks.get(key, 0)
+    # A guard takes no tensor twice.
+    if _guards is None or looks >= MOST_LOOKS or len(set(map(id, given))) < len(given):
+        return
+    if any(one.data_ptr() & _LOW for one in given):
+        return
+    if any(known.check(*given) for known in cache.get(key, ())):
+        # It is cached, and the addresses need a plan of their own.
+        return
+    began = generation()
+    found = find()
+    with _adding:
+        if began != generation():
+            return
+        if len(_looks) >= MOST_DESCRIPTIONS:
+            for one in (_forwards, _backwards, _looks):
+                one.clear()
+        _looks[key] = looks + 1
+        if found is not None:
+            cache[key] = (found, *cache.get(key, ()))
+
+
+def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | None:
+    x, weight = given[0].detach(), given[1].detach()
+    result = torch.empty((*x.shape[:-1], weight.shape[0]), dtype=x.dtype, device=x.device)
+    # As `compute` calls it.
+    if len(given) == 2:
+        bias, queue = "", cached_gemm(x, weight.mT, precision=precision)
+    elif adds_in_the_kernel(x, precision):
+        bias, queue = "kernel", cached_gemm(x, weight.mT, bias=given[2].detach(), precision=precision)
+    else:
+        bias, queue = "result", cached_gemm(x, weight.mT, result, beta=1.0, out=result, precision=precision)
+    if queue is None or _guards is None:
+        return None
+    options = precision, lies_in_columns(x), lies_in_columns(weight)
+    return _Forward(_guards(*given), _maker(result), queue, bias, x.get_device(), options)
+
+
+def _backward_of(given: tuple[Any, ...], of_input: bool, of_weight: bool, precision: str | None) -> _Backward | None:
+    grad, *saved = (one.detach() for one in given)
+    inputs, weights = (grad, saved[-1]), (rows_of(grad).mT, rows_of(saved[0]))
+    found: list[tuple[Maker, Queue] | None] = []
+    for needed, factors in ((of_input, inputs), (of_weight, weights)):
+        queue = cached_gemm(*factors, precision=precision) if needed else None
+        if needed and queue is None:
+            return None
+        a, b = factors
+        like = (*a.shape[:-1], b.shape[-1])
+        found.append(None if queue is None else (_maker(torch.empty(like, dtype=a.dtype, device=a.device)), queue))
+    return None if _guards is None else _Backward(_guards(*given), found[0], found[1], grad.get_device())
+
+
+def _maker(like: Any) -> Maker:
+    """Return what makes tensors of a shape and type, the quickest way that this PyTorch and these GPUs have."""
+    return quick_maker(torch, like) or operator.methodcaller("new_empty", tuple(like.shape))

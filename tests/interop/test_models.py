@@ -1,0 +1,69 @@
+"""The script that measures models, on a tiny one: it runs to its end and writes what it says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
+pytest.importorskip("transformers", reason="transformers is not installed, whose Llama is measured")
+
+import models  # noqa: E402
+
+TINY = models.Size(width=32, inner=48, layers=1, head=8, vocabulary=64)
+#: What a record of a model has at least.
+FIELDS = {"record", "model", "phase", "mode", "rows", "ms", "other_ms", "ratio"}
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(models, "ROUNDS", 2)
+    monkeypatch.setattr(models, "ROUND", 1e-4)
+    monkeypatch.setattr(models, "SIZES", (TINY,))
+    monkeypatch.setattr(models, "DECODES", (1, 3))
+    monkeypatch.setattr(models, "PREFILLS", (8, 5))
+
+
+def written(folder):
+    (file,) = folder.glob("*.jsonl")
+    first, *records = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    assert first["record"] == "experiment"
+    return records
+
+
+def test_a_record_is_written(short, tmp_path, capsys):
+    models.main([str(tmp_path), "--device", "cpu"])
+    records = written(tmp_path)
+    found = [(one["phase"], one["mode"], one["rows"], one["tokens"]) for one in records]
+    assert found == [
+        ("decode", "eager", 1, 1), ("decode", "eager", 3, 1), ("prefill", "eager", 1, 8), ("prefill", "eager", 1, 5),
+        ("train", "eager", 1, 8),
+    ]  # fmt: skip
+    for one in records:
+        assert one.keys() >= FIELDS
+        assert one["ratio"] == pytest.approx(one["other_ms"] / one["ms"])
+        assert 0 <= one["apart"] < 0.05
+        assert (one["model"], one["dtype"]) == ("llama-1x32", "bfloat16")
+    assert "ratio" in capsys.readouterr().out
+
+
+def test_no_cell_begins_after_the_time_is_over(short, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(models, "QUICK_BUDGET", -1.0)
+    models.main([str(tmp_path), "--quick", "--device", "cpu"])
+    assert written(tmp_path) == []
+    assert capsys.readouterr().out.count("left out") == 5
+
+
+def test_both_models_compute_the_same():
+    both = models.built(TINY, "cpu", torch.float32)
+    layers = [
+        type(layer).__module__.partition(".")[0]
+        for layer in both["gemmule"].modules()
+        if isinstance(layer, torch.nn.Linear)
+    ]
+    assert layers == ["gemmule"] * 8
+    tokens = torch.randint(64, (2, 7))
+    results = [models.called(model, models.Cell("prefill", "eager", 2, 7), tokens)() for model in both.values()]
+    torch.testing.assert_close(*results)
+    assert results[0].shape == (2, 1, 64)

@@ -1,0 +1,95 @@
+"""The wheel of compiled kernels: which kernels, and the distribution. Nothing is compiled here."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import gemmule
+from gemmule.compiler.pack import INSTALLED, INSTALLED_FILE, read_pack
+from gemmule.compiler.pool import Job
+from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.dispatch.registry import LADDER, TRANSPOSE_LADDER
+from kernels_wheel import build, draws, members
+from support.artifacts import made
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_draws_are_the_same_each_time_and_of_every_kind():
+    first = list(draws.problems(300, 5))
+    assert first == list(draws.problems(400, 5))[:300]
+    assert first != list(draws.problems(300, 6))
+    products = [one for one in first if isinstance(one, GemmProblem)]
+    assert any(isinstance(one, TransposeProblem) for one in first)
+    assert {(kind.a, kind.precision) for kind in draws.KINDS[:6]} <= {(x.a.dtype.name, x.precision) for x in products}
+    for has in (lambda x: x.epilogue, lambda x: x.c, lambda x: x.batch, lambda x: x.m < 64, lambda x: x.m % 2):
+        assert any(map(has, products))
+    assert any(x.own_transpose for x in draws.problems(2000, 5) if isinstance(x, GemmProblem))
+
+
+def test_members_are_what_dispatch_chooses_most_often_first():
+    few, all_of_few = members.every_member(300, 3), members.every_member(300, 1)
+    assert few == members.every_member(300, 3)
+    assert set(few) < set(all_of_few)
+    names = {job.spec.name for job in few}
+    assert {"hopper_gemm", "simt_gemm", "float64_gemm", *members.GENERAL} <= names
+    # Rungs of the ladders are for teaching, but one that dispatch chooses.
+    assert not names & {*LADDER, *TRANSPOSE_LADDER} - {"h01_mma_sync", "hopper_gemm", "float64_gemm", "transpose_tiled"}
+    assert members.coverage(few, 100, 9) < members.coverage(all_of_few, 100, 9)
+    drawn = {job for number, one in enumerate(draws.problems(300, members.SEED)) for job in members.chosen(one, number)}
+    assert drawn <= set(all_of_few)
+
+
+def test_kernels_of_any_number_of_multiprocessors_are_one(monkeypatch):
+    products = (one for one in draws.problems(60, 1) if isinstance(one, GemmProblem))
+    problem = next(one for one in products if one.a.dtype.itemsize == 2)
+    monkeypatch.setattr(members, "CHIPS", (("NVIDIA H100 PCIe", 114),))
+    jobs = list(members.chosen(problem, 0))
+    assert any(hasattr(job.config, "ctas") for job in jobs)
+    assert all(job.config == type(job.config)(**job.config.compiled_fields()) for job in jobs)
+
+
+def test_the_wheel_is_of_this_version():
+    project = tomllib.loads((ROOT / build.PROJECT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == gemmule.__version__
+    assert project["dependencies"] == [f"gemmule=={gemmule.__version__}"]
+    assert {build.PACKAGE: project["name"]} == INSTALLED
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert any("cutlass" in one for one in extras["optional-dependencies"]["compiler"])
+    assert not any("cutlass" in one for one in extras["dependencies"])
+
+
+def test_two_projects_are_the_same_bytes(tmp_path, monkeypatch):
+    jobs = members.few_members()
+    kernels = {f"{n}-sm_90a-{n:024x}": made(*_what(job)).as_bytes(compressed=False) for n, job in enumerate(jobs)}
+    build.write_package(ROOT, jobs, kernels, tmp_path / "a")
+    build.write_package(ROOT, jobs[::-1], dict(reversed(kernels.items())), tmp_path / "b")
+    files = [sorted(path.relative_to(tmp_path / x) for path in (tmp_path / x).rglob("*")) for x in "ab"]
+    assert files[0] == files[1]
+    pack = Path(build.PACKAGE) / INSTALLED_FILE
+    assert (tmp_path / "a" / pack).read_bytes() == (tmp_path / "b" / pack).read_bytes()
+    assert read_pack(tmp_path / "a" / pack).origin == f"gemmule-kernels-sm90 {gemmule.__version__}"
+    monkeypatch.setattr(gemmule, "__version__", "9.9")
+    with pytest.raises(ValueError, match=r"has version .*, and gemmule 9\.9; give both the same"):
+        build.write_package(ROOT, jobs, kernels, tmp_path / "c")
+
+
+def test_an_interrupted_build_resumes(tmp_path, monkeypatch):
+    job = members.few_members()[0]
+    compiled = []
+
+    def compile_kernel(*what, line_info):
+        compiled.append(line_info)
+        return made(*what)
+
+    monkeypatch.setattr(build, "compile_kernel", compile_kernel)
+    packed = build.PackedJob(*_what(job), folder=str(tmp_path))
+    assert packed.run() == packed.run() == made(*_what(job))
+    assert compiled == [False]
+
+
+def _what(job: Job):
+    return job.spec, job.config, job.signature, job.arch

@@ -1,0 +1,66 @@
+"""The tables that the package ships: made from records that are in the repository, of configs that kernels take."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.chips import CHIPS
+from gemmule.dispatch import tuned_table
+from gemmule.dispatch.problem_key import problem_of
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.tuned_file import read_tuned
+from shipped_tables import shipped_entries
+
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
+TABLES = tuned_table.shipped_files()
+SPECS = {spec.name: spec for spec in REGISTRY}
+
+
+def test_there_is_one():
+    assert TABLES
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_a_table_is_what_its_records_say(table):
+    entries = read_tuned(table)
+    files = sorted({dict(one.run)["record"] for one in entries})
+    again = shipped_entries([RESULTS / name for name in files])
+    assert sorted(again, key=repr) == sorted(entries, key=repr), (
+        f"run: python tools/shipped_tables.py {' '.join(f'benchmarks/results/{name}' for name in files)}"
+    )
+
+
+def test_products_of_a_matrix_and_its_own_transpose_are_no_entries():
+    (file,) = RESULTS.glob("20261122T192736-*.jsonl")
+    assert '"own_transpose":true' in file.read_text().replace(" ", "")
+    assert shipped_entries([file]) == []
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_a_table_is_of_one_chip_and_found_by_its_name(table):
+    (name,) = {one.chip for one in read_tuned(table)}
+    assert tuned_table.shipped_file(name) == table
+    assert name in {chip.name for chip in CHIPS}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_every_entry_is_taken_by_its_kernel(table):
+    entries = read_tuned(table)
+    (chip,) = {chip for chip in CHIPS if chip.name == entries[0].chip}
+    arch = Arch.for_device(*chip.capability)
+    assert len({one.key for one in entries}) == len(entries)
+    for one in entries:
+        spec = SPECS[one.kernel]
+        config = type(spec.default)(**dict(one.config))
+        assert spec.why_not(problem_of(one.key), arch, config) is None
+        known = [*spec.configs, *(spec.further() if spec.further is not None else ())]
+        # Searches before this one gave other numbers of stages; tests/vgpu/kernels/test_shipped_configs.py runs each.
+        assert with_two_stages(config) in map(with_two_stages, known), f"{config} is found by no search"
+
+
+def with_two_stages(config):
+    return dataclasses.replace(config, stages=2) if "stages" in config.as_dict() else config

@@ -1,0 +1,330 @@
+"""The Hopper kernel's recipe: the copy engine brings what the kernel waits for, and is asked for what it can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT32, Precision
+from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES
+from gemmule.core.launch import ExtentsParam, TensorMapParam
+from gemmule.core.layout import contiguous
+from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.gemm.config import CONSUMERS, EPI_TILE_M, K_BYTES, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+LAYOUTS = ["nn", "nt", "tn", "tt"]
+
+
+def test_a_box_has_at_most_256_rows():
+    tall = {"tile_m": 512, "tile_n": 64, "stages": 2, "cluster_m": 1}
+    with pytest.raises(ArgumentError, match="a CTA loads 512 rows of A for a k-tile; a TMA box has 256 at most"):
+        HopperGemmConfig(**tall)
+    # Two CTAs load half of them each.
+    assert HopperGemmConfig(**tall, cluster_n=2).tma_box_rows_a == 256
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"cluster_m": 3}, "cluster_m and cluster_n must be 1, 2 or 4"),
+        ({"cluster_m": 1, "cluster_k": 9}, "cluster_m * cluster_n * cluster_k is 9, of at most 8"),
+        ({"cluster_m": 2, "ctas": 1}, "cluster_m * cluster_n * cluster_k is 2, of at most 1"),
+        ({"tile_n": 16, "cluster_m": 4}, "tile_n must be a multiple of 8 * cluster_m = 32"),
+        ({"tile_n": 48, "cluster_m": 1, "cluster_k": 4}, "tile_n must be a multiple of 8 * cluster_k = 32"),
+    ],
+)
+def test_a_refused_cluster_names_its_fields(fields, reason):
+    with pytest.raises(ArgumentError, match=re.escape(reason)):
+        HopperGemmConfig(**fields)
+
+
+def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():
+    strides = {"a": 8, "b": 64, "d": 8}
+    for batch, refused in ((2**30, False), (2**31 - 1, True), (2**31, True)):
+        one = gemm_problem(1, 8, 8, "bfloat16", "bfloat16", "nt")
+        moved = {name: dataclasses.replace(x, batch_strides=(strides[name],)) for name, x in one.operands().items()}
+        reason = SPEC.why_not(one.with_operands((batch,), moved), HOPPER, SPEC.default)
+        assert (reason is not None) == refused
+        assert not refused or reason.startswith(f"the batch of {batch} is more than {2**30}")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("out", ["bfloat16", "float32"])
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_boxes_fill_a_stage(config, out, layout):
+    problem = gemm_problem(1000, 520, 1032, "bfloat16", out, layout)
+    assert SPEC.why_not(problem, HOPPER, config) is None
+    params = SPEC.launch(problem, config).params
+    maps = [param for param in params if isinstance(param, TensorMapParam)]
+    names = ["b", "a"] if config.swap_ab else ["a", "b"]
+    assert [param.operand for param in maps] == [*names, "d", "d"]
+    for param, tile, sharers in zip(
+        maps, (config.tile_m, config.tile_n), (config.cluster_n, config.cluster_m), strict=False
+    ):
+        brought = 2 * math.prod(param.box)
+        # Along K a copy brings all lines of the CTA's part; across K one for every row of the swizzle.
+        copies = 1 if param.extents[0] == 1032 else tile // param.box[0]
+        assert copies * brought * sharers == tile * K_BYTES
+    item = problem.d.dtype.itemsize
+    for param in maps[2:]:
+        # The boxes of all CTAs make up a block of 64 rows of the tile, or columns with swap_ab.
+        along, across = param.box[:2]
+        assert config.tile_n % (config.cluster_k * (across if config.swap_ab else along)) == 0
+        assert (along * item if config.swap_ab else across * 2) == K_BYTES
+    for param in maps:
+        size = 2 if param.operand in "ab" else item
+        assert param.box[0] * size == (param.swizzle or 16) <= K_BYTES
+        assert all(0 < side <= 256 for side in param.box)
+        assert all(pitch > 0 and pitch % 16 == 0 for pitch in param.pitches)
+    a, b, d = (1000, 1032, 1), (520, 1032, 1), (1000, 520, 1)
+    extents = [param.extents for param in params if isinstance(param, ExtentsParam)]
+    assert extents == ([b, a, (520, 1000, 1), (520, 1000, 1)] if config.swap_ab else [a, b, d, d])
+
+
+@pytest.mark.parametrize("swap_ab", [0, 1])
+def test_swap_ab_of_a_column_major_result_is_the_product_itself(swap_ab):
+    problem = gemm_problem(1000, 520, 264, "float16", "float16", "nn")
+    turned = dataclasses.replace(problem, d=contiguous(problem.d.dtype, 520, 1000).transposed())
+    config = HopperGemmConfig(swap_ab=swap_ab)
+    maps = [param.operand for param in SPEC.launch(turned, config).params if isinstance(param, TensorMapParam)]
+    assert maps[:2] == (["a", "b"] if swap_ab else ["b", "a"])
+    # What is contiguous along K does not change with the roles.
+    assert dict(SPEC.signature(turned, config))["a_major"] == ("k" if swap_ab else "m")
+
+
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_clusters_share_the_tiles(config):
+    problem = gemm_problem(16384, 8192, 1032, "bfloat16", "bfloat16", "nn")
+    launch = SPEC.launch(problem, config)
+    assert launch.cluster == (config.cluster, 1, 1)
+    assert launch.grid[0] % config.cluster == 0
+    # Clusters of three leave one SM of each GPC of 16.
+    assert 117 <= launch.grid[0] <= 132
+    few = gemm_problem(8, 8, 1032, "bfloat16", "bfloat16", "nn")
+    assert SPEC.launch(few, config).grid == (config.cluster, 1, 1)
+
+
+def test_lines_and_matrices_that_lie_apart():
+    problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
+    wide = {name: dataclasses.replace(one, row_stride=2048, batch_strides=(1 << 22,))
+            for name, one in (("a", problem.a), ("b", problem.b), ("d", problem.d))}  # fmt: skip
+    params = SPEC.launch(dataclasses.replace(problem, batch=(3,), **wide), SPEC.default).params
+    maps = [param for param in params if isinstance(param, TensorMapParam)]
+    assert {param.pitches for param in maps} == {(2 * 2048, 2 << 22)}
+    assert {param.extents[2] for param in maps} == {3}
+
+
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_shared_memory_holds_the_stages_and_their_barriers(config):
+    problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
+    slices = config.stages * (config.tile_m + config.tile_n) * K_BYTES
+    boxes = CONSUMERS * config.epi_stages(2) * EPI_TILE_M * config.epi_tile_n(2) * 2
+    # One barrier of 8 bytes says that a stage is full, one that it is free.
+    assert SPEC.launch(problem, config).shared_bytes >= slices + boxes + 16 * config.stages
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_result_in_columns_is_the_transposed_product(layout):
+    problem = gemm_problem(1000, 520, 264, "float16", "float16", layout)
+    turned = dataclasses.replace(problem, d=contiguous(problem.d.dtype, 520, 1000).transposed())
+    params = SPEC.launch(turned, SPEC.default).params
+    assert [param.operand for param in params if isinstance(param, TensorMapParam)] == ["b", "a", "d", "d"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda p: dataclasses.replace(p, alpha=0), "alpha is 0"),
+        (lambda p: gemm_problem(1000, 520, 264, "bfloat16", "float16", "nn"), "makes bfloat16 and float32"),
+        (lambda p: gemm_problem(1000, 520, 264, "float32", "float32", "nn"), "for precision='tf32'"),
+        (lambda p: gemm_problem(1000, 520, 264, "float8_e4m3fn", "float32", "nt"), "pass precision='float8'"),
+        (lambda p: gemm_problem(1000, 520, 264, "float64", "float64", "nt"), "one type among bfloat16, float16"),
+        (lambda p: gemm_problem(1000, 528, 272, "int8", "int32", "nn"), "B is int8 and not contiguous along K"),
+        (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "beyond K=131071"),
+        (lambda p: dataclasses.replace(p, c=contiguous(FLOAT32, 1000, 520)), "C is float32 and the output bfloat16"),
+        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
+        (
+            lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)),
+            "leading dimension of 530 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)),
+            "leading dimension of -1040 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=1 << 40)),
+            "leading dimension of 2199023255552",
+        ),
+        (lambda p: gemm_problem(1000, 520, 264, "float32", "float32", "nn"), "rounds them to TF32"),
+    ],
+)
+def test_what_the_copy_engine_cannot_take(change, reason):
+    problem = change(gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn"))
+    assert reason in SPEC.why_not(problem, HOPPER, SPEC.default)
+
+
+@pytest.mark.parametrize(("dtype", "out"), [("float32", "float32"), ("int8", "int32")])
+def test_what_lies_along_k(dtype, out):
+    problem = gemm_problem(1000, 528, 272, dtype, out, "nt")
+    problem = dataclasses.replace(problem, precision=Precision.TF32)
+    assert choose(problem, HOPPER, multiprocessors=132).spec is SPEC
+    maps = [param for param in SPEC.launch(problem, SPEC.default).params if isinstance(param, TensorMapParam)]
+    assert [param.tf32 for param in maps] == [dtype == "float32"] * 2 + [False] * 2
+    depth = 128 // problem.a.dtype.itemsize
+    assert [param.box[0] for param in maps[:2]] == [depth, depth]
+
+
+def test_k_tiles_that_the_compiler_cannot_lay_out():
+    problem = dataclasses.replace(gemm_problem(64, 64, 512, "float32", "float32", "nt"), precision=Precision.TF32)
+    config = HopperGemmConfig(tile_m=128, tile_n=144, cluster_m=1, pingpong=1, swap_ab=1)
+    assert "a multiple of 32 columns of B" in SPEC.why_not(problem, HOPPER, config)
+    assert SPEC.why_not(problem, HOPPER, dataclasses.replace(config, tile_n=160)) is None
+
+
+def test_a_sum_too_short_to_share():
+    problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
+    short = HopperGemmConfig(tile_m=64, tile_n=64, pingpong=1, cluster_m=1, cluster_k=8)
+    assert "5 k-tiles" in SPEC.why_not(problem, HOPPER, short)
+    assert SPEC.why_not(problem, HOPPER, dataclasses.replace(short, cluster_k=4)) is None
+
+
+def test_only_hopper_has_the_instructions():
+    problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
+    for name in ("sm_80", "sm_100a"):
+        assert "wgmma" in SPEC.why_not(problem, Arch.parse(name), SPEC.default)
+    assert choose(problem, HOPPER).spec is SPEC
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tile_m": 96},
+        {"tile_n": 320},
+        {"tile_n": 72},
+        {"tile_n": 12, "swap_ab": 1},
+        {"tile_n": 24, "cluster_m": 4, "swap_ab": 1},
+        {"cluster_m": 4, "cluster_n": 4},
+        {"stages": 8},
+        {"tile_m": 256},
+        {"cluster_m": 3},
+        {"cluster_k": 2},
+        {"cluster_m": 1, "cluster_k": 16, "tile_n": 128},
+        {"cluster_m": 1, "cluster_k": 3, "tile_n": 128},
+        {"cluster_m": 1, "cluster_k": 2},
+    ],
+)
+def test_configs_that_cannot_be(fields):
+    with pytest.raises(ArgumentError, match="config"):
+        HopperGemmConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((8192, 8192, 8192), {"outputs": 128 * 192}),
+        ((4096, 4096, 1024), {"tile_m": 128, "cluster_k": 1}),
+        ((1024, 1024, 1024), {"outputs": 64 * 128}),
+        ((512, 512, 512), {"outputs": 64 * 32, "cluster_k": 1}),
+        ((64, 576, 7168), {"tile_m": 64, "cluster_k": 8}),
+        ((1, 4096, 4096), {"tile_m": 64, "swap_ab": 1}),
+    ],
+    ids=str,
+)
+def test_the_config_suits_the_product(shape, wanted):
+    """Large tiles where there are many, small ones where there are few, shared sums where they are long besides."""
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
+    config = choose(problem, HOPPER, multiprocessors=132).config
+    assert {name: getattr(config, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "straight", "crooked"),
+    [((384, 3544, 1016), "nt", 1024, 1016), ((672, 2088, 792), "nn", 832, 792), ((208, 5696, 2200), "nt", 2240, 2200)],
+)
+def test_lines_that_begin_anywhere_want_larger_tiles(shape, layout, straight, crooked):
+    """What tiles bring anew takes longer then; it is predicted to, by about as much as was measured."""
+    m, n, _ = shape
+    small = HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swap_ab=1)
+    large = SPEC.default
+    slower = []
+    for k in (straight, crooked):
+        # The result and B in rows begin at multiples of 128 bytes or not with n.
+        width = n if k == crooked else -(-n // 64) * 64
+        problem = gemm_problem(m, width, k, "bfloat16", "bfloat16", layout)
+        slower.append(SPEC.cost(problem, small, H200_RATES) / SPEC.cost(problem, large, H200_RATES))
+    assert slower[1] > 1.2 * slower[0]
+
+
+def test_narrow_tiles_lie_along_k():
+    """Of operands in columns the other one is contiguous along K."""
+    picked = {
+        layout: choose(gemm_problem(512, 512, 512, "bfloat16", "bfloat16", layout), HOPPER, multiprocessors=132).config
+        for layout in ("nn", "tt")
+    }
+    assert [picked[layout].swap_ab for layout in ("nn", "tt")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "overlaps"), [((512, 512, 512), True), ((128, 11008, 4096), False), ((8192, 8192, 8192), True)]
+)
+def test_launches_overlap_but_where_memory_is_the_limit(shape, overlaps):
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
+    assert SPEC.launch(problem, SPEC.default).overlaps == overlaps
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "overlaps"),
+    [
+        ((64, 4096, 14336), {"tile_m": 64, "tile_n": 64, "cluster_k": 2, "swap_ab": 1}, True),
+        # 64 CTAs, of which twice as many have room.
+        ((1, 4096, 14336), {"tile_m": 64, "tile_n": 8, "swap_ab": 1}, True),
+        # 86 CTAs leave 46 multiprocessors idle; 172 tiles are more than a wave; 65 rows are not few.
+        ((64, 11008, 4096), {"tile_m": 64, "tile_n": 128}, False),
+        ((64, 11008, 4096), {"tile_m": 64, "tile_n": 64}, False),
+        ((65, 4096, 14336), {"tile_m": 128, "tile_n": 64, "cluster_k": 2}, False),
+    ],
+)
+def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
+    config = HopperGemmConfig(**({"pingpong": 1, "cluster_m": 1} | tile))
+    assert SPEC.launch(problem, config).overlaps == overlaps
+
+
+@pytest.mark.parametrize(("tile_n", "able"), [(8, True), (40, False), (48, True), (56, False), (64, True)])
+def test_k_major_lines_that_the_compiler_falls_over_are_refused(tile_n, able):
+    config = HopperGemmConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1, swap_ab=1)
+    # With swap-AB, A is the operand of the columns: K-major in rows, MN-major in columns.
+    reasons = [
+        SPEC.why_not(gemm_problem(640, 640, 640, "bfloat16", "bfloat16", layout), HOPPER, config)
+        for layout in ("nn", "nt", "tn", "tt")
+    ]
+    assert [reason is None for reason in reasons] == [able, able, True, True]
+
+
+@pytest.mark.parametrize(("tile_n", "able"), [(16, True), (32, True), (48, False), (64, True)])
+def test_halves_of_gated_forms_are_lines_that_the_compiler_lays_out(tile_n, able):
+    config = HopperGemmConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1)
+    assert (config.why_not_gated(2, mn_major=False) is None) == able
+
+
+def test_lines_between_those_of_the_cache_cost_more():
+    def times(n, k, layout="nn"):
+        return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, H200_RATES)
+
+    aligned, both = times(2048, 2048), times(2040, 2040)
+    assert min(both) > min(aligned)
+    # Of operands along K, K alone decides where lines begin; N does for those of the result.
+    assert times(2040, 2048, "nt") == pytest.approx(times(2048, 2048, "nt"), rel=0.05)
+    assert min(times(2048, 2040, "nt")) > min(times(2048, 2048, "nt"))
+    # One line has none beside it.
+    row = gemm_problem(1, 2048, 2040, "bfloat16", "bfloat16", "nn")
+    padded = gemm_problem(1, 2048, 2048, "bfloat16", "bfloat16", "nn")
+    assert min(SPEC.costs(row, SPEC.configs, H200_RATES)) <= min(SPEC.costs(padded, SPEC.configs, H200_RATES))

@@ -1,0 +1,86 @@
+"""The compiled kernels that the wheel holds, by how often dispatch chooses them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from gemmule.compiler.pool import Job, jobs_of
+from gemmule.core.arch import Arch
+from gemmule.core.errors import UnsupportedError
+from gemmule.core.problem import Problem, inner_problem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose, contiguous_gemm
+
+from .draws import problems, shipped_problems
+
+ARCH = Arch.parse("sm_90a")
+SEED = 20261124
+#: Draws, and how many of them need a kernel that is packed.
+DRAWS, LEAST = 100_000, 2
+#: Kernels that run what no other packed kernel does.
+GENERAL = ("gemm_reference", "transpose_reference")
+#: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.
+CHIPS = (("NVIDIA H100 80GB HBM3", 132), ("NVIDIA H200", 132))
+_VIRTUAL = 20
+
+
+def every_member(draws: int = DRAWS, least: int = LEAST) -> list[Job]:
+    """Return the compilations of the wheel, those that most draws need first, in an order that is always the same."""
+    counts: collections.Counter[Job] = collections.Counter()
+    for number, problem in enumerate(problems(draws, SEED)):
+        counts.update(chosen(problem, number))
+    for number, problem in enumerate(shipped_problems()):
+        for job in chosen(problem, number % _VIRTUAL % len(CHIPS)):
+            counts[job] += least
+    members = [job for job, count in counts.items() if count >= least]
+    members.sort(key=lambda job: (-counts[job], order(job)))
+    return list(dict.fromkeys([*members, *_general()]))
+
+
+def few_members() -> list[Job]:
+    """Return a few compilations, for tests of the wheel: two products on each chip, and what runs any of float32."""
+    few = [contiguous_gemm(300, 100, 200, (name,) * 3) for name in ("float32", "bfloat16")]
+    jobs = {job for problem in few for number in (0, 1, _VIRTUAL - 1) for job in chosen(problem, number)}
+    jobs.update(job for job in _general() if dict(job.signature).get("d") == "float32" == dict(job.signature).get("a"))
+    return sorted(jobs, key=order)
+
+
+def chosen(problem: Problem, number: int) -> Iterator[Job]:
+    """Yield the compilations that a problem needs, on a chip by the problem's number; none where none supports it."""
+    chip, multiprocessors = CHIPS[number % len(CHIPS)]
+    try:
+        if number % _VIRTUAL == _VIRTUAL - 1:
+            choice = choose(problem, ARCH)
+        else:
+            choice = choose(problem, ARCH, multiprocessors=multiprocessors, chip=chip)
+    except UnsupportedError:
+        return
+    yield from dict.fromkeys(_jobs(choice, problem))
+
+
+def _jobs(choice: Choice, problem: Problem) -> Iterator[Job]:
+    for job in jobs_of(choice, inner_problem(problem, choice.spec.batch_dims), ARCH):
+        # CTAs of persistent kernels are no part of the code.
+        yield dataclasses.replace(job, config=type(job.config)(**job.config.compiled_fields()))
+
+
+def _general() -> Iterator[Job]:
+    for spec in REGISTRY:
+        if spec.name in GENERAL:
+            for signature in spec.signatures(ARCH):
+                yield Job(spec, spec.default, signature, ARCH)
+
+
+def order(job: Job) -> tuple[str, str, str]:
+    """Return what jobs are sorted by."""
+    return job.spec.name, str(job.config), str(job.signature)
+
+
+def coverage(members: Iterable[Job], count: int, seed: int) -> float:
+    """Return the share of other random problems whose chosen kernels are all among the members."""
+    packed = set(members)
+    found = [set(chosen(problem, number)) <= packed for number, problem in enumerate(problems(count, seed))]
+    return sum(found) / len(found)
