@@ -17,10 +17,10 @@ import torch
 from overhead import PROBLEMS, in_turns, record
 
 import gemmule as gm
-from gemmule.api import recent
-from gemmule.api.torch_guards import tensor_guards
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import write_records
+from gemmule.runtime.arrays.torch_guards import tensor_guards
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import driver
 from gemmule.runtime.execute import launches_of
@@ -46,14 +46,14 @@ def parts(dtype: str, m: int, n: int, k: int):
     for _ in range(3):
         gm.matmul(a, b, out=out)
     torch.testing.assert_close(out, torch.mm(a, b), rtol=0.02, atol=0.1)
-    guard, again = tensor_guards(torch)(a, b, out), recent.find((id(a), id(b), id(out)))
+    guard, again = tensor_guards(torch)(a, b, out), CALLS.by_identity.get((id(a), id(b), id(out)))
     stream = torch._C._cuda_getCurrentRawStream
     calls = {
         "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
         "matmul_out": lambda: gm.matmul(a, b, out=out),
         "part_nothing": lambda: None,
         "part_found": lambda: again(a, b, out),
-        "part_find": lambda: recent.find((id(a), id(b), id(out))),
+        "part_find": lambda: CALLS.by_identity.get((id(a), id(b), id(out))),
         "part_guard": lambda: guard(a, b, out),
         "part_addresses": lambda: (a.data_ptr(), b.data_ptr(), out.data_ptr()),
         "part_stream": lambda: stream(0),

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from gemmule.api.epilogues import ending_of
+from gemmule.api.epilogues.ending import ending_of
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.layout import StridedMatrix, contiguous

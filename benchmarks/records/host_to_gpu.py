@@ -1,7 +1,7 @@
 """From which size a GPU pays for host arrays: ``python benchmarks/records/host_to_gpu.py RESULTS_FOLDER``.
 
 For square float32 products of NumPy arrays, times gm.matmul on the host and through the GPU, interleaved, and writes
-the medians. The constant HOST_TO_GPU_FLOP of gemmule.api.executors comes from such a record.
+the medians. The constant HOST_TO_GPU_FLOP of gemmule.api.planning.choice comes from such a record.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.epilogues import Ending, ending_of
+from gemmule.api.epilogues.ending import Ending, ending_of
 from gemmule.core.dtype import dtype_named
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.layout import StridedMatrix

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.epilogues import ending_of
+from gemmule.api.epilogues.ending import ending_of
 from gemmule.core.dtype import FLOAT32, dtype_named
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.problem import GemmProblem

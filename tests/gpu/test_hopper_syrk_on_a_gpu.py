@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.core.spec import Choice
@@ -133,7 +133,7 @@ def test_the_same_bits_every_time(config, rng):
 @pytest.mark.parametrize("given", [True, False], ids=["out", "no out"])
 def test_what_is_kept_of_one_is_not_taken_for_another(torch, rng, given):
     """x @ x.T and x @ y.T of the same shapes and strides, in turns, with views that are made anew at every call."""
-    kept.forget()
+    CALLS.forget()
     kind = dtype_named("bfloat16")
     values = [random_matrix(rng, kind, (3072, 512)) for _ in range(2)]
     x, y = (to_torch(torch, one) for one in values)

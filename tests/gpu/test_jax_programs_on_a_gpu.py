@@ -25,7 +25,7 @@ def jnp(jax):
 
 @pytest.fixture
 def programs(jax, jnp):
-    from gemmule.api.jax_programs import programs_for
+    from gemmule.api.calls.jax_programs import programs_for
 
     found = programs_for(type(jnp.zeros(1)))
     assert found is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept, recent
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
 from support.gpu.repeated_products import arrays, planned, poisoned
 from support.gpu.torch_arrays import to_numpy
@@ -73,7 +73,7 @@ def test_the_very_same_arrays_again(torch, arrays, planned, shape):
 
 def recent_calls():
     """How many tensors are found by themselves."""
-    return len(recent._recent)
+    return len(CALLS.by_identity)
 
 
 def test_everything_that_a_product_depends_on_makes_another(torch, arrays, planned):
@@ -232,9 +232,9 @@ def test_cupy(cupy, rng, planned):
 
 
 def test_what_is_kept_is_bounded(torch, arrays, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_KEPT", 5)
+    monkeypatch.setattr(CALLS, "MOST_CALLS", 5)
     for m in range(1, 20):
         (a, b), (da, db) = arrays("float32", (m, 8), (8, 8))
         for _ in range(2):
             assert_product(to_numpy(torch, gm.matmul(da, db)), a, b)
-        assert len(kept._kept) <= 5
+        assert len(CALLS.by_description) <= 5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import recent
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError, OverlapError
 from support.gpu.repeated_products import arrays, planned
 from support.gpu.torch_arrays import to_numpy
@@ -132,7 +132,7 @@ def test_the_very_same_arrays_again(torch, arrays, planned):
     """Repeated with the same tensors they are found by themselves; changed in place, they are what they are now."""
     (a, b, c, bias), (da, db, dc, dbias) = arrays("bfloat16", (96, 64), (64, 128), (96, 128), (128,))
     out = torch.full((96, 128), float("nan"), device="cuda", dtype=da.dtype)
-    known = len(recent._recent)
+    known = len(CALLS.by_identity)
 
     def both():
         found = gm.gemm(da, db, dc, beta=0.5, bias=dbias, epilogue="silu", out=out)
@@ -150,7 +150,7 @@ def test_the_very_same_arrays_again(torch, arrays, planned):
 
     for _ in range(5):
         both()
-    assert len(recent._recent) >= known + 3, "the tensors were not found by themselves"
+    assert len(CALLS.by_identity) >= known + 3, "the tensors were not found by themselves"
     (a, b, c, bias), others = arrays("bfloat16", (96, 64), (64, 128), (96, 128), (128,))
     # The tensors stay, and what they are of does not.
     for tensor, other in zip((da, db, dc, dbias), others, strict=True):

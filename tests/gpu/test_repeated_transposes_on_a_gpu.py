@@ -5,22 +5,23 @@ from __future__ import annotations
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept, prepared_transposes, recent
+from gemmule.api.calls import dispatcher
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
 
 
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Forget what is known, and count the transposes that are planned."""
-    kept.forget()
+    CALLS.forget()
     calls = []
-    plan = prepared_transposes.plan_transpose
+    plan = dispatcher.plan_transpose
 
     def counted(*arguments, **options):
         calls.append(arguments)
         return plan(*arguments, **options)
 
-    monkeypatch.setattr(prepared_transposes, "plan_transpose", counted)
+    monkeypatch.setattr(dispatcher, "plan_transpose", counted)
     return calls
 
 
@@ -48,7 +49,7 @@ def test_the_very_same_arrays_again(torch, planned, shape):
         gm.transpose(x, out=out)
         assert torch.equal(out, x.T)
         assert torch.equal(gm.matrix_transpose(x), x.T)
-    assert len(recent._recent) == 2
+    assert len(CALLS.by_identity) == 2
     x.data = torch.randn(shape, device="cuda")
     gm.transpose(x, out=out)
     assert torch.equal(out, x.T)

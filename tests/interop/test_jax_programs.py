@@ -25,7 +25,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed; make test-interop
 
 import jax.numpy as jnp  # noqa: E402
 
-from gemmule.api import jax_programs, prepared, prepared_transposes  # noqa: E402
+from gemmule.api.calls import dispatcher, jax_programs  # noqa: E402
 from gemmule.dispatch.select import clear_choices  # noqa: E402
 from gemmule.jax import frame, handlers, launches  # noqa: E402
 from gemmule.runtime.arrays.jax_arrays import lies_in_rows  # noqa: E402
@@ -74,8 +74,8 @@ def on_the_cpu():
 def as_on_a_gpu(plan_product):
     """Return a planner whose plans look like those of a GPU, and compute on the host."""
 
-    def plan(operation, a, b, *, c=None, **options):
-        found = plan_product(operation, a, b, c=c, **options)
+    def plan(call, **options):
+        found, a, b, c = plan_product(call, **options), call.a, call.b, call.c
         matrices = {
             role: contiguous(dtype_named(x.dtype.name), *x.shape, alignment=128)
             for role, x in {"a": a, "b": b, "c": c}.items()
@@ -83,9 +83,9 @@ def as_on_a_gpu(plan_product):
         }
         m, n = a.shape[0], b.shape[1]
         d = contiguous(dtype_named(a.dtype.name), m, n)
-        beta = options["beta"] or 0
+        beta = call.beta or 0
         problem = GemmProblem(
-            m, n, a.shape[1], (), matrices["a"], matrices["b"], matrices.get("c"), d, options["alpha"], beta
+            m, n, a.shape[1], (), matrices["a"], matrices["b"], matrices.get("c"), d, call.alpha, beta
         )
         places = {role: (role, 1 << 20) for role in matrices}
         return dataclasses.replace(found, executor="gpu", problem=problem, places=places)
@@ -122,10 +122,8 @@ def programs(monkeypatch):
     monkeypatch.setattr(handlers.CallFrame, "stream", lambda call: 0)
     monkeypatch.setattr(handlers, "alignments_of", lambda addresses: ())
     monkeypatch.setattr(launches, "queue_of", numpy_queue)
-    monkeypatch.setattr(prepared, "plan_product", as_on_a_gpu(prepared.plan_product))
-    monkeypatch.setattr(
-        prepared_transposes, "plan_transpose", transposes_as_on_a_gpu(prepared_transposes.plan_transpose)
-    )
+    monkeypatch.setattr(dispatcher, "plan_product", as_on_a_gpu(dispatcher.plan_product))
+    monkeypatch.setattr(dispatcher, "plan_transpose", transposes_as_on_a_gpu(dispatcher.plan_transpose))
     with jax.default_device(jax.devices("cpu")[0]):
         yield found
     found._programs.clear()
@@ -363,7 +361,7 @@ def test_layouts():
 TWO_DEVICES = """
 import jax, jax.numpy as jnp
 import gemmule as gm
-from gemmule.api.jax_programs import Program
+from gemmule.api.calls.jax_programs import Program
 from gemmule.jax import frame, handlers, launches
 
 from gemmule.core.dtype import dtype_named

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import gemmule as gm
-from gemmule.api import host_call_cache, prepared
+from gemmule.api.calls import dispatcher
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import GemmuleError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
@@ -14,18 +15,18 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Count the plans, with no call known."""
-    if host_call_cache.library_of_host_arrays(torch.ones(1)) is None:
+    if CALLS.library(torch.Tensor).host is None:
         pytest.skip("this PyTorch has no guards that pass the test")
-    host_call_cache.forget()
-    plans, plan_product = [], prepared.plan_product
+    CALLS.forget()
+    plans, plan_product = [], dispatcher.plan_product
 
     def counted(*given, **options):
         plans.append(given)
         return plan_product(*given, **options)
 
-    monkeypatch.setattr(prepared, "plan_product", counted)
+    monkeypatch.setattr(dispatcher, "plan_product", counted)
     yield plans
-    host_call_cache.forget()
+    CALLS.forget()
 
 
 def x(dtype=torch.float32, shape=(4, 4)):

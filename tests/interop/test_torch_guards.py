@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from gemmule.api.torch_guards import tensor_guards
+from gemmule.runtime.arrays.torch_guards import tensor_guards
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 

@@ -12,6 +12,7 @@ from gemmule.core.errors import ArgumentError, CompileError, FileFormatError, sh
 if TYPE_CHECKING:
     from gemmule.compiler.pack import Pack
 
+
 #: Name of the table of tuned configurations in a pack.
 TUNED = "tuned.json"
 

@@ -22,7 +22,7 @@ from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import device_count
 from gemmule.runtime.driver import call, driver
-from gemmule.runtime.repeated import Queue
+from gemmule.runtime.replay import Queue
 
 from .frame import HANDLER, Buffer, CallFrame, Raw, buffer_of, spoken_minor
 from .launches import KEPT, MOST_ALIGNED, alignments_of, kept_queue, queue_of

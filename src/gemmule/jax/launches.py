@@ -7,7 +7,7 @@ import functools
 import hashlib
 from collections.abc import Sequence
 
-from gemmule.api.candidates import choose_compiling, run_first_that_compiles
+from gemmule.api.planning.choice import choose_compiling, run_first_that_compiles
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix, element_alignment
 from gemmule.core.permutation import transpose_problem
@@ -16,7 +16,8 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.select import register_clear
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
-from gemmule.runtime.repeated import Queue, repeated
+from gemmule.runtime.repeated import repeated
+from gemmule.runtime.replay import Queue
 
 #: The name that XLA knows by what was planned before.
 KEPT = "gemmule_kept"

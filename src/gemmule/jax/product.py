@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from gemmule.api.scalars import said_beta, scalar
-from gemmule.api.shapes import product_shape
+from gemmule.api.validation.rules import product_shape, said_beta, scalar
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 

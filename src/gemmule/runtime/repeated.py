@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import Choice
 
 from .direct import DirectLaunch, direct_launch
-from .execute import Launches, launches_of
+from .execute import Launches, bound_launches, launches_of
 from .memory import LentMemory
-from .workspaces import clear, needs_zeros
+from .replay import Queue
+from .workspaces import Workspaces, clear, needs_zeros
 
 #: Launches of one problem beyond which they are not kept: packing them then costs little of the whole.
 MOST_LAUNCHES = 32
 
 # What memory of the driver's begins at a multiple of.
 _ALIGNMENT = 256
-
-#: ``queue(addresses, stream)`` queues a problem whose operands lie at those addresses.
-Queue = Callable[[tuple[int, ...], int], None]
 
 
 def repeated(
@@ -43,7 +41,29 @@ def repeated(
     ordinal : int
         The GPU.
     """
+    return _packed(launches_of(problem, choice, ordinal, operands), operands, addresses, ordinal)
+
+
+def run_packed(
+    problem: GemmProblem | TransposeProblem, choice: Choice, pointers: Mapping[str, int], ordinal: int, stream: int
+) -> Queue | None:
+    """Queue a problem, and return what queues it at other addresses, as `repeated` does, by the same packed launches.
+
+    The parameters are those of `execute.run_kernel`.
+    """
+    operands, addresses = tuple(pointers), tuple(pointers.values())
     work = launches_of(problem, choice, ordinal, operands)
+    queue = _packed(work, operands, addresses, ordinal)
+    if queue is not None:
+        queue(addresses, stream)
+        return queue
+    with Workspaces(ordinal, stream) as workspaces:
+        for launch in bound_launches(work, pointers, ordinal, stream, workspaces):
+            launch()
+    return None
+
+
+def _packed(work: Launches, operands: Sequence[str], addresses: Sequence[int], ordinal: int) -> Queue | None:
     if not 0 < work.number <= MOST_LAUNCHES:
         return None
     if work.number == 1 and not work.workspaces:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gemmule.core.problem import TransposeProblem
 
-from .arrays.cupy_streams import external_stream
+from .arrays.cupy_arrays import external_stream
 from .device import current
 from .driver import call
 from .rotation import OperandSets, Rotation

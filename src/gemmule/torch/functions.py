@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gemmule.api.scalars import scalar
+from gemmule.api.validation.rules import scalar
 from gemmule.core.errors import ShapeError
 
 from .linear_cache import planned, repeated

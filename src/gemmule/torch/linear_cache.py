@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from gemmule.api.prepared import cached_gemm
-from gemmule.api.torch_guards import quick_maker, tensor_guards
+from gemmule.api.calls.dispatcher import cached_gemm
 from gemmule.dispatch.select import generation, register_clear
+from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
 
 from .product import (
     PLAIN,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import types
 
-from gemmule.api import kept, prepared
+from gemmule.api.calls import dispatcher
+from gemmule.api.calls.call_cache import CALLS
+from gemmule.runtime import repeated as repeated_launches
 
 
 @contextlib.contextmanager
@@ -16,18 +20,38 @@ def scripted(monkeypatch, plan_product, repeated, libraries):
     monkeypatch : MonkeyPatch
         Undoes it.
     plan_product, repeated : callable
-        Stand in for the functions of `gemmule.api.prepared` and `gemmule.runtime.repeated`.
-    libraries : dict of type to KnownArrays
+        Stand in for the functions of `gemmule.api.calls.dispatcher` and `gemmule.runtime.repeated`.
+    libraries : dict of type to CallArrays
         The arrays that are known.
     """
-    monkeypatch.setattr(prepared, "plan_product", plan_product)
     monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
-    monkeypatch.setattr(kept, "_libraries", libraries)
-    kept.forget()
+    monkeypatch.setattr(dispatcher, "plan_product", planner(plan_product))
+    monkeypatch.setattr(CALLS, "libraries", libraries)
+    CALLS.forget()
     try:
         yield
     finally:
-        kept.forget()
+        CALLS.forget()
+
+
+def planner(plan_product):
+    """Return a planner of a call's arguments, given one of `gemm`'s parameters; its plans leave launches behind."""
+
+    def plan(call, *, traced=None):
+        options = {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
+        operation, a, b = (options.pop(name) for name in ("operation", "a", "b"))
+        found = plan_product(operation, a, b, **options, traced=traced)
+        found.execution = execution(found, (*found.places, *(() if call.absmax is None else ("absmax",)), "d"), a)
+        return found
+
+    return plan
+
+
+def execution(plan, operands, a):
+    """Return what an execution of a plan leaves: what the stand-in of `repeated` queues."""
+    ordinal = a.get_device() if hasattr(a, "get_device") else 0
+    queue = repeated_launches.repeated(plan.problem, plan.choice, operands, None, ordinal)
+    return types.SimpleNamespace(queue=queue, gemm=None)
 
 
 def retained(monkeypatch):

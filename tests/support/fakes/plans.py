@@ -6,9 +6,16 @@ import types
 
 import pytest
 
-from gemmule.api import prepared
-from gemmule.api.gated import WHOLE
+from gemmule.api.calls import dispatcher
+from gemmule.api.epilogues.ending import ending_of
+from gemmule.api.epilogues.gated import WHOLE, storage_of
+from support.fakes import call_caches
 from support.fakes.tensors import FakeTensor
+
+
+def ending_of_names(*, epilogue, bias, c, gated, absmax, **_):
+    storage = storage_of(epilogue, gated)
+    return ending_of(epilogue, bias, c, None, gated=storage is not None, absmax=absmax is not None)
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +24,9 @@ def plans(monkeypatch, fake, state):
 
     def plan_product(operation, a, b, **options):
         state.planned.append((operation, a, b, options))
-        ending, arrays = options["traced"] or (None, {})
+        # What a name stands for is left to the plan.
+        named = options["traced"] is None and options["epilogue"] is not None
+        ending, arrays = options["traced"] or (ending_of_names(**options) if named else (None, {}))
         result = options["out"] if options["out"] is not None else FakeTensor(0x700000 + 0x1000 * len(state.planned))
         given = {"a": a, "b": b, "c": options["c"], "bias": options["bias"], **arrays, "up": options["gated"]}
         named = {"a": "a", "b": "b"} | ({"c": "c"} if options["beta"] or (ending and ending.expression.names_c) else {})
@@ -33,4 +42,4 @@ def plans(monkeypatch, fake, state):
         plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
         return types.SimpleNamespace(**plan, execute=lambda: result)
 
-    monkeypatch.setattr(prepared, "plan_product", plan_product)
+    monkeypatch.setattr(dispatcher, "plan_product", call_caches.planner(plan_product))

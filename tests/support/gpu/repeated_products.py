@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.api import kept, prepared
+from gemmule.api.calls import dispatcher
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.dtype import dtype_named
 from support.gpu.torch_arrays import to_torch
 from support.oracle import random_matrix
@@ -13,15 +14,15 @@ from support.oracle import random_matrix
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Forget what is known, and count the products that are planned."""
-    kept.forget()
+    CALLS.forget()
     calls = []
-    plan = prepared.plan_product
+    plan = dispatcher.plan_product
 
     def counted(*arguments, **options):
         calls.append(arguments)
         return plan(*arguments, **options)
 
-    monkeypatch.setattr(prepared, "plan_product", counted)
+    monkeypatch.setattr(dispatcher, "plan_product", counted)
     return calls
 
 

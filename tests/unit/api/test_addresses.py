@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gemmule as gm
-from gemmule.api import operands
+from gemmule.api.validation import operands
 from gemmule.runtime.arrays import ArrayView
 
 

@@ -256,7 +256,7 @@ def test_an_axis_of_one_may_have_any_stride():
 
 def test_small_host_products_do_not_start_the_driver(monkeypatch):
     monkeypatch.setenv("GEMMULE_EXECUTOR", "")
-    monkeypatch.setattr("gemmule.api.executors.device_count", lambda: pytest.fail("the driver was asked"))
+    monkeypatch.setattr("gemmule.api.planning.choice.device_count", lambda: pytest.fail("the driver was asked"))
     assert gm.matmul.plan(eye(), eye()).executor == "cpu"
 
 

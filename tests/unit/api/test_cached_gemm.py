@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.api.prepared import cached_gemm
+from gemmule.api.calls.dispatcher import cached_gemm
 from support.fakes.tensors import OUT, A, B, FakeTensor, fake, gemm, matmul, state
 
 __all__ = ["fake", "state"]

@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from gemmule.api import candidates
-from gemmule.api.candidates import CompileWarning, choose_compiling, run_first_that_compiles
+from gemmule.api.planning import choice
+from gemmule.api.planning.choice import CompileWarning, choose_compiling, run_first_that_compiles
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError, KernelFailedError
 from gemmule.dispatch.registry import REGISTRY
@@ -19,7 +19,7 @@ PROBLEM = contiguous_gemm(256, 256, 256, ("float32",) * 3)
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    monkeypatch.setattr(candidates, "_COMPILING", candidates._Compiling())
+    monkeypatch.setattr(choice, "_COMPILING", choice._Compiling())
 
 
 def refusing(kernels, ran):

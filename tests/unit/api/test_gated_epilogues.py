@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.epilogues import ending_of
-from gemmule.api.gated import GATE_BIAS, SECOND, UP_BIAS, with_halves
+from gemmule.api.epilogues.ending import ending_of
+from gemmule.api.epilogues.gated import GATE_BIAS, SECOND, UP_BIAS, with_halves
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import contiguous

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.call_plan import Plan
+from gemmule.api.planning.plan import Plan
 from gemmule.core.dtype import Precision
 from gemmule.core.quantities import short_quantity
 from gemmule.core.spec import Choice

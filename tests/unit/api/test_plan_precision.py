@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.product_plan import _precision_text
+from gemmule.api.planning.plan import _precision_text
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.dispatch.select import choose

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.epilogues import ending_of
+from gemmule.api.epilogues.ending import ending_of
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import contiguous

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gemmule.epilogue as ep
-from gemmule.api.epilogues import ending_of
+from gemmule.api.epilogues.ending import ending_of
 from gemmule.core.epilogue import Expression
 from gemmule.core.formula import formula
 from gemmule.host.epilogue import apply

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from gemmule.api import kept, recent
+from gemmule.api.calls.call_cache import CALLS, DeviceCall
 from gemmule.core.arch import Arch
 from gemmule.dispatch import select, tuned_table
 from gemmule.lab.products import gemm_problem
@@ -50,21 +50,21 @@ def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
 def test_a_product_planned_before_choices_were_forgotten_is_not_kept():
     began = select.generation()
     select.clear_choices()
-    kept.add(LIBRARY, "stale", None, (0, 16), 32, began)
-    assert kept.find("stale") is None
-    kept.add(LIBRARY, "fresh", None, (0, 16), 32, select.generation())
-    assert kept.find("fresh") is not None
+    CALLS.add(LIBRARY, "stale", None, (0, 16), 32, began)
+    assert CALLS.by_description.get("stale") is None
+    CALLS.add(LIBRARY, "fresh", None, (0, 16), 32, select.generation())
+    assert CALLS.by_description.get("fresh") is not None
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_arrays_do_not_find_a_product_that_was_forgotten(forgotten):
-    product = kept.Kept(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, select.generation())
+    product = DeviceCall(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, select.generation())
     again = object()
-    library = types.SimpleNamespace(again=lambda *given: again, guards_kinds=True)
+    library = types.SimpleNamespace(replay=lambda *given: again, guards_kinds=True)
     if forgotten:
         select.clear_choices()
-    kept.make_recent(library, product, ("arrays",), (object(), object()), None, (256, 512, 1024), None)
-    assert recent.find(("arrays",)) is (None if forgotten else again)
+    CALLS.add_replay(library, product, (("arrays",), ("shapes",)), (object(), object()), None, (256, 512, 1024), None)
+    assert CALLS.by_identity.get(("arrays",)) is (None if forgotten else again)
 
 
 def test_a_table_that_is_read_while_tables_are_forgotten_is_not_kept(monkeypatch):

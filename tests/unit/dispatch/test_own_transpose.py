@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import recent
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.errors import ArgumentError, NoKernelError
@@ -156,7 +156,7 @@ def test_with_C_too(guarded):
     turned = FakeTensor(0x1000, stride=(1, 4))
     for _ in range(4):
         gemm(x, turned, c, beta=1.0, out=OUT)
-    found = recent.find((id(x), id(turned), id(OUT), 1.0, 1.0, None, id(c), id(None)))
+    found = CALLS.by_identity.get((id(x), id(turned), id(OUT), 1.0, 1.0, None, id(c), id(None)))
     assert found is not None
     assert found(x, turned, OUT, c, None) is OUT
     turned.address = 0x2000

@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import gemmule as gm
-from gemmule.api import candidates, kept, packs
+from gemmule.api import packs
+from gemmule.api.calls.call_cache import CALLS
+from gemmule.api.planning import choice
 from gemmule.cli import gemmule
 from gemmule.compiler import cache
 from gemmule.compiler.cache import KernelCache
@@ -52,10 +54,10 @@ def packed(path, *entries):
 def test_after_the_users_and_before_the_shipped_ones(tmp_path):
     write_tuned(tuned_table.shipped_file(CHIP), [entry(FIRST)])
     assert chosen().config == FIRST
-    kept.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
+    CALLS.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
     gm.load_pack(packed(tmp_path / "a.pack", entry(SECOND)))
     assert (chosen().config, chosen().source.split(":")[0]) == (SECOND, f"the pack {tmp_path / 'a.pack'}")
-    assert kept.find("what was decided") is None
+    assert CALLS.by_description.get("what was decided") is None
     gm.load_pack(packed(tmp_path / "b.pack", entry(THIRD)))
     assert chosen().config == THIRD
     # The same where the table is read after the packs.
@@ -89,11 +91,11 @@ def test_the_pack_that_the_variable_names(tmp_path, monkeypatch):
     device = types.SimpleNamespace(name=GPU, arch=Arch.parse("sm_90a"), multiprocessors=132)
     monkeypatch.setenv("GEMMULE_PACK", str(packed(tmp_path / "a.pack", entry(SECOND))))
     for _ in range(2):
-        assert candidates.choose_compiling(PROBLEM, device).config == SECOND
+        assert choice.choose_compiling(PROBLEM, device).config == SECOND
     assert len(tuned_table._packed) == 1
     monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "missing.pack"))
     with pytest.raises(FileFormatError, match=r"GEMMULE_PACK='.*missing\.pack' cannot be opened"):
-        candidates.choose_compiling(PROBLEM, device)
+        choice.choose_compiling(PROBLEM, device)
 
 
 @pytest.mark.parametrize("table", [b"{}", b"no table", b'{"format": "gemmule tuned configurations", "version": 99}'])

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from gemmule.api import kept
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.spec import Config
 from gemmule.dispatch import select, tuned_table
@@ -42,13 +42,13 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
 
 
 def test_caches_that_keep_choices_are_cleared_with_them(monkeypatch):
-    kept.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
+    CALLS.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
     monkeypatch.setattr(select, "_clear_functions", [*select._clear_functions])
     others = ["what another room made of a choice"]
     select.register_clear(others.clear)
     select.use_tuned(GPU, [entry(SPEC.configs[9])])
     assert not others
-    assert kept.find("what was decided") is None
+    assert CALLS.by_description.get("what was decided") is None
 
 
 def test_entries_are_of_one_chip(table):

@@ -10,7 +10,7 @@ import pytest
 
 import gemmule as gm
 import gemmule.epilogue as ep
-from gemmule.api import on_virtual_gpu
+from gemmule.api.planning import vgpu_products
 from gemmule.compiler import cache
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
@@ -37,7 +37,7 @@ def only(monkeypatch):
 
     def leave(name, **fields):
         spec = dataclasses.replace(SPECS[name], configs=(numbered(name, **fields),))
-        monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (spec,))
+        monkeypatch.setattr(vgpu_products, "REGISTRY", (spec,))
 
     return leave
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import on_virtual_gpu
+from gemmule.api.planning import vgpu_products
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu.launcher import SCHEDULES
@@ -37,7 +37,7 @@ def only(monkeypatch):
     def leave(name, **fields):
         spec = SPECS[name]
         config = type(spec.default)(**spec.default.as_dict() | fields)
-        monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (dataclasses.replace(spec, configs=(config,)),))
+        monkeypatch.setattr(vgpu_products, "REGISTRY", (dataclasses.replace(spec, configs=(config,)),))
 
     return leave
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import on_virtual_gpu
+from gemmule.api.planning import vgpu_products
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, dtype_named
 from gemmule.core.spec import Choice
@@ -141,7 +141,7 @@ def only(monkeypatch):
 
     def leave(config=SMALL):
         spec = dataclasses.replace(SPEC, configs=(config,))
-        monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (spec,))
+        monkeypatch.setattr(vgpu_products, "REGISTRY", (spec,))
 
     return leave
 

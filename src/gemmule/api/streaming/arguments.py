@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmule.core.errors import ArgumentError, shown
 
-from ..scalars import number_in
+from ..validation.rules import number_in
 
 #: Kinds of numbers, the narrowest first, with what makes Python's own of them.
 _KINDS: list[tuple[type, Callable[[Any], Any]]] = [

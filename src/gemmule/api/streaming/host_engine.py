@@ -20,7 +20,7 @@ from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.outofcore.tiles.report import Report
 from gemmule.outofcore.tiles.search import TINY_BUDGET
 
-from ..executors import host_arrays_executor, wanted_executor
+from ..planning.choice import host_arrays_executor, wanted_executor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 from gemmule.core.errors import WrongResultError
 from gemmule.core.name_suggestions import did_you_mean, similar_names
 
-from ..promotion import dtype_name
-from ..scalars import said_beta
+from ..validation.rules import dtype_name, said_beta
 from .arguments import extents, factor, flag, name_or_none, ordinals, told
 
 if TYPE_CHECKING:

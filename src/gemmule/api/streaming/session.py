@@ -23,7 +23,7 @@ from gemmule.outofcore.tiles.report import Report
 from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
 from gemmule.outofcore.verify.freivalds import Verdict, vectors_at_a_time, verify
 
-from ..executors import host_arrays_executor, wanted_executor
+from ..planning.choice import host_arrays_executor, wanted_executor
 from .device_engine import DeviceEngine, Limits, plan_device_engine
 from .devices import check_devices
 from .host_engine import HostEngine, chosen_executor, plan_host_engine

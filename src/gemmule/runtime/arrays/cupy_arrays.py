@@ -1,14 +1,18 @@
-"""CuPy arrays."""
+"""CuPy arrays, in one call and in repeated ones, and CuPy's own objects for streams that others have made."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 
-from .cupy_streams import external_stream
+from ..replay import LOW, Replay, of_these
+from .descriptions import Described, Repeatable, reach_of
 from .view import ArrayView, NewArray
 
 
@@ -17,6 +21,10 @@ class CupyLibrary:
 
     name = "cupy"
     orders_reuse = True
+
+    def call_arrays(self) -> CupyArrays:
+        """Return what describes the arrays of repeated calls."""
+        return _call_arrays()
 
     def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the array's memory. The stream is CuPy's own, so nothing needs ordering."""
@@ -57,3 +65,110 @@ class CupyLibrary:
             with on_stream:
                 array = cupy.empty(shape, numpy_dtype(dtype_name))
         return NewArray(self.view(array, stream, "the result"), lambda: array)
+
+
+class CupyArrays:
+    """CuPy's arrays.
+
+    Parameters
+    ----------
+    cupy : module
+        CuPy.
+    """
+
+    guarded, guards_kinds, wrote, host = True, False, None, None
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._type = cupy.ndarray
+        self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
+        self._current_stream = cupy.cuda.get_current_stream
+        self._devices = int(cupy.cuda.runtime.getDeviceCount())
+
+    @staticmethod
+    def address(x: Any) -> int:
+        """Return the address of the array's first element."""
+        return int(x.data.ptr)
+
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
+        """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
+        kind, device = self._type, self._current_device()
+        if type(b) is not kind:
+            return None
+        da, db = a.data, b.data
+        if da.device_id != device or db.device_id != device:
+            return None
+        pa, pb = da.ptr, db.ptr
+        addresses: tuple[int, ...] = (pa, pb)
+        low = pa | pb
+        # What is decided where A and B are the same memory holds only where they are.
+        key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides, pa == pb)
+        c = others[0]
+        for place, x in enumerate(others):
+            if x is not None:
+                if type(x) is not kind or (dx := x.data).device_id != device:
+                    return None
+                px = dx.ptr
+                key = (key, place, x is c, x.dtype, x.shape, x.strides)
+                addresses, low = (*addresses, px), low | px
+        if low & LOW:
+            key = (key, *[address & -address & LOW for address in addresses])
+        return key, addresses, int(self._current_stream(device).ptr)
+
+    def device(self, x: Any) -> int:
+        """Return the array's GPU."""
+        return int(x.data.device_id)
+
+    def reach(self, x: Any) -> tuple[int, int]:
+        """Return where the array's memory begins and ends."""
+        return reach_of(x.shape, x.strides, x.itemsize)
+
+    def maker(self, x: Any) -> Callable[[], Any]:
+        """Return what makes arrays like `x`."""
+        return functools.partial(self._cupy.empty, x.shape, x.dtype)
+
+    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
+        """Return what `new` makes while a stream is the current one; its GPU is."""
+        with external_stream(self._cupy, stream, device):
+            return new()
+
+    def replay(self, call: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> Replay | None:
+        """Return what replays a product of these very arrays, while their shapes are what they are."""
+        device = self.device(result)
+        new = None
+        if out is None:
+            if self._devices > 1:
+                # Another one may be current, where a result would be made.
+                return None
+            new = call.new
+        given = inputs if out is None or any(x is out for x in inputs) else (*inputs, out)
+        addresses = tuple([int(x.data.ptr) for x in inputs])
+        if out is not None:
+            addresses = (*addresses, int(out.data.ptr))
+            if not call.apart(addresses, any(x is out for x in inputs)):
+                return None
+        return of_these(given, addresses, new, call.queue, self._current_stream, device)
+
+
+@functools.cache
+def _call_arrays() -> CupyArrays:
+    import cupy
+
+    return CupyArrays(cupy)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Handle:
+    """A stream by its address, as the CUDA stream protocol describes one."""
+
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
+
+
+def external_stream(cupy: Any, stream: int, device: int) -> Any:
+    """Return CuPy's object for a stream; `device` is its GPU, and the current one."""
+    from_external = getattr(cupy.cuda.Stream, "from_external", None)
+    # CuPy 14 brings the protocol, and warns of what was there before.
+    return cupy.cuda.ExternalStream(stream, device) if from_external is None else from_external(_Handle(stream))

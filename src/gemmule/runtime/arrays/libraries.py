@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 from gemmule.core.errors import ArgumentError
 
 from .cupy_arrays import CupyLibrary
+from .descriptions import CallArrays
 from .dlpack_arrays import DlpackLibrary
 from .jax_arrays import JaxLibrary
 from .numpy_arrays import NumpyLibrary
@@ -55,3 +58,14 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
         f"{role} is no array but of type {type(x).__name__}; {remedy} an array of NumPy, PyTorch, CuPy, JAX or another "
         "library that supports DLPack"
     )
+
+
+def call_arrays_of(kind: type) -> CallArrays | None:
+    """Return what describes arrays of a type in repeated calls; None where such calls are planned each time."""
+    if kind is np.ndarray:
+        return _NUMPY.call_arrays()
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    # Subclasses may mean something else by their methods.
+    if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
+        return _TORCH.call_arrays()
+    return _CUPY.call_arrays() if cupy is not None and kind is cupy.ndarray else None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 
+from .descriptions import Described
 from .view import ArrayView, HostArray, NewArray
 
 
@@ -15,6 +20,10 @@ class NumpyLibrary:
 
     name = "numpy"
     orders_reuse = True
+
+    def call_arrays(self) -> NumpyArrays:
+        """Return what describes the arrays of repeated calls."""
+        return _CALL_ARRAYS
 
     def view(self, x: HostArray, stream: int | None, role: str) -> ArrayView:
         """Return the array itself."""
@@ -42,3 +51,44 @@ class NumpyLibrary:
         del like
         array = np.empty(shape, numpy_dtype(dtype_name))
         return NewArray(self.view(array, stream, "the result"), lambda: array)
+
+
+class NumpyArrays:
+    """NumPy's arrays in repeated calls."""
+
+    # NumPy does not count writes.
+    guarded, guards_kinds, wrote = False, False, None
+
+    @property
+    def host(self) -> NumpyArrays:
+        """All of them are in host memory."""
+        return self
+
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
+        """Return the description of a product of these arrays; None where one is no plain array."""
+        given = (a, b, *others)
+        key: list[Any] = [self, os.environ.get("GEMMULE_EXECUTOR"), options]
+        for x in given:
+            if x is None:
+                key.append(None)
+            elif type(x) is np.ndarray and x.flags.aligned:
+                key += x.dtype, x.shape, x.strides
+            else:
+                return None
+        return tuple(key), given, None
+
+    def learn(self, given: tuple[Any, ...]) -> None:
+        """Do nothing: every array can be described."""
+
+    def host_maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, HostArray]]:
+        """Return what makes results, each with its memory."""
+        dtype = numpy_dtype(dtype_name)
+
+        def new() -> tuple[Any, HostArray]:
+            result = np.empty(shape, dtype)
+            return result, result
+
+        return new
+
+
+_CALL_ARRAYS = NumpyArrays()

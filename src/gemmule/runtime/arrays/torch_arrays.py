@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .view import WRITTEN, ArrayView, HostArray, NewArray
+
+if TYPE_CHECKING:
+    from .torch_calls import TorchArrays
 
 _NUMBERS = {
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -30,6 +34,10 @@ class TorchLibrary:
 
     name = "torch"
     orders_reuse = True
+
+    def call_arrays(self) -> TorchArrays:
+        """Return what describes the arrays of repeated calls."""
+        return _call_arrays()
 
     def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the tensor's memory. The stream is PyTorch's own, so nothing needs ordering."""
@@ -133,6 +141,15 @@ class TorchLibrary:
             torch.cuda.ExternalStream(stream, device=like.device)
         )
         return context
+
+
+@functools.cache
+def _call_arrays() -> TorchArrays:
+    import torch
+
+    from .torch_calls import TorchArrays
+
+    return TorchArrays(torch)
 
 
 def _check_readable(torch: Any, x: Any, role: str) -> None:

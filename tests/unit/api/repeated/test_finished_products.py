@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError
 from support.fakes.cuda import FakeCuda, Result, installed
 from support.fakes.plans import plans
@@ -236,6 +236,6 @@ def test_parameters_and_forgetting(state):
     gemm(A, FakeParameter(0x2000), epilogue="relu", out=OUT)
     gemm(A, B, epilogue="relu", out=OUT)
     assert len(state.planned) == 1
-    kept.forget()
+    CALLS.forget()
     gemm(A, B, epilogue="relu", out=OUT)
     assert len(state.planned) == 2

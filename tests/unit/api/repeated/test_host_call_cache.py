@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmule as gm
-from gemmule.api import host_call_cache, prepared
+from gemmule.api.calls import call_cache, dispatcher
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import GemmuleError
 
 DTYPES = ["?", "i1", "u2", "i4", "i8", "u8", "e", "f", "d", "F", "D", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
@@ -18,16 +19,16 @@ DTYPES = ["?", "i1", "u2", "i4", "i8", "u8", "e", "f", "d", "F", "D", ml_dtypes.
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Count the plans, with no call known."""
-    host_call_cache.forget()
-    plans, plan_product = [], prepared.plan_product
+    CALLS.forget()
+    plans, plan_product = [], dispatcher.plan_product
 
     def counted(*given, **options):
         plans.append(given)
         return plan_product(*given, **options)
 
-    monkeypatch.setattr(prepared, "plan_product", counted)
+    monkeypatch.setattr(dispatcher, "plan_product", counted)
     yield plans
-    host_call_cache.forget()
+    CALLS.forget()
 
 
 def filled(shape, dtype, rng, layout="rows"):
@@ -252,16 +253,16 @@ def test_results_are_new_arrays(planned):
 @pytest.mark.parametrize("limit", ["elements", "flop"])
 def test_large_products_are_planned(planned, monkeypatch, limit):
     if limit == "elements":
-        monkeypatch.setattr(host_call_cache, "MOST_ELEMENTS", 15)
+        monkeypatch.setattr(call_cache, "MOST_ELEMENTS", 15)
     else:
-        monkeypatch.setattr(host_call_cache, "HOST_TO_GPU_FLOP", 2 * 4**3)
+        monkeypatch.setattr(call_cache, "HOST_TO_GPU_FLOP", 2 * 4**3)
     for _ in range(2):
         base()
     assert len(planned) == 2
 
 
 def test_the_oldest_call_is_evicted(planned, monkeypatch):
-    monkeypatch.setattr(host_call_cache, "MOST_CALLS", 2)
+    monkeypatch.setattr(CALLS, "MOST_CALLS", 2)
     for alpha in (1, 2, 3, 3, 2, 1):
         base(alpha=alpha)
     assert len(planned) == 4

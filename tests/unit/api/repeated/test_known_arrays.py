@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from gemmule.api import kept, recent
+from gemmule.api.calls.call_cache import CALLS
 from support.fakes.tensors import OUT, A, B, FakeTensor, again, fake, gemm, guarded, state
 
 __all__ = ["fake", "guarded", "state"]
@@ -29,7 +29,7 @@ def test_the_very_arrays_of_an_earlier_call_are_found_by_themselves(guarded):
     other = FakeTensor(0x5000)
     assert [again(other, B, OUT)[1] for _ in range(3)] == [False, True, True]
     assert guarded.made_guards == 1
-    kept.forget()
+    CALLS.forget()
     assert not again(A, B, OUT)[1]
     assert len(guarded.planned) == 2
 
@@ -133,28 +133,28 @@ def test_an_array_that_is_given_twice_takes_no_guard_away(guarded):
     c = FakeTensor(0x6000)
     for _ in range(2):
         gemm(A, B, c, beta=1.0)
-    (product,) = kept._kept.values()
-    guard = product.again[False]
+    (product,) = CALLS.by_description.values()
+    guard = product.replays[False]
     assert guard is not None
     for _ in range(4):
         gemm(A, B, A, beta=1.0)
-    assert (product.again[False], guarded.made_guards) == (guard, 1)
+    assert (product.replays[False], guarded.made_guards) == (guard, 1)
 
 
 def test_guards_are_not_made_for_ever(guarded):
     for number in range(40):
         guarded.gradients = number % 2 == 0
         again(A, B, OUT)
-    assert guarded.made_guards == kept.MOST_GUARDS
+    assert guarded.made_guards == CALLS.MOST_GUARDS
 
 
 def test_what_is_found_is_bounded(guarded, monkeypatch):
-    monkeypatch.setattr(recent, "MOST_RECENT", 3)
+    monkeypatch.setattr(CALLS, "MOST_REPLAYS", 3)
     others = [FakeTensor(0x10000 * i) for i in range(1, 9)]
     for a in others * 2:
         again(a, B, OUT)
-        assert len(recent._recent) <= 3
-    monkeypatch.setattr(kept, "MOST_KEPT", 1)
+        assert len(CALLS.by_identity) <= 3
+    monkeypatch.setattr(CALLS, "MOST_CALLS", 1)
     again(A, B, OUT)
     again(FakeTensor(0x1000, (3, 4)), B, OUT)
-    assert not recent._recent
+    assert not CALLS.by_identity

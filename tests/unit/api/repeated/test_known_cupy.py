@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import recent
-from gemmule.api.known_cupy import CupyArrays
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError
-from gemmule.runtime.arrays.cupy_streams import external_stream
+from gemmule.runtime.arrays.cupy_arrays import CupyArrays, external_stream
 from support.fakes import call_caches
 
 NEW = itertools.count(0x900000, 0x1000)
@@ -144,8 +143,8 @@ def test_another_array_with_the_identity_of_one_that_is_gone(state):
     a, b, out = FakeArray(0x1000), FakeArray(0x2000), FakeArray(0x3000)
     for _ in range(4):
         gm.matmul(a, b, out=out)
-    (key,) = recent._recent
-    again = recent._recent[key]
+    (key,) = CALLS.by_identity
+    again = CALLS.by_identity[key]
     other = FakeArray(0x7000)
     assert again(other, b, out) is None
     queued = len(state.queued)
@@ -154,7 +153,7 @@ def test_another_array_with_the_identity_of_one_that_is_gone(state):
     assert again(other, b, out) is None
     assert len(state.queued) == queued
     # What was found in its place is as good as new.
-    recent._recent[id(other), id(b), id(out)] = again
+    CALLS.by_identity[id(other), id(b), id(out)] = again
     for _ in range(3):
         gm.matmul(other, b, out=out)
         assert state.queued[-1][0] == (0x7000, 0x2000, 0x3000)

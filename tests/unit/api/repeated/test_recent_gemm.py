@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.recent import LOW
 from gemmule.core.errors import ArgumentError
+from gemmule.runtime.replay import LOW
 from support.fakes.plans import plans
 from support.fakes.tensors import OUT, A, B, FakeTensor, fake, guarded, retained, state
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.api.recent_launches import of_two_in_one_launch
 from gemmule.core.errors import DriverError
+from gemmule.runtime.replay import of_two_in_one_launch
 from support.fakes.cuda import Result
 from support.fakes.driver import FakeDriver, expected, made
 

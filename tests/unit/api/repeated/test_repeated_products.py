@@ -7,9 +7,11 @@ import types
 import numpy as np
 import pytest
 
-from gemmule.api import kept, known_arrays
-from gemmule.api.known_arrays import reach_of, usual_scalars
+from gemmule.api.calls.call_cache import CALLS
+from gemmule.api.calls.dispatcher import usual_scalars
 from gemmule.core.errors import ArgumentError
+from gemmule.runtime.arrays import call_arrays_of
+from gemmule.runtime.arrays.descriptions import reach_of
 from support.fakes.launches import launched
 from support.fakes.tensors import (
     OUT,
@@ -258,15 +260,15 @@ def test_c_may_be_the_output_and_not_overlap_it(state):
 
 
 def test_the_oldest_makes_room(state, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_KEPT", 3)
+    monkeypatch.setattr(CALLS, "MOST_CALLS", 3)
     for rows in (1, 2, 3, 4):
         matmul(FakeTensor(0x1000, (rows, 4)), B, OUT)
-    assert len(kept._kept) == 3
+    assert len(CALLS.by_description) == 3
     matmul(FakeTensor(0x1000, (4, 4)), B, OUT)
     assert len(state.planned) == 4
     matmul(FakeTensor(0x1000, (1, 4)), B, OUT)
     assert len(state.planned) == 5
-    kept.forget()
+    CALLS.forget()
     matmul(FakeTensor(0x1000, (4, 4)), B, OUT)
     assert len(state.planned) == 6
 
@@ -285,11 +287,10 @@ def test_usual_scalars():
 
 def test_other_arrays_are_not_known(state, monkeypatch):
     libraries = {}
-    monkeypatch.setattr(kept, "_libraries", libraries)
-    for kind in (np.ndarray, *[type(f"Array{number}", (), {"device": "cpu"}) for number in range(100)]):
-        matmul(np.ndarray(1) if kind is np.ndarray else kind(), B, OUT)
-    assert libraries[np.ndarray] is None
-    assert len(libraries) == kept._MOST_TYPES
+    monkeypatch.setattr(CALLS, "libraries", libraries)
+    for kind in (np.ma.MaskedArray, *[type(f"Array{number}", (), {"device": "cpu"}) for number in range(100)]):
+        matmul(kind([1.0]) if kind is np.ma.MaskedArray else kind(), B, OUT)
+    assert libraries[np.ma.MaskedArray] is None
+    assert len(libraries) == CALLS._MOST_TYPES
     assert len(state.planned) == 101
-    assert known_arrays.known_library(np.ndarray) is None
-    assert known_arrays.known_library(int) is None
+    assert call_arrays_of(int) is None

@@ -7,9 +7,11 @@ import types
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept, prepared_transposes
+from gemmule.api.calls import dispatcher
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
+from support.fakes import call_caches
 from support.fakes.tensors import OUT, A, FakeTensor, fake, guarded, retained, state
 
 __all__ = ["fake", "guarded", "retained", "state"]
@@ -29,9 +31,11 @@ def plans(monkeypatch, fake, state):
         state.planned.append((x, out, stream, executor))
         result = out if out is not None else FakeTensor(0x700000 + 0x1000 * len(state.planned))
         problem = Problem(out is not None and out.address == x.address)
-        return types.SimpleNamespace(executor="gpu", choice="choice", problem=problem, execute=lambda: result)
+        plan = types.SimpleNamespace(executor="gpu", choice="choice", problem=problem, execute=lambda: result)
+        plan.execution = call_caches.execution(plan, ("a", "once more", "d"), x)
+        return plan
 
-    monkeypatch.setattr(prepared_transposes, "plan_transpose", plan_transpose)
+    monkeypatch.setattr(dispatcher, "plan_transpose", plan_transpose)
 
 
 def test_the_second_call_is_not_planned(state):
@@ -112,7 +116,7 @@ def test_a_stream_that_is_named(state, retained):
 
 def test_axes_that_can_be_read_once_are_left_to_the_plan():
     axes = iter((1, 0))
-    assert prepared_transposes._named(axes) != prepared_transposes._named(axes)
+    assert dispatcher._named(axes) != dispatcher._named(axes)
     assert list(axes) == [1, 0]
 
 
@@ -120,7 +124,7 @@ def test_axes_that_can_be_read_once_are_left_to_the_plan():
 @pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
 def test_the_very_arrays_are_found_by_themselves(state, guarded, monkeypatch, retained, transpose, out):
     longer = []
-    library = kept.library_for(FakeTensor)
+    library = CALLS.library(FakeTensor)
     describe = library.describe
     library.describe = lambda *arguments: longer.append(arguments) or describe(*arguments)
     for number in range(4):

@@ -220,15 +220,16 @@ def test_the_same_bytes_in_two_types_are_no_matrix_and_its_transpose(folder):
 
 @functools.cache
 def planned_in_8_gib():
-    from gemmule.api.staged import streaming_plan
+    from gemmule.api.planning.host_to_device import streaming_plan
     from gemmule.dispatch.select import contiguous_gemm
 
     return streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
 
 
 def test_arrays_that_do_not_fit_are_streamed():
-    from gemmule.api.staged import stream_arrays, streaming_plan
-    from gemmule.core.dtype import Precision
+    from gemmule.api.planning.host_to_device import stream_arrays, streaming_plan
+    from gemmule.api.streaming.device_engine import Limits
+    from gemmule.api.streaming.request import Request
     from gemmule.dispatch.select import contiguous_gemm
 
     rng = np.random.default_rng(2)
@@ -236,8 +237,8 @@ def test_arrays_that_do_not_fit_are_streamed():
     for left, right in ((a, b), (a[::-1, ::2], b[::2]), (a, a.T)):
         addend = c if left is not a or right is b else None
         out = np.full((left.shape[0], right.shape[1]), np.nan)
-        stream_arrays(left, right, out, 2, 3 if addend is not None else 0, addend, Precision.IEEE, device="cpu",
-                      memory=100_000)  # fmt: skip
+        request = Request(left, right, out, addend, 2, 3 if addend is not None else 0)
+        stream_arrays(request, Limits(100_000), device="cpu")
         expected = 2 * (left @ right) + (3 * addend if addend is not None else 0)
         np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
     problem = contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3)

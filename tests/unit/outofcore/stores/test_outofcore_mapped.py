@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.staged import stream_arrays
-from gemmule.core.dtype import Precision
+from gemmule.api.planning.host_to_device import stream_arrays
+from gemmule.api.streaming.device_engine import Limits
+from gemmule.api.streaming.request import Request
 from gemmule.outofcore.stores import mapped_source
 from gemmule.outofcore.stores.mapped_source import MappedSource, open_mapped
 from gemmule.outofcore.stores.opening import open_source
@@ -109,7 +110,7 @@ def test_arrays_that_do_not_fit_are_read_from_their_files(path, monkeypatch):
     reads = recorded(monkeypatch, "preadv")
     open_files = len(os.listdir("/proc/self/fd"))
     out = np.full((37, 37), np.nan, "f4")
-    stream_arrays(mapped, mapped.T, out, 1, 0, None, Precision.IEEE, device="cpu", memory=20_000)
+    stream_arrays(Request(mapped, mapped.T, out), Limits(20_000), device="cpu")
     np.testing.assert_array_equal(out, x @ x.T)
     assert reads
     # What tests before left behind may be closed meanwhile.

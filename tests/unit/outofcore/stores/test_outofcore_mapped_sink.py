@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.staged import stream_arrays
-from gemmule.core.dtype import Precision
+from gemmule.api.planning.host_to_device import stream_arrays
+from gemmule.api.streaming.device_engine import Limits
+from gemmule.api.streaming.request import Request
 from gemmule.outofcore.stores import mapped_sink, mapped_source
 from gemmule.outofcore.stores.arrays import ArraySink
 from gemmule.outofcore.stores.mapped_sink import MappedSink, array_sink
@@ -163,6 +164,6 @@ def test_products_into_maps(tmp_path, rng, order, options, runs):
 def test_arrays_that_do_not_fit_go_to_their_files(path, rng, runs):
     a, b = rng.standard_normal((37, 60), "f4"), rng.standard_normal((60, 53), "f4")
     mapped = np.load(path, mmap_mode="r+")
-    stream_arrays(a, b, mapped, 1, 0, None, Precision.IEEE, device="cpu", memory=20_000)
+    stream_arrays(Request(a, b, mapped), Limits(20_000), device="cpu")
     assert runs
     np.testing.assert_allclose(np.load(path), a @ b, rtol=1e-4, atol=1e-4)

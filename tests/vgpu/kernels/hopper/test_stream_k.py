@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import on_virtual_gpu
+from gemmule.api.planning import vgpu_products
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
 from gemmule.core.spec import Choice
@@ -123,7 +123,7 @@ def test_other_types(dtype, out, rng):
 
 
 def only(monkeypatch, config):
-    monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (dataclasses.replace(SPEC, configs=(config,)),))
+    monkeypatch.setattr(vgpu_products, "REGISTRY", (dataclasses.replace(SPEC, configs=(config,)),))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Planning a product of host arrays."""
+"""Planning a product: check the arrays, choose executor and kernel; of host arrays, run it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.executor.tiles import Array
 from gemmule.runtime.device import get_device
 
-from .absolute_maximum import ROLE as ABSMAX
-from .call_plan import Plan
-from .checked import Product, host_array
-from .epilogues import Ending
-from .executors import host_arrays_executor
-from .gated import SECOND
-from .on_virtual_gpu import plan_on_virtual_gpu
-from .operands import EnoughMemory, least_seconds
-from .product_plan import planned
+from ..epilogues.ending import Ending, ending_of
+from ..epilogues.gated import SECOND, storage_of, with_halves
+from ..validation.operands import EnoughMemory, gather, least_seconds
+from ..validation.product import ABSMAX, Product, ProductArguments, checked, host_array
+from .choice import host_arrays_executor, only_kernel, wanted_executor
+from .device_products import plan_on_device
+from .plan import Execution, Plan, planned
+from .vgpu_products import plan_on_virtual_gpu
 
 
 def plan_on_host(product: Product, executor: str | None, registry: Sequence[KernelSpec] | None = None) -> Plan:
@@ -37,21 +36,25 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
         return plan_on_virtual_gpu(product, reason, registry)
 
     if name == "cpu":
-        from gemmule.host.gemm import gemm
-        from gemmule.host.tiles import HostTileExecutor
+        from gemmule.host import blas
+        from gemmule.host.gemm import checked_gemm
+
+        execution, added = Execution(), None if product.beta == 0 else c
 
         def run_on_host() -> Any:
             out, finish = product.new_output()
 
             def multiply(factor: Any, total: Any) -> None:
-                gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
+                gemm = checked_gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=added)
+                gemm.run(a, factor, total, added)
+                execution.gemm = gemm
 
             with memory_for_sums(shape.result):
                 finish_on_host(ending, shape.result, arrays, host_array(out), multiply)
                 return finish()
 
-        plan = planned(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
-        return dataclasses.replace(plan, product=product)
+        plan = planned(product, name, blas.describe(), None, reason, None, run_on_host)
+        return dataclasses.replace(plan, product=product, execution=execution)
 
     problem = contiguous_gemm(
         shape.m,
@@ -66,7 +69,7 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     device = get_device(0)
 
     def run_on_gpu() -> Any:
-        from .staged import multiply_on_gpu
+        from .host_to_device import multiply_on_gpu
 
         out, finish = product.new_output()
 
@@ -80,7 +83,7 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
 
     from gemmule.runtime.memory import usable_memory
 
-    from .staged import streaming_plan
+    from .host_to_device import streaming_plan
 
     plan = planned(
         product,
@@ -137,3 +140,40 @@ def finish_on_host(
     largest = apply(out, totals, ending.expression, c, matrices, ending.numbers, keeps=ending.absmax)
     if ending.absmax:
         arrays[ABSMAX][...] = largest
+
+
+def plan_product(
+    call: ProductArguments,
+    *,
+    traced: tuple[Ending | None, Mapping[str, Any]] | None = None,
+    kernel: str | None = None,
+) -> Plan:
+    """Check a product and say what would run.
+
+    `traced` is what `ending_of` has made of the epilogue already, and `kernel` as of `plan`.
+    """
+    executor = wanted_executor(call.executor)
+    registry = only_kernel(kernel, "gemm", executor)
+    storage, ending, inputs = None, None, {}
+    if not call.plain:
+        storage = storage_of(call.epilogue, call.gated)
+        ending, arrays = traced or ending_of(
+            call.epilogue,
+            call.bias,
+            call.c,
+            call.epilogue_args,
+            gated=storage is not None,
+            absmax=call.absmax is not None,
+        )
+        inputs = dict(arrays)
+        if call.absmax is not None:
+            inputs[ABSMAX] = call.absmax
+        if call.gated is not None and not isinstance(call.gated, str):
+            inputs[SECOND] = call.gated
+    operands = given = gather({"a": call.a, "b": call.b, "c": call.c, "out": call.out, **inputs}, call.stream)
+    if storage is not None:
+        operands = dataclasses.replace(given, views=with_halves(given.views, storage))
+    product = checked(call, operands, ending)
+    on_device = product.operands.device is not None
+    plan = plan_on_device(product, executor) if on_device else plan_on_host(product, executor, registry)
+    return plan.refreshing(given.views.values(), given.work_stream)

@@ -26,8 +26,8 @@ from gemmule.core.row_major import is_vectorised
 from gemmule.core.tracing import accumulated, accumulated_second, lowered, matrix_c, matrix_input, number_input, real
 from gemmule.runtime.arrays import ArrayView
 
+from ..validation.rules import ProductShape, batch_strides
 from .gated import GATE_BIAS, NAMED_GATED, SECOND, UP_BIAS
-from .shapes import ProductShape, batch_strides
 
 _BIAS, _C = "bias", "c"
 _GIVEN = re.compile(r"epilogue_args\['(?P<name>.*)'\]")

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import GemmProblem, TransposeProblem
 
-from .call_plan import Plan
-from .gated import WHOLE
+from ..epilogues.gated import WHOLE
+from ..planning.plan import Plan
 
 if TYPE_CHECKING:
     from gemmule.jax.launches import Recipe
+
 
 #: Programs that are kept, and calls that were seen once; the oldest makes room.
 MOST_PROGRAMS = 1024

@@ -13,14 +13,11 @@ from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 
-from .absolute_maximum import ROLE as ABSMAX
-from .call_plan import Plan
-from .candidates import choose_compiling, run_first_that_compiles
-from .checked import Product
-from .epilogues import with_ending
-from .executors import check_device_arrays
-from .product_plan import planned
-from .shapes import batch_strides
+from ..epilogues.ending import with_ending
+from ..validation.product import ABSMAX, Product
+from ..validation.rules import batch_strides
+from .choice import check_device_arrays, choose_compiling, execute
+from .plan import Execution, Plan, planned
 
 _OPERANDS = ("a", "b", "c")
 
@@ -78,26 +75,23 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
     problem, roles = problem_in_place(product, operands.views)
     choice = choose_compiling(problem, device)
 
-    def run() -> Any:
-        from gemmule.runtime.execute import run_kernel
+    execution = Execution()
 
+    def run() -> Any:
         stream = operands.work_stream()
         assert stream is not None
         out, finish = product.new_output(stream)
-        pointers = {name: product.view(role).address for name, role in roles.items()}
-        given = pointers | {"d": out.address}
+        given = {name: product.view(role).address for name, role in roles.items()}
         if ABSMAX in operands.views:
             from gemmule.runtime.memory import clear
 
             absmax = product.view(ABSMAX)
             given[ABSMAX] = absmax.address
             clear(absmax.address, absmax.itemsize, ordinal, stream)
-        run_first_that_compiles(
-            problem, choice, device, lambda chosen: run_kernel(problem, chosen, given, ordinal, stream)
-        )
+        execute(problem, choice, device, given | {"d": out.address}, stream, execution)
         operands.keep_until_done(stream, out)
         return finish()
 
     plan = planned(product, "gpu", device.name, choice, reason, problem, run)
     places = {name: (role, product.view(role).address) for name, role in roles.items()}
-    return dataclasses.replace(plan, places=places)
+    return dataclasses.replace(plan, places=places, execution=execution)

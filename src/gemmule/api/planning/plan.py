@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gemmule.core.problem import Problem
+from gemmule.core.dtype import Precision, numpy_dtype
+from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.quantities import duration, flop_rate, short_quantity
 from gemmule.core.spec import Choice
 from gemmule.runtime.arrays import ArrayView
 
-if TYPE_CHECKING:
-    from gemmule.outofcore.device.planner.budgets import Budgeted
+from ..validation.operands import least_seconds
 
-    from .checked import Product
+if TYPE_CHECKING:
+    from gemmule.host.gemm import CheckedGemm
+    from gemmule.outofcore.device.planner.budgets import Budgeted
+    from gemmule.runtime.replay import Queue
+
+    from ..validation.product import Product
+
+
+@dataclasses.dataclass(slots=True)
+class Execution:
+    """What the execution of a plan leaves for the calls to come.
+
+    Attributes
+    ----------
+    queue : callable or None
+        Queues the launches, packed once, given the addresses of the plan's `places` in their order, of the array for
+        the absolute maximum if there is one, and of the output. None before, and where there are none or too many.
+    gemm : CheckedGemm or None
+        On the host, what computes the sums.
+    """
+
+    queue: Queue | None = None
+    gemm: CheckedGemm | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +89,8 @@ class Plan:
         On a GPU, for each operand that a product reads the role of its array, and its address.
     product : object or None
         The checked product, where the host computes it.
+    execution : object
+        What `execute` leaves for calls like it.
     """
 
     operation: str
@@ -90,6 +115,7 @@ class Plan:
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
     places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     product: Product | None = dataclasses.field(default=None, repr=False, compare=False)
+    execution: Execution = dataclasses.field(default_factory=Execution, repr=False, compare=False)
 
     @property
     def workspace_bytes(self) -> int:
@@ -177,3 +203,68 @@ def _streaming_lines(streaming: Budgeted) -> list[str]:
         f"{short_quantity(streaming.pinned_bytes, 'B')} of {short_quantity(budgets.pinned, 'B')} pinned; "
         f"{binding_line(streaming)}",
     ]
+
+
+def planned(
+    product: Product,
+    executor: str,
+    device: str,
+    choice: Choice | None,
+    reason: str,
+    problem: GemmProblem | None,
+    run: Callable[[], Any],
+) -> Plan:
+    """Return the plan of a product.
+
+    Parameters
+    ----------
+    product : Product
+        The product.
+    executor, device, reason, problem, run
+        As of `Plan`.
+    choice : Choice or None
+        Kernel and config, where one runs.
+    """
+    shape = product.shape
+    factors = 2 if product.ending is not None and product.ending.expression.gated else 1
+    on_host = product.operands.device is None
+    result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
+    inputs = (view for role, view in product.operands.views.items() if role != "out")
+    bytes_min = result_bytes + sum(math.prod(view.shape) * view.itemsize for view in inputs)
+    then = choice.next_kernel(problem) if executor != "cpu" and choice and problem else None
+    return Plan(
+        operation=product.operation,
+        executor=executor,
+        device=device,
+        kernel=choice.spec.name if executor != "cpu" and choice else "blas",
+        config=choice.config.as_dict() if executor != "cpu" and choice else {},
+        reason=reason,
+        refused=choice.refused if choice else (),
+        problem=problem,
+        flop=2 * shape.m * shape.n * factors * shape.k * math.prod(shape.batch),
+        bytes_min=problem.bytes_min if problem else bytes_min,
+        bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
+        run=run,
+        then=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
+        chosen_by=choice.chosen_by if executor != "cpu" and choice else "",
+        chosen_from=choice.source if executor != "cpu" and choice else "",
+        predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
+        epilogue=product.ending.text if product.ending is not None else "",
+        precision=_precision_text(product.precision, executor, choice, problem),
+        choice=choice,
+    )
+
+
+def _precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:
+    """Return whether a product uses the precision that its caller allows; empty for IEEE."""
+    if precision is Precision.IEEE:
+        return ""
+    name = repr(precision.value)
+    if executor == "cpu" or choice is None or problem is None:
+        return f"{name} is allowed, but unused: the host computes as with 'ieee'"
+    exact = dataclasses.replace(problem, precision=Precision.IEEE)
+    spec = choice.spec
+    if any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs):
+        # It would run without being allowed to.
+        return f"{name} is allowed, but unused: this kernel computes as with 'ieee'"
+    return f"{name} is used"

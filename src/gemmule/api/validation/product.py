@@ -1,24 +1,61 @@
-"""A product as the caller wants it, checked."""
+"""A product whose arguments have passed validation."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.dtype import Precision, numpy_dtype
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
-from gemmule.runtime.arrays import ArrayView, check_output
+from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
+from gemmule.runtime.arrays import ArrayView, check_output, overlaps
 
-from .absolute_maximum import ROLE as ABSMAX
-from .absolute_maximum import check_absmax
-from .epilogues import Ending
+from ..epilogues.ending import Ending
 from .operands import Operands
-from .promotion import check_output_kind, dtype_name, is_integer, promoted
-from .scalars import said_beta, scalar
-from .shapes import ProductShape, product_shape, with_axis
+from .rules import (
+    ProductShape,
+    check_output_kind,
+    dtype_name,
+    is_integer,
+    product_shape,
+    promoted,
+    said_beta,
+    scalar,
+    with_axis,
+)
+
+#: Role of the array for the absolute maximum.
+ABSMAX = "absmax"
+
+
+@dataclasses.dataclass(slots=True)
+class ProductArguments:
+    """The arguments of `matmul` or `gemm` as the caller gives them; `beta` is None where `gemm` is given none."""
+
+    operation: str
+    a: Any
+    b: Any
+    c: Any = None
+    alpha: Any = 1
+    beta: Any = None
+    out: Any = None
+    out_dtype: Any = None
+    precision: Any = None
+    stream: Any = None
+    executor: Any = None
+    bias: Any = None
+    epilogue: Any = None
+    epilogue_args: Any = None
+    gated: Any = None
+    absmax: Any = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is done to the product before it is rounded."""
+        return self.bias is self.epilogue is self.epilogue_args is self.gated is self.absmax is None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,17 +121,8 @@ def host_array(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
     return view.host
 
 
-def checked(
-    operation: str,
-    operands: Operands,
-    alpha: Any,
-    beta: Any,
-    out: Any,
-    out_dtype: Any,
-    precision: Any,
-    ending: Ending | None = None,
-) -> Product:
-    """Hold the arguments of a product against each other. The parameters are those of `gemm`.
+def checked(call: ProductArguments, operands: Operands, ending: Ending | None = None) -> Product:
+    """Hold the arguments of a product against each other.
 
     Raises
     ------
@@ -105,11 +133,11 @@ def checked(
     a, b = views["a"], views["b"]
     shape = product_shape(a.shape, b.shape)
     inputs = (a.dtype_name, b.dtype_name)
-    dtype = _result_dtype(operation, inputs, views.get("out"), out_dtype)
-    parsed = Precision.of_inputs(precision, inputs)
+    dtype = _result_dtype(call.operation, inputs, views.get("out"), call.out_dtype)
+    parsed = Precision.of_inputs(call.precision, inputs)
     kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
-    beta = said_beta(beta, unread="c" in views and (ending is None or not ending.expression.names_c))
-    alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
+    beta = said_beta(call.beta, unread="c" in views and (ending is None or not ending.expression.names_c))
+    alpha, beta = scalar("alpha", call.alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:
         raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")
     reads_c = beta != 0
@@ -120,7 +148,7 @@ def checked(
             check_absmax(views, inputs)
     views["a"] = with_axis(a, 0) if shape.drop_row else a
     views["b"] = with_axis(b, -1) if shape.drop_col else b
-    product = Product(operation, operands, shape, dtype, alpha, beta, parsed, out, ending)
+    product = Product(call.operation, operands, shape, dtype, alpha, beta, parsed, call.out, ending)
     # Arrays that are one and the same show it as they were given.
     given = dict(views)
     for role in ("c", "out"):
@@ -149,3 +177,36 @@ def _result_dtype(operation: str, inputs: tuple[str, str], out: ArrayView | None
         wanted = "int32" if operation == "gemm" and inputs == ("int8", "int8") else promoted(*inputs)
     check_output_kind(inputs, wanted)
     return wanted
+
+
+def check_absmax(views: Mapping[str, ArrayView], factors: tuple[str, str]) -> None:
+    """Hold the array for the absolute maximum against the call.
+
+    Parameters
+    ----------
+    views : mapping of str to ArrayView
+        The call's arrays by role.
+    factors : tuple of str
+        Types of A and B.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ArgumentError, OverlapError
+        If it is no float32, not one element, cannot be written, or shares memory with another array, or if the product
+        is not computed in float32.
+    """
+    view = views[ABSMAX]
+    if "float64" in factors:
+        raise DTypeError(
+            f"absmax is of values in float32, but {' x '.join(factors)} is computed in float64; take the maximum of "
+            "the result"
+        )
+    if view.dtype_name != "float32":
+        raise DTypeError(f"absmax is {view.dtype_name}; it must be one float32")
+    if math.prod(view.shape) != 1:
+        raise ShapeError(f"absmax has shape {view.shape}; it must hold one element, as of shape () or (1,)")
+    if view.readonly:
+        raise ArgumentError("absmax is read-only; pass a writable array")
+    for role, other in views.items():
+        if role != ABSMAX and overlaps(view, other):
+            raise OverlapError(f"absmax shares memory with {role}; pass an array of its own")

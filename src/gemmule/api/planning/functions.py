@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-from .call_plan import Plan
+from ..validation.product import ProductArguments
+from .plan import Plan
 from .products import plan_product
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
 
@@ -80,9 +81,8 @@ def matmul(
     ('cpu', 524288)
     """
     return plan_product(
-        "matmul", a, b, out=out, out_dtype=out_dtype, precision=precision, stream=stream, executor=executor,
-        kernel=kernel,
-    )  # fmt: skip
+        ProductArguments("matmul", a, b, None, 1, None, out, out_dtype, precision, stream, executor), kernel=kernel
+    )
 
 
 def gemm(
@@ -125,11 +125,11 @@ def gemm(
     >>> gm.gemm.plan(np.ones((2, 3)), np.ones((3, 4)), epilogue="relu", executor="cpu").epilogue
     'relu(acc)'
     """
-    return plan_product(
-        "gemm", a, b, c=c, alpha=alpha, beta=beta, out=out, out_dtype=out_dtype, precision=precision, stream=stream,
-        executor=executor, bias=bias, epilogue=epilogue, epilogue_args=epilogue_args, gated=gated, absmax=absmax,
-        kernel=kernel,
+    given = ProductArguments(
+        "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args, gated,
+        absmax,
     )  # fmt: skip
+    return plan_product(given, kernel=kernel)
 
 
 def transpose(

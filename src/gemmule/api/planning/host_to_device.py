@@ -21,8 +21,9 @@ from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
-from .streaming.device_engine import Limits, beside_parts, plan_device_engine
-from .streaming.devices import sums_of, threads_for_copies, usual_staging
+from ..streaming.device_engine import Limits, beside_parts, plan_device_engine
+from ..streaming.devices import sums_of, threads_for_copies, usual_staging
+from ..streaming.request import Request
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,32 +48,25 @@ def multiply_on_gpu(
                     total.finish(out[index], alpha, beta, c[index] if c is not None else None)
             return
     for index in np.ndindex(batch):
-        stream_arrays(a[index], b[index], out[index], alpha, beta, c[index] if c is not None else None, precision)
+        added = c[index] if c is not None else None
+        stream_arrays(Request(a[index], b[index], out[index], added, alpha, beta, precision=precision), Limits())
 
 
-def stream_arrays(
-    a: Array,
-    b: Array,
-    out: Array,
-    alpha: Any,
-    beta: Any,
-    c: Array | None,
-    precision: Precision,
-    *,
-    device: str = "gpu",
-    memory: int | None = None,
-) -> None:
-    """Write ``alpha * a @ b + beta * c`` into `out` through the memory of a device, tile by tile."""
-    sink = array_sink(out, "out")
+def stream_arrays(request: Request, limits: Limits, device: str = "gpu") -> None:
+    """Write ``alpha * a @ b + beta * c`` into `out`, all matrices of a request, through a device's memory by tiles."""
+    sink = array_sink(request.out, "out")
+    precision = Precision.IEEE if request.precision is None else Precision(request.precision)
 
     with contextlib.ExitStack() as stack:
-        left, right = (
-            stack.enter_context(contextlib.closing(array_source(array, name))) for array, name in ((a, "a"), (b, "b"))
+        left, right, added = (
+            None if array is None else stack.enter_context(contextlib.closing(array_source(array, name)))
+            for array, name in ((request.a, "a"), (request.b, "b"), (request.c, "c"))
         )
-        added = stack.enter_context(contextlib.closing(array_source(c, "c"))) if c is not None else None
+        assert left is not None
+        assert right is not None
 
-        problem = StreamProblem(left, right, added, sink.shape, sink.dtype, alpha, beta)
-        engine = plan_device_engine(device, problem, sink, Limits(memory), precision=precision)
+        problem = StreamProblem(left, right, added, sink.shape, sink.dtype, request.alpha, request.beta)
+        engine = plan_device_engine(device, problem, sink, limits, precision=precision)
         engine.run(problem, sink, engine.plan)
 
 

@@ -1,4 +1,4 @@
-"""What a product with an epilogue is known by: what its function does, for which it is traced at every call.
+"""The epilogue key: what a product is known by whose function is traced at every call.
 
 What a function means may depend on more than the function, such as a number from outside.
 """
@@ -6,11 +6,10 @@ What a function means may depend on more than the function, such as a number fro
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
-from .absolute_maximum import ROLE as ABSMAX
-from .epilogues import Ending, ending_of
+from ..validation.product import ABSMAX, ProductArguments
+from .ending import Ending, ending_of
 from .gated import SECOND, storage_of
 
 
@@ -34,21 +33,22 @@ class Traced:
     does: tuple[Any, ...]
 
 
-def traced_epilogue(
-    c: Any, bias: Any, epilogue: Any, epilogue_args: Mapping[str, Any] | None, gated: Any, absmax: Any
-) -> Traced:
-    """Trace the epilogue of a call, which has one or keeps the maximum. The parameters are those of `gemm`.
+def traced_epilogue(call: ProductArguments) -> Traced:
+    """Trace the epilogue of a call, which has one or keeps the maximum.
 
     Raises
     ------
     ArgumentError
         As of `ending_of`, and if there is none.
     """
-    storage = storage_of(epilogue, gated)
-    ending, arrays = ending_of(epilogue, bias, c, epilogue_args, gated=storage is not None, absmax=absmax is not None)
+    gated, absmax = call.gated, call.absmax
+    storage = storage_of(call.epilogue, gated)
+    ending, arrays = ending_of(
+        call.epilogue, call.bias, call.c, call.epilogue_args, gated=storage is not None, absmax=absmax is not None
+    )
     # Without an epilogue, its arguments and what is gated have been refused.
     assert ending is not None
-    inputs = {"c": c, **arrays}
+    inputs = {"c": call.c, **arrays}
     if gated is not None and not isinstance(gated, str):
         inputs[SECOND] = gated
     if absmax is not None:

@@ -1,0 +1,1 @@
+"""Calls: the dispatcher and the call cache."""

@@ -1,0 +1,402 @@
+"""The call cache: what was decided for a call, so that the next one like it is looked up and launched.
+
+Calls are found by the identity of their arrays, and by a description: all that a plan depends on, which are types,
+shapes, strides and alignment of the arrays, the device, and the arguments. Addresses and the stream are no part of it;
+they are read at every call. Whatever is unusual, and an output that may overlap an input, is left to the plan, which is
+where calls are refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmule.dispatch.select import generation, register_clear
+from gemmule.executor.tiles import Array
+from gemmule.runtime.arrays import call_arrays_of
+from gemmule.runtime.arrays.descriptions import CallArrays, Described, DeviceCallArrays, HostCallArrays
+from gemmule.runtime.replay import LOW, Queue, Replay
+from gemmule.runtime.stream import stream_handle
+
+from ..planning.choice import HOST_TO_GPU_FLOP
+from ..planning.plan import Plan
+from ..planning.products import finish_on_host, memory_for_sums
+
+#: Elements of an array in host memory beyond which planning costs little in comparison.
+MOST_ELEMENTS = 2**20
+
+_C, _OUT = 2, 4
+
+
+class DeviceCall:
+    """A call whose launches are decided.
+
+    Parameters
+    ----------
+    queue : callable
+        Queues it, given addresses and stream.
+    overlap : sequence of (int, int)
+        For each input the differences, its address less the output's, between which the two may overlap.
+    new : callable
+        Makes the output, where the caller gives none.
+    began : int
+        Generation of choices in which it was planned.
+    beside : sequence of (int, int)
+        The same for each array but the last input, which is written too: that for the absolute maximum. Empty where
+        there is none.
+    """
+
+    __slots__ = ("_a", "_b", "_beside", "_others", "generation", "guards", "new", "queue", "replays")
+
+    def __init__(
+        self,
+        queue: Queue,
+        overlap: Sequence[tuple[int, int]],
+        new: Callable[[], Any],
+        began: int,
+        beside: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        self.queue, self.new, self.generation = queue, new, began
+        # What replays it for two arrays of its kind, and for one that is A and B.
+        self.replays: list[Replay | None] = [None, None]
+        self.guards = 0
+        self._a, self._b, *self._others = overlap
+        self._beside = beside
+
+    def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
+        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+        at = addresses[-1]
+        low, high = self._a
+        if low < addresses[0] - at < high:
+            return False
+        low, high = self._b
+        if low < addresses[1] - at < high:
+            return False
+        if not self._others:
+            return True
+        # C stands first of the others, and may be the output itself.
+        others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
+        return not any(low < address - at < high for address, (low, high) in others)
+
+    def maximum_apart(self, addresses: tuple[int, ...], given: bool) -> bool:
+        """Whether the array for the absolute maximum is surely apart from the others.
+
+        The output is among the addresses if it is given.
+        """
+        *inputs, at = addresses[:-1] if given else addresses
+        others = zip((*inputs, *addresses[-1:]) if given else inputs, self._beside, strict=False)
+        return not any(low < address - at < high for address, (low, high) in others)
+
+    def run(
+        self,
+        library: DeviceCallArrays,
+        described: Described,
+        arrays: tuple[Any, ...],
+        out: Any,
+        stream: Any,
+        *,
+        in_place: bool = False,
+    ) -> Any:
+        """Compute it with other arrays; return None where a plan has to look at them.
+
+        Parameters
+        ----------
+        library, described
+            Of the arrays.
+        arrays : tuple
+            The inputs, some of which may be None.
+        out : array or None
+            The output, if it is given.
+        stream : int, stream or None
+            As the caller names it.
+        in_place : bool
+            Whether C is the output.
+        """
+        _, addresses, current = described
+        assert current is not None
+        now = current if stream is None else stream_handle(stream)
+        if out is not None:
+            if not self.apart(addresses, in_place):
+                return None
+            result = out
+        else:
+            result = self.new() if now == current else library.made_on(self.new, library.device(arrays[0]), now)
+        self.queue(addresses if out is not None else (*addresses, library.address(result)), now)
+        if out is not None and library.wrote is not None:
+            library.wrote(out)
+        if now != current:
+            from gemmule.runtime.retain import retain
+
+            # Its library may give the memory to others as soon as its own stream allows it.
+            retain((arrays, out), library.device(result), now)
+        return result
+
+
+class HostCall:
+    """A product that the host computes, for any arrays of its description.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan, which was executed.
+    new : callable
+        Makes the result where the caller gives none, and its memory.
+    """
+
+    __slots__ = ("_ending", "_gemm", "_memory", "_new", "_plain", "_shape")
+
+    def __init__(self, plan: Plan, new: Callable[[], tuple[Any, Array]]) -> None:
+        assert plan.product is not None
+        assert plan.execution.gemm is not None
+        self._gemm, self._new = plan.execution.gemm, new
+        self._ending, self._shape = plan.product.ending, plan.product.shape
+        # Names the lack of memory for the sums.
+        self._memory = memory_for_sums(self._shape.result)
+        # Whether the arrays are the matrices that are multiplied, and the output is what is summed into.
+        self._plain = self._ending is None and not (self._shape.drop_row or self._shape.drop_col)
+
+    def run(self, library: HostCallArrays, described: Described, out: Any, in_place: bool) -> Any:
+        """Compute it with other arrays; return None where a plan has to look at them.
+
+        Parameters
+        ----------
+        library, described
+            Of the arrays.
+        out : array or None
+            The output, if it is given.
+        in_place : bool
+            Whether C is the output.
+        """
+        arrays = described[1]
+        if out is None:
+            try:
+                result, memory = self._new()
+            except MemoryError:
+                # The plan says what does not fit.
+                return None
+        else:
+            result, memory = out, arrays[_OUT]
+            if not memory.flags.writeable:
+                return None
+            for place, x in enumerate(arrays[:_OUT]):
+                if x is not None and np.may_share_memory(x, memory) and not (place == _C and in_place):
+                    return None
+            if library.wrote is not None:
+                library.wrote(out)
+        try:
+            if self._plain:
+                self._gemm.run(arrays[0], arrays[1], memory, arrays[_C])
+            else:
+                self._run(arrays, memory)
+        except MemoryError:
+            with self._memory:
+                raise
+        return result
+
+    def _run(self, arrays: tuple[Any, ...], out: Array) -> None:
+        a, b, c, bias, _ = arrays
+        shape = self._shape
+        if shape.drop_row or shape.drop_col:
+            # As the plan does it, not by None, which gives the new dimension another stride.
+            a, b = np.expand_dims(a, 0) if shape.drop_row else a, np.expand_dims(b, -1) if shape.drop_col else b
+            c, out = None if c is None else self._as_matrices(c), self._as_matrices(out)
+        if self._ending is None:
+            self._gemm.run(a, b, out, c)
+            return
+        given = {role: x for role, x in zip(("a", "b", "c", "bias"), (a, b, c, bias), strict=True) if x is not None}
+        finish_on_host(
+            self._ending, shape.result, given, out, lambda factor, total: self._gemm.run(a, factor, total, c)
+        )
+
+    def _as_matrices(self, x: Array) -> Array:
+        """Return a result, or C, with the dimensions that 1-D operands leave out."""
+        if self._shape.drop_row:
+            x = np.expand_dims(x, len(self._shape.batch))
+        return np.expand_dims(x, -1) if self._shape.drop_col else x
+
+
+def seen_once(*_: Any) -> None:
+    """Stand for a product that was called once with arrays: compute nothing."""
+
+
+class CallCache:
+    """Calls that were planned, found by the identity of their arrays and by their description.
+
+    Attributes
+    ----------
+    by_identity : dict of tuple to Replay
+        Replays by the identities of the arrays: for `matmul` those of A, B and the output, for `gemm` also alpha, beta
+        and the name of the epilogue, then C and the bias if there is one of them. The arrays themselves may be others
+        by now.
+    by_description : dict of tuple to DeviceCall or HostCall
+        Calls by their description.
+    by_shapes : dict of tuple to Replay
+        Of libraries whose guards let all arrays of a kind through, the replays of the latter that are found by shapes
+        and arguments alone: the guard checks the rest of the description.
+    """
+
+    #: Calls that are found by their description; the oldest is evicted.
+    MOST_CALLS = 2048
+    #: Replays that are found by arrays, or by shapes; then all of them are evicted.
+    MOST_REPLAYS = 4096
+    #: Guards that are made for a call: states of the library in which none of them holds are not followed for ever.
+    MOST_GUARDS = 8
+    # Types that are no arrays need no place.
+    _MOST_TYPES = 64
+
+    def __init__(self) -> None:
+        self.by_identity: dict[tuple[Any, ...], Replay] = {}
+        self.by_description: dict[Any, DeviceCall | HostCall] = {}
+        self.by_shapes: dict[tuple[Any, ...], Replay] = {}
+        # By type of array; None for those whose calls are not cached.
+        self.libraries: dict[type, CallArrays | None] = {}
+        self._adding = threading.Lock()
+
+    def library(self, kind: type) -> CallArrays | None:
+        """Return the library of a type of array, if calls with it are cached."""
+        return self.libraries[kind] if kind in self.libraries else self._first_seen(kind)
+
+    def _first_seen(self, kind: type) -> CallArrays | None:
+        library = call_arrays_of(kind)
+        with self._adding:
+            if len(self.libraries) < self._MOST_TYPES:
+                self.libraries[kind] = library
+        return library
+
+    def forget(self) -> None:
+        """Forget what was decided: kernels or configs would now be chosen otherwise."""
+        with self._adding:
+            self.by_description.clear()
+            self._forget_replays()
+
+    def _forget_replays(self) -> None:
+        self.by_identity.clear()
+        self.by_shapes.clear()
+
+    def add(
+        self,
+        library: DeviceCallArrays,
+        key: Any,
+        queue: Queue,
+        inputs: Sequence[Any],
+        result: Any,
+        began: int,
+        *,
+        maximum: bool = False,
+    ) -> None:
+        """Cache what queues a call under its description, unless it was planned before choices were forgotten.
+
+        Its inputs are in the order of the addresses; the last of them may be that for the absolute maximum.
+        """
+        beside = _overlap(library, (*inputs[:-1], result), inputs[-1]) if maximum else ()
+        call = DeviceCall(queue, _overlap(library, inputs, result), library.maker(result), began, beside)
+        with self._adding:
+            if began == generation():
+                self._add(key, call)
+
+    def add_on_host(self, library: CallArrays, plan: Plan, given: tuple[Any, ...], options: tuple[Any, ...]) -> None:
+        """Cache a product that the host computes, if it is so small that a plan costs much.
+
+        The arrays that were given are A, B, C, the bias and the output, some of which may be None.
+        """
+        product, host = plan.product, library.host
+        # The B of a gated form holds two factors.
+        if host is None or product is None or (product.ending is not None and product.ending.expression.gated):
+            return
+        shape = product.shape
+        sizes = [view.host.size for view in product.operands.views.values() if view.host is not None]
+        flop = 2 * shape.m * shape.n * shape.k
+        if flop >= HOST_TO_GPU_FLOP or max(*sizes, plan.flop // (2 * shape.k or 1)) > MOST_ELEMENTS:
+            return
+        host.learn(given)
+        a, b, *others = given
+        described = library.describe(a, b, tuple(others), options)
+        if described is not None:
+            call = HostCall(plan, host.host_maker(shape.result, product.out_dtype))
+            with self._adding:
+                self._add(described[0], call)
+
+    def _add(self, key: Any, call: DeviceCall | HostCall) -> None:
+        while len(self.by_description) >= self.MOST_CALLS:
+            # Their replays go with them.
+            self._forget_replays()
+            del self.by_description[next(iter(self.by_description))]
+        self.by_description[key] = call
+
+    def remember(self, key: tuple[Any, ...], replay: Replay) -> None:
+        """Let the next call with these arrays find a replay by them."""
+        if len(self.by_identity) >= self.MOST_REPLAYS:
+            self.by_identity.clear()
+        self.by_identity[key] = replay
+
+    def add_replay(
+        self,
+        library: DeviceCallArrays,
+        call: DeviceCall,
+        keys: tuple[tuple[Any, ...], tuple[Any, ...]],
+        inputs: Sequence[Any],
+        out: Any,
+        addresses: tuple[int, ...],
+        result: Any,
+    ) -> None:
+        """Let the next call with these arrays, or arrays of these shapes, find the product by them.
+
+        Parameters
+        ----------
+        library, call
+            Of the product.
+        keys : tuple of (tuple, tuple)
+            What the next call is looked up by: the identities of its arrays, and their shapes.
+        inputs : sequence of array
+            A, B, and C and the bias as far as there are these.
+        out : array or None
+            The output that was given.
+        addresses : tuple of int
+            Of the arrays that were given.
+        result : array
+            What this call has filled.
+        """
+        # A guard takes no array twice, but for A that is B too.
+        if (
+            len(set(map(id, inputs[1:]))) < len(inputs) - 1
+            or any(x is inputs[0] for x in inputs[2:])
+            or any(address & LOW for address in addresses)
+        ):
+            return
+        key, shapes = keys
+        if not library.guards_kinds and self.by_identity.get(key) is not seen_once:
+            # Of arrays that come once nothing is made.
+            replay: Replay | None = seen_once
+        elif not library.guards_kinds:
+            replay = library.replay(call, tuple(inputs), out, result)
+        elif (replay := call.replays[twice := inputs[0] is inputs[1]]) is None or self.by_identity.get(key) is replay:
+            # There is no guard, or the one there is does not let these arrays through, in this state of the library.
+            if call.guards == self.MOST_GUARDS:
+                return
+            call.guards += 1
+            replay = library.replay(call, tuple(inputs), out, result)
+            if replay is not None:
+                call.replays[twice] = replay
+        if replay is not None:
+            with self._adding:
+                if call.generation == generation():
+                    self.remember(key, replay)
+                    if library.guards_kinds:
+                        if len(self.by_shapes) >= self.MOST_REPLAYS:
+                            self.by_shapes.clear()
+                        self.by_shapes[shapes] = replay
+
+
+def _overlap(library: DeviceCallArrays, arrays: Sequence[Any], written: Any) -> list[tuple[int, int]]:
+    """Return for each array the differences of its address to that of another, between which they may overlap."""
+    low, high = library.reach(written)
+    reaches = [library.reach(x) for x in arrays]
+    return [(low - ends, high - begins) for begins, ends in reaches]
+
+
+#: The calls of this process.
+CALLS = CallCache()
+register_clear(CALLS.forget)

@@ -1,0 +1,1 @@
+"""Epilogues of a call."""

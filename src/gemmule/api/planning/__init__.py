@@ -1,0 +1,1 @@
+"""Plans of calls: executor, kernel and what runs."""

@@ -1,0 +1,252 @@
+"""Choice of the executor of a call and of its kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gemmule.core.errors import ArgumentError, KernelFailedError, UnsupportedError, shown
+from gemmule.core.name_suggestions import remedy_for
+from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
+from gemmule.core.spec import Choice, KernelSpec
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose, why_no_gemm
+from gemmule.runtime.device import Device, device_count, get_device
+
+from ..packs import take_table_of_named_pack
+from .plan import Execution
+
+_KNOWN = ("gpu", "cpu", "vgpu")
+
+#: Operations in one matrix product from which host arrays are worth the way to the GPU and back.
+HOST_TO_GPU_FLOP = 2**33
+
+
+def wanted_executor(executor: Any) -> str | None:
+    """Return the executor that the caller asks for, by argument or by ``GEMMULE_EXECUTOR``; None leaves the choice.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such executor.
+    """
+    origin = "executor"
+    if executor is None:
+        executor, origin = os.environ.get("GEMMULE_EXECUTOR") or None, "GEMMULE_EXECUTOR"
+    if executor is not None and not (isinstance(executor, str) and executor in _KNOWN):
+        raise ArgumentError(f"{origin}={shown(executor)} is not known; {remedy_for(executor, _KNOWN, ', or omit it')}")
+    return None if executor is None else str(executor)
+
+
+def check_device_arrays(executor: str | None) -> str:
+    """Return why CUDA arrays run on the GPU.
+
+    Raises
+    ------
+    ArgumentError
+        If the caller asks for another executor.
+    """
+    if executor in ("cpu", "vgpu"):
+        raise ArgumentError(
+            f"executor={executor!r} takes host arrays, but these are on a GPU; copy them to the host first"
+        )
+    return "the arrays are on this GPU"
+
+
+def host_arrays_executor(
+    executor: str | None, flop_per_matrix: int | None, dtypes: tuple[str, str, str], c_dtype: str | None
+) -> tuple[str, str]:
+    """Return the executor for host arrays, and why.
+
+    Parameters
+    ----------
+    executor : str or None
+        What the caller asks for.
+    flop_per_matrix : int or None
+        Operations of one product of the batch; None if the GPU is to be preferred for any number.
+    dtypes : tuple of str
+        Types of A, B and the result.
+    c_dtype : str or None
+        Type of the matrix to add, None if there is none.
+
+    Raises
+    ------
+    UnsupportedError
+        If the caller asks for the GPU and there is none, or it cannot take the problem.
+    """
+    if executor in ("cpu", "vgpu"):
+        # The driver is not even asked: this is the way around one that does not work.
+        return executor, f"executor={executor!r} is set"
+    if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
+        # The driver is not started for small things.
+        return (
+            "cpu",
+            f"host arrays; fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} FLOP a matrix do not repay copies",
+        )
+    why_not = _why_no_gpu(dtypes, c_dtype)
+    if executor == "gpu":
+        if why_not is not None:
+            remedy = "executor='cpu'" if device_count() else "executor='cpu', or executor='vgpu', a virtual GPU"
+            raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
+        return "gpu", "executor='gpu' is set"
+    if why_not is not None:
+        return "cpu", why_not
+    return "gpu", "host arrays with enough FLOP to repay copies"
+
+
+def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
+    if device_count() == 0:
+        return "no NVIDIA GPU found"
+    try:
+        arch = get_device(0).arch
+    except UnsupportedError as error:
+        return str(error)
+    return why_no_gemm((*dtypes, c_dtype) if c_dtype is not None else dtypes, arch)
+
+
+def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple[KernelSpec, ...] | None:
+    """Return what a plan may choose from on the virtual GPU: the kernel that is named, or None for all.
+
+    Parameters
+    ----------
+    word : str or None
+        A name, which may carry a config: its number, or some of its fields, as in ``simt_gemm[tile_m=128]``.
+    operation : str
+        ``gemm`` or ``transpose``.
+    executor : str or None
+        What the caller asks for.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such kernel or config, more than one, or the executor is not the virtual GPU.
+    """
+    if word is None:
+        return None
+    if not isinstance(word, str):
+        raise ArgumentError(f"kernel={shown(word)} is no name; give one, as kernel='simt_gemm'")
+    if executor != "vgpu":
+        raise ArgumentError(
+            f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"
+        )
+    from gemmule.lab.candidates import parse_kernels
+    from gemmule.lab.products import gemm_problem
+    from gemmule.lab.transposes import transpose_of
+
+    probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
+    found = parse_kernels([word], probe, None, REGISTRY, ())
+    if len(found) != 1:
+        configs = "; ".join(str(choice.config) for choice in found)
+        raise ArgumentError(
+            f"kernel={word!r} names {len(found)} configs, of which one runs; give one of them: {configs}"
+        )
+    spec, config = found[0].spec, found[0].config
+    return (dataclasses.replace(spec, configs=(config,)),)
+
+
+class CompileWarning(UserWarning):
+    """A kernel does not compile, and another one, which may be slower, is used instead."""
+
+
+class _Compiling:
+    """The kernels and configs that this process has not seen the compiler refuse, by architecture."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[KernelSpec, ...]] = {}
+        self._lock = threading.Lock()
+
+    def specs(self, device: Device) -> tuple[KernelSpec, ...]:
+        return self._left.get(device.arch.name, REGISTRY)
+
+    def leave_out(self, choice: Choice, device: Device) -> None:
+        with self._lock:
+            left, sms = [], device.multiprocessors
+            for spec in self.specs(device):
+                if spec.name != choice.spec.name:
+                    left.append(spec)
+                elif configs := tuple(config for config in spec.configs if config.on(sms) != choice.config):
+                    left.append(dataclasses.replace(spec, configs=configs))
+            self._left[device.arch.name] = tuple(left)
+
+
+_COMPILING = _Compiling()
+
+
+def choose_compiling(problem: Problem, device: Device) -> Choice:
+    """Return the kernel for a problem among those that the compiler did not refuse in this process."""
+    take_table_of_named_pack()
+    specs = _COMPILING.specs(device)
+    # A tuned config may be the one that was refused.
+    tuned = specs is REGISTRY
+    return choose(problem, device.arch, specs, multiprocessors=device.multiprocessors, chip=device.name, tuned=tuned)
+
+
+def run_first_that_compiles(problem: Problem, choice: Choice, device: Device, run: Callable[[Choice], None]) -> Choice:
+    """Run a chosen kernel, or the next one that compiles, with a warning; return which.
+
+    Parameters
+    ----------
+    problem : GemmProblem or TransposeProblem
+        What is to be computed.
+    choice : Choice
+        The kernel.
+    device : Device
+        The GPU.
+    run : callable
+        Runs a choice; it fails before anything is queued if that does not compile.
+
+    Raises
+    ------
+    KernelFailedError
+        If none compiles.
+    """
+    while True:
+        try:
+            run(choice)
+            return choice
+        except KernelFailedError as error:
+            _COMPILING.leave_out(choice, device)
+            try:
+                following = choose_compiling(problem, device)
+            except UnsupportedError:
+                raise error from None
+            warnings.warn(
+                f"{error}; {following.spec.name} ({following.config}) is used instead", CompileWarning, stacklevel=2
+            )
+            choice = following
+
+
+def execute(
+    problem: GemmProblem | TransposeProblem,
+    choice: Choice,
+    device: Device,
+    pointers: Mapping[str, int],
+    stream: int,
+    execution: Execution,
+) -> None:
+    """Queue a problem by its launches, which are packed the first time and left in `execution`.
+
+    Parameters
+    ----------
+    problem, choice, device
+        As of `run_first_that_compiles`.
+    pointers : mapping of str to int
+        Addresses of the operands, the output's last.
+    stream : int
+        The driver's handle of the stream.
+    execution : Execution
+        What earlier executions have left.
+    """
+    if execution.queue is not None:
+        execution.queue(tuple(pointers.values()), stream)
+        return
+    from gemmule.runtime.repeated import run_packed
+
+    def run(chosen: Choice) -> None:
+        execution.queue = run_packed(problem, chosen, pointers, device.ordinal, stream)
+
+    run_first_that_compiles(problem, choice, device, run)

@@ -1,0 +1,83 @@
+"""Planning a product of host arrays on the virtual GPU, whose kernels see vgpu arrays: memory as it lies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.layout import element_alignment
+from gemmule.core.spec import KernelSpec
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
+from gemmule.runtime.arrays import ArrayView
+
+from ..validation.product import ABSMAX, Product, host_array
+from .device_products import problem_in_place
+from .plan import Plan, planned
+
+
+def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[KernelSpec] | None = None) -> Plan:
+    """Plan a product of host arrays whose kernels run on the CPU: those of a registry, all if there is none."""
+    from gemmule.vgpu.arch import device_name, virtual_arch
+
+    views = {role: as_device_view(view) for role, view in product.operands.views.items()}
+    problem, roles = problem_in_place(product, views)
+    choice = choose(problem, virtual_arch(), REGISTRY if registry is None else registry)
+
+    def run() -> Any:
+        from gemmule.vgpu.execute import run_kernel
+
+        for role, view in views.items():
+            copy_again(view, product.view(role))
+        given, finish = product.new_output()
+        out = views.get("out") or as_device_view(given)
+        arrays = {name: host_array(views[role]) for name, role in roles.items()} | {"d": host_array(out)}
+        if ABSMAX in views:
+            arrays[ABSMAX] = host_array(views[ABSMAX])
+            arrays[ABSMAX][...] = 0
+        run_kernel(problem, choice, arrays)
+        copy_back(out, given)
+        if ABSMAX in views:
+            copy_back(views[ABSMAX], product.view(ABSMAX))
+        return finish()
+
+    return planned(product, "vgpu", device_name(), choice, reason, problem, run)
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def as_device_view(view: ArrayView) -> ArrayView:
+    """Return a host array's memory with address and strides, as kernels see it.
+
+    An array that kernels cannot read in place, of the other byte order or between elements, is copied.
+    """
+    assert view.host is not None
+    from gemmule.vgpu.arrays import virtual_address
+
+    host = view.host
+    item = host.itemsize
+    between = virtual_address(host) % element_alignment(item) or any(stride % item for stride in host.strides)
+    if not host.dtype.isnative or between:
+        host = np.array(host, host.dtype.newbyteorder("="), order="C")
+    strides = tuple(stride // item for stride in host.strides)
+    return dataclasses.replace(view, host=host, address=virtual_address(host), strides=strides)
+
+
+def copy_again(seen: ArrayView, given: ArrayView) -> None:
+    """Bring what the caller's array holds by now into what kernels see, where that is a copy."""
+    assert given.host is not None
+    assert seen.host is not None
+    if seen.host is not given.host:
+        seen.host[...] = given.host
+
+
+def copy_back(seen: ArrayView, given: ArrayView) -> None:
+    """Bring what a kernel wrote into the caller's array, where that was seen through a copy."""
+    assert given.host is not None
+    assert seen.host is not None
+    if seen.host is not given.host:
+        given.host[...] = seen.host

@@ -1,0 +1,98 @@
+"""Descriptions of a call's arrays: as few questions as tell one product from another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..replay import Apart, Queue, Replay
+from .view import HostArray
+
+#: A key; of arrays on a GPU their addresses, the output's last if there is one, and the library's current stream; of
+#: arrays in host memory the memory of each, None for those that are None, and None.
+Described = tuple[Any, tuple[Any, ...], int | None]
+
+
+class Repeatable(Protocol):
+    """What a call cache holds of a product on a GPU."""
+
+    @property
+    def queue(self) -> Queue:
+        """Queues it, given addresses and stream."""
+
+    @property
+    def new(self) -> Callable[[], Any]:
+        """Makes the output."""
+
+    @property
+    def apart(self) -> Apart:
+        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+
+
+class CallArrays(Protocol):
+    """An array library whose calls are cached."""
+
+    @property
+    def host(self) -> HostCallArrays | None:
+        """The same for its arrays in host memory, if calls with these are cached."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether there are guards, so that calls with arrays on a GPU are replayed."""
+
+    @property
+    def guards_kinds(self) -> bool:
+        """Whether a guard lets all arrays of a kind through, or only those that it was made of."""
+
+    @property
+    def wrote(self) -> Callable[[Any], None] | None:
+        """Tells the library that an array of the caller's was written; None where it does not want to hear of it."""
+
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
+        """Return the description of a product of these arrays; None where it is unusual.
+
+        Of the others, some of which may be None, the first is C and the last the output.
+        """
+
+
+class HostCallArrays(CallArrays, Protocol):
+    """An array library whose arrays in host memory are read without questions that a description answers."""
+
+    def learn(self, given: tuple[Any, ...]) -> None:
+        """Let `describe` know arrays like these, which a plan has read; some may be None."""
+
+    def host_maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, HostArray]]:
+        """Return what makes results, each with its memory."""
+
+
+class DeviceCallArrays(CallArrays, Protocol):
+    """An array library whose arrays are on a GPU."""
+
+    @property
+    def address(self) -> Callable[[Any], int]:
+        """Gives the address of an array's first element."""
+
+    def device(self, x: Any) -> int:
+        """Return the number of the array's GPU."""
+
+    def reach(self, x: Any) -> tuple[int, int]:
+        """Return the bytes from an array's address to its first byte in memory, and to behind its last."""
+
+    def maker(self, x: Any) -> Callable[[], Any]:
+        """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
+
+    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
+        """Return what `new` makes, with memory that the library ties to a stream, which is not the current one."""
+
+    def replay(self, call: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> Replay | None:
+        """Return what replays a product of arrays that a guard lets through; None where there is no guard.
+
+        The inputs are A, B, and C and a bias as far as there are these. `out` is the output that was given, or None;
+        `result` the one that was filled.
+        """
+
+
+def reach_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Return the bytes from the first element to the first byte in memory and to behind the last; strides in bytes."""
+    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + itemsize

@@ -1,0 +1,237 @@
+"""Replays of products: the prepacked launch of an earlier call, with the addresses and the stream of this one.
+
+Reading shapes, strides and types of three tensors takes Python as long as the driver takes to launch. PyTorch has a
+check in C++ that tells whether tensors are what they were, the one that guards the code of torch.compile; whatever it
+does not let through is described the longer way. Arrays of CuPy are told by weak references.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .direct import DirectLaunch
+
+#: ``replay(a, b, out)``, of `gemm` ``replay(a, b, out, c, bias)``, computes a product if the guard lets the arrays
+#: through, and returns None otherwise. A stream that is named comes last; only the current one is let through.
+Replay = Callable[..., Any]
+#: ``apart(addresses, in_place)`` tells whether the output, whose address is the last, is apart from the inputs, of C
+#: unless it is C itself.
+Apart = Callable[[tuple[int, ...], bool], bool]
+#: Queues a product, given addresses and stream.
+Queue = Callable[[tuple[int, ...], int], None]
+
+#: Alignment up to which kernels may differ, less one: arrays that are aligned to fewer bytes are described.
+LOW = 255
+
+
+def of_two(
+    check: Callable[..., bool],
+    apart: Apart,
+    new: Callable[[Any], Any] | None,
+    queue: Queue,
+    stream: Callable[[int], int],
+    device: int,
+    same: bool,
+) -> Replay:
+    """Return what replays a product of two of PyTorch's tensors.
+
+    Parameters
+    ----------
+    check : callable
+        The guard of A, B, and the output if it is given.
+    apart : callable
+        Judges an output that is given.
+    new : callable or None
+        Makes the output from A, where none is given.
+    queue : callable
+        Queues the product. If that is one launch, which it has as ``direct``, its steps stand in the replay itself.
+    stream : callable
+        Gives the current stream of a GPU.
+    device : int
+        The GPU.
+    same : bool
+        Whether A and B begin at one address: what was decided for such holds for no others, and the other way round.
+    """
+    direct = getattr(queue, "direct", None)
+    if direct is not None:
+        return of_two_in_one_launch(check, apart, new, direct, stream, device, same)
+    # Addresses that were found to be in order last; another thread may replace them at any time. What the launch is
+    # given again is the very tuple that it was given before.
+    known: tuple[int, ...] = ()
+
+    def replay(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None, named: int | None = None) -> Any:
+        nonlocal known
+        del c, bias
+        now = stream(device)
+        if named is not None and named != now:
+            return None
+        if new is None:
+            if not check(a, b, out):
+                return None
+        elif check(a, b):
+            out = new(a)
+        else:
+            return None
+        addresses, last = (a.data_ptr(), b.data_ptr(), out.data_ptr()), known
+        if addresses != last:
+            pa, pb, at = addresses
+            if (pa | pb | at) & LOW or (pa == pb) is not same or (new is None and not apart(addresses, False)):
+                return None
+            known = last = addresses
+        queue(last, now)
+        return out
+
+    return replay
+
+
+def of_more(
+    check: Callable[..., bool],
+    apart: Apart,
+    new: Callable[[Any], Any] | None,
+    queue: Queue,
+    stream: Callable[[int], int],
+    device: int,
+    same: bool,
+) -> Replay:
+    """Return what replays a product that reads C, a bias or both; C may be its output.
+
+    The parameters are those of `of_two`; the guard is that of A, B, C and the bias, as far as there are these, and of
+    an output that is given and none of them.
+    """
+    known: tuple[int, ...] = ()
+
+    def replay(a: Any, b: Any, out: Any, c: Any, bias: Any, named: int | None = None) -> Any:
+        nonlocal known
+        now = stream(device)
+        if named is not None and named != now:
+            return None
+        given = [x for x in (a, b, c, bias) if x is not None]
+        in_place = c is out
+        if not (check(*given) if new is not None or in_place else check(*given, out)):
+            return None
+        result = out if new is None else new(a)
+        given.append(result)
+        addresses, last = tuple([x.data_ptr() for x in given]), known
+        if addresses != last:
+            if any(address & LOW for address in addresses) or (addresses[0] == addresses[1]) is not same:
+                return None
+            if new is None and not apart(addresses, in_place):
+                return None
+            known = last = addresses
+        queue(last, now)
+        return result
+
+    return replay
+
+
+def of_two_in_one_launch(
+    check: Callable[..., bool],
+    apart: Apart,
+    new: Callable[[Any], Any] | None,
+    direct: DirectLaunch,
+    stream: Callable[[int], int],
+    device: int,
+    same: bool,
+) -> Replay:
+    """Return what replays a product of two of PyTorch's tensors that is one launch.
+
+    Of a call that repeats a small product, what is left is the driver's launch, the guard and the reading of
+    addresses; a function more between them, and a second comparison of addresses, would show. The parameters are those
+    of `of_two`, but for the launch, whose operands are A, B and the output.
+    """
+    from .direct import point
+    from .driver import driver
+
+    launch, function, success = driver().cuLaunchKernelEx, direct.function, driver().CUresult.CUDA_SUCCESS
+    take, give = direct.take, direct.give
+
+    def replay(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None, named: int | None = None) -> Any:
+        del c, bias
+        now = stream(device)
+        if named is not None and named != now:
+            return None
+        if new is None:
+            if not check(a, b, out):
+                return None
+        elif check(a, b):
+            out = new(a)
+        else:
+            return None
+        addresses = (a.data_ptr(), b.data_ptr(), out.data_ptr())
+        try:
+            frame = take()
+        except IndexError:
+            frame = direct.frame()
+        # Addresses that are in a frame were found to be in order before.
+        if frame.addresses != addresses:
+            pa, pb, at = addresses
+            if (pa | pb | at) & LOW or (pa == pb) is not same or (new is None and not apart(addresses, False)):
+                give(frame)
+                return None
+            point(frame, addresses)
+        if frame.stream != now:
+            frame.config.hStream = now
+            frame.stream = now
+        (status,) = launch(frame.config, function, frame.params, 0)
+        if status is not success:
+            direct.again(frame, status)
+        give(frame)
+        return out
+
+    return replay
+
+
+def of_these(
+    given: tuple[Any, ...],
+    addresses: tuple[int, ...],
+    new: Callable[[], Any] | None,
+    queue: Queue,
+    stream: Callable[[int], Any],
+    device: int,
+) -> Replay:
+    """Return what replays a product of these very arrays of CuPy's.
+
+    Such an array keeps its type and its memory for life. Its shape can be set, and its strides with it; to a shape that
+    it had before, which means the same elements.
+
+    Parameters
+    ----------
+    given : tuple of array
+        The inputs, and the output if it is given and none of them. They are not kept alive.
+    addresses : tuple of int
+        Of the inputs in their order, and of an output that is given.
+    new : callable or None
+        Makes the output, where none is given.
+    queue : callable
+        Queues the product.
+    stream : callable
+        Gives the current stream of a GPU.
+    device : int
+        The GPU.
+    """
+    known: tuple[tuple[Callable[[], Any], tuple[int, ...]], ...] = tuple([(weakref.ref(x), x.shape) for x in given])
+
+    def replay(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None, named: int | None = None) -> Any:
+        now = stream(device).ptr
+        if named is not None and named != now:
+            return None
+        # In the order of `given`: what is called by other identities is not found here.
+        arrays = (a, b, out) if c is bias is None else (a, b, *[x for x in (c, bias, out) if x is not None])
+        for (reference, shape), x in zip(known, arrays, strict=False):
+            # Another array may have the identity of one that is gone.
+            if reference() is not x or x.shape != shape:
+                return None
+        if new is None:
+            queue(addresses, now)
+            return out
+        out = new()
+        at = out.data.ptr
+        if at & LOW:
+            return None
+        queue((*addresses, at), now)
+        return out
+
+    return replay
