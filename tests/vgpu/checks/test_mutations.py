@@ -83,8 +83,8 @@ def _first_finding_is_enough(monkeypatch):
     monkeypatch.setattr(launcher, "Collected", FirstFinding)
 
 
-#: Those with the most instructions to remove take most of the time.
-LONG = ("h01_mma_sync", "float64_gemm", "d02_b_in_registers")
+#: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03.
+LONG = ("h01_mma_sync", "float64_gemm", "d02_b_in_registers", "g04_register_tile", "g05_conflict_free")
 CASES = [
     pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in GEMMS
 ]  # fmt: skip

@@ -132,7 +132,19 @@ def test_work_for_few_multiprocessors():
 COMPILED_LONGEST = ("h01_mma_sync", "g05_conflict_free", "g06_double_buffer", "g07_cp_async", "d02_b_in_registers")
 
 
-@pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
+#: Steps between the first and last of Hopper's ladder, and of d02 what d01 shows too, take longest.
+LONG = (
+    "d02_b_in_registers",
+    "h03_stages",
+    "h04_warp_specialised",
+    "h05_persistent",
+    "h06_cluster_multicast",
+    "h07_tma_store",
+)
+EVERY = [pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in EXPLAINED]
+
+
+@pytest.mark.parametrize("spec", EVERY)
 def test_every_kernel_is_explained(spec):
     # Unaligned rows for the kernel that takes no others.
     transposed = "100,100" if spec.in_place else "101,67" if spec.name == "transpose_whole_sectors" else "100,68"
