@@ -25,7 +25,8 @@ were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
 type beside it, ``draws FILE`` what untuned calls reach on random products, ``versions FILE`` the same calls
-of two versions.
+of two versions, ``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time of layers, and
+``models FILE`` the times of models.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from gemmule.lab.tables import check_rows, experiment_line
 from gemmule.lab.transpose_plots import transpose_plots
 
 from . import checked_kernels, faithfulness, frameworks, hopper_forms, stream_shapes, transposes
+from .batches import batches_table
 from .call_overhead import overhead_table
 from .ceilings import ceiling_table
 from .disk import disk_ways_table, file_runs_table
@@ -321,12 +323,15 @@ _PICTURES = {
 
 #: Tables of the records of one file or several.
 _OF_SEVERAL = {
+    "batches": batches_table,
     "checks": checks_block,
     "draws": draws_block,
     "examples": checked_kernels.examples_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
     "host_times": frameworks.host_times_table,
+    "layers": frameworks.layers_table,
+    "models": frameworks.models_table,
     "random_problems": random_problems_block,
     "removals": checked_kernels.removals_table,
     "untuned": untuned_block,

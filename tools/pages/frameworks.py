@@ -91,3 +91,29 @@ def host_times_table(records: Sequence[Record]) -> str:
         for path in dict.fromkeys(path for column in times.values() for path in column)
     ]
     return markdown(["call", *heads], rows)
+
+
+def layers_table(records: Sequence[Record]) -> str:
+    """Return the host's time of layers with a new activation at each call: PyTorch's, gemmule's, and their ratio."""
+    times = {(one["dtype"], one["path"]): one["host_us"] for one in records if one["record"] == "overhead"}
+    types = list(dict.fromkeys(dtype for dtype, _ in times))
+    rows = []
+    for path in dict.fromkeys(path.removeprefix("gemmule_") for _, path in times if "torch_layer" in path):
+        row = [path.removeprefix("torch_layer_").replace("_", " ")]
+        for dtype in types:
+            theirs, ours = times[dtype, path], times[dtype, f"gemmule_{path}"]
+            row += [f"{theirs:.1f}", f"{ours:.1f}", f"{theirs / ours:.2f}"]
+        rows.append(row)
+    heads = [f"{head}, {dtype}" for dtype in types for head in ("us, PyTorch", "us, gemmule", "ratio")]
+    return markdown(["call", *heads], rows)
+
+
+def models_table(records: Sequence[Record]) -> str:
+    """Return the times of whole models with PyTorch's layers and with gemmule's."""
+    rows = [
+        [one["model"], f"{one['phase']} {one['rows']} x {one['tokens']}", one["mode"], f"{one['other_ms']:.2f}",
+         f"{one['ms']:.2f}", f"{one['ratio']:.3f}"]
+        for one in records
+        if one["record"] == "model"
+    ]  # fmt: skip
+    return markdown(["model", "phase, rows x tokens", "mode", "ms, PyTorch", "ms, gemmule", "ratio"], rows)
