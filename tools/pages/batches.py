@@ -13,8 +13,8 @@ Record = Mapping[str, Any]
 def batches_table(records: Sequence[Record]) -> str:
     """Return what calls of batches take, beside cuBLASLt and PyTorch."""
     rows = [
-        [one["dtype"], f"{one['batch'][0]} of {one['m']} x {one['n']} x {one['k']}", one["layout"], f"`{one['kernel']}`",
-         f"{one['median_us']:.1f}", f"{one['ratio']:.2f}", f"{one['torch_ratio']:.2f}"]
+        [one["dtype"], f"{one['batch'][0]} of {one['m']} x {one['n']} x {one['k']}", one["layout"],
+         f"`{one['kernel']}`", f"{one['median_us']:.1f}", f"{one['ratio']:.2f}", f"{one['torch_ratio']:.2f}"]
         for one in records
         if one["record"] == "gemm" and one["chosen_by"] == "dispatch"
     ]  # fmt: skip

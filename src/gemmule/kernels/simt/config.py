@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
+from gemmule.core.spec import PORTABLE_CLUSTER, Config
 
 #: Elements of the vectors that a thread moves: 16 bytes of float32.
 VECTOR = 4
@@ -180,3 +181,14 @@ class SimtConfig(Config):
         sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
         pitches = [extent // PANEL * (PANEL + VECTOR * k_major) for extent, k_major in sides]
         return sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize
+
+
+def why_not_cluster(config: Config, cluster: int, arch: Arch) -> str | None:
+    """Say why an architecture has no clusters of `cluster` CTAs along K, or None where it has them."""
+    if arch.major < 9 and cluster > 1:
+        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if arch.major != 9 and cluster > PORTABLE_CLUSTER:
+        return (
+            f"config {config}: clusters of more than {PORTABLE_CLUSTER} CTAs are known to fit on sm_90 only, not {arch}"
+        )
+    return None

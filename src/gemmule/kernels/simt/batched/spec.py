@@ -17,6 +17,7 @@ from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents, why_
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
+from gemmule.kernels.simt.config import why_not_cluster
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 
 from .config import VECTOR_BYTES, BatchedConfig
@@ -48,8 +49,8 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 
 def why_not(problem: GemmProblem, arch: Arch, config: BatchedConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
-    if arch.major < 9 and config.cluster_k > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if reason := why_not_cluster(config, config.cluster_k, arch):
+        return reason
     if config.cluster_k > 1 and problem.a.dtype == FLOAT64:
         return f"config {config}: float64 is taken without clusters; {FLOAT64_GEMM.name} has them"
     if not config.takes(problem.a.dtype.itemsize):

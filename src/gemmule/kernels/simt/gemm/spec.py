@@ -12,10 +12,10 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
-from gemmule.core.spec import PORTABLE_CLUSTER, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
 from gemmule.kernels.parts.leading_dimension import address_multiple
-from gemmule.kernels.simt.config import VECTOR, SimtConfig
+from gemmule.kernels.simt.config import VECTOR, SimtConfig, why_not_cluster
 from gemmule.kernels.simt.cost import costs, operand_copies
 
 #: Types that C and D may have.
@@ -47,12 +47,8 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 
 def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
-    if arch.major < 9 and config.cluster_k > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
-    if arch.major != 9 and config.cluster_k > PORTABLE_CLUSTER:
-        return (
-            f"config {config}: clusters of more than {PORTABLE_CLUSTER} CTAs are known to fit on sm_90 only, not {arch}"
-        )
+    if reason := why_not_cluster(config, config.cluster_k, arch):
+        return reason
     inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))

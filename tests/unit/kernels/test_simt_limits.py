@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -10,8 +11,9 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H100_RATES
 from gemmule.dispatch.select import choose
+from gemmule.kernels.simt.batched.spec import SPEC as BATCHED
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.gemm.spec import SPEC
+from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
 from gemmule.lab.products import gemm_problem
 
 
@@ -21,20 +23,21 @@ def test_copies_beyond_the_bits_of_a_mask_are_refused(tile_m, tile_n):
         SimtConfig(tile_m=tile_m, tile_n=tile_n, tile_k=16, warps_m=1, warps_n=1)
 
 
-def test_large_clusters_are_taken_on_whole_gpus_of_one_architecture():
-    problem = gemm_problem(64, 64, 8192, "float32", "float32", "nn")
-    large = max(SPEC.configs, key=lambda config: config.cluster)
+@pytest.mark.parametrize("spec", [GEMM, BATCHED], ids=lambda spec: spec.name)
+def test_large_clusters_are_taken_on_whole_gpus_of_one_architecture(spec):
+    problem = gemm_problem(16, 64, 8192, "float32", "float32", "nn")
+    large = max(spec.configs, key=lambda config: config.cluster)
     assert large.cluster == 16
-    assert SPEC.why_not(problem, Arch.parse("sm_90a"), large) is None
-    assert "known to fit on sm_90 only" in SPEC.why_not(problem, Arch.parse("sm_100a"), large)
-    whole, part = (SPEC.configs_on(dataclasses.replace(H100_RATES, multiprocessors=count)) for count in (114, 60))
+    assert spec.why_not(problem, Arch.parse("sm_90a"), large) is None
+    assert "known to fit on sm_90 only" in spec.why_not(problem, Arch.parse("sm_100a"), large)
+    whole, part = (spec.configs_on(dataclasses.replace(H100_RATES, multiprocessors=count)) for count in (114, 60))
     assert large in whole
     assert max(config.cluster for config in part) == 8
 
 
 @pytest.mark.parametrize("sms", [132, 60, 8])
 def test_choices_hold_to_the_clusters_of_the_gpu(sms):
-    for k in (1000, 8192, 50000):
-        problem = gemm_problem(32, 32, k, "float32", "float32", "nn")
+    for rows, k in itertools.product((8, 32), (1000, 8192, 50000)):
+        problem = gemm_problem(rows, 32, k, "float32", "float32", "nn")
         choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=sms, tuned=False)
         assert getattr(choice.config, "cluster", 1) <= (16 if sms == 132 else 8)
