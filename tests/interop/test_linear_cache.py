@@ -653,3 +653,21 @@ def test_a_result_that_nothing_flows_back_to_has_no_gradients(gpu):
         x, weight, bias = operands(4, 16)
         Cut.apply(gt.linear(x, weight, bias)).sum().backward()
         assert weight.grad is bias.grad is None
+
+
+def test_calls_that_autocast_has_cast_are_cached(gpu):
+    x, weight, bias = operands(4, 16)
+    x.requires_grad_()
+    grad = torch.randn(4, 8, dtype=torch.float64)
+
+    def both():
+        # Autocast leaves float64 as it is, which the stand-in can multiply.
+        with torch.autocast("cpu", torch.bfloat16):
+            got, expected = gt.linear(x, weight, bias), functional.linear(x, weight, bias)
+        torch.testing.assert_close(got, expected)
+        pairs = [torch.autograd.grad(y, (x, weight, bias), grad) for y in (got, expected)]
+        for one, other in zip(*pairs, strict=True):
+            torch.testing.assert_close(one, other)
+
+    assert [seen(gpu, both)[1] for _ in range(3)] == [0, 3, 3]
+    assert seen(gpu, lambda: gt.linear(x, weight, bias))[1] == 0
