@@ -5,6 +5,7 @@ imports first, sees to it as soon as it is imported.
 """
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -51,8 +52,9 @@ def interruption_ends() -> Iterator[None]:
 def main() -> None:
     """Run the command."""
     with interruption_ends():
-        from gemmule.cli import main as run
-    run()
+        # By its name: the command imports this module.
+        command = importlib.import_module("gemmule.cli")
+    command.main()
 
 
 if _is_module():

@@ -24,8 +24,8 @@ were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems
 …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
-type beside it, ``draws FILE`` what untuned calls reach on random products, ``versions FILE`` the same calls of two versions,
-``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time of layers, and ``models
+type beside it, ``draws FILE`` what untuned calls reach on random products, ``versions FILE`` the same calls of two
+versions, ``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time of layers, and ``models
 FILE`` the times of models.
 """
 

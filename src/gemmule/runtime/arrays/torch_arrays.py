@@ -14,6 +14,7 @@ import numpy as np
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
+from .torch_guards import stay_out_of_dynamo
 from .view import WRITTEN, ArrayView, HostArray, NewArray
 
 if TYPE_CHECKING:
@@ -185,21 +186,6 @@ def _is_traced(torch: Any) -> bool:
         torch._C._len_torch_dispatch_stack() > 0
         and any(mode(key) is not None for key in (keys.FAKE, keys.PROXY, keys.FUNCTIONAL))
     )
-
-
-def stay_out_of_dynamo() -> None:
-    """Let `torch.compile` call what computes on the host, instead of tracing NumPy's functions as operators."""
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None or _skipped_by:
-        return
-    _skipped_by.append(dynamo)
-    with contextlib.suppress(AttributeError):
-        # Not the whole package: the functions of gemmule.torch are traced.
-        for room in ("api", "dispatch", "host", "runtime", "vgpu"):
-            dynamo.trace_rules.add(f"gemmule.{room}")
-
-
-_skipped_by: list[Any] = []
 
 
 class _Memory:

@@ -16,8 +16,7 @@ from gemmule.core.dtype import numpy_dtype
 
 from ..replay import LOW, Replay, of_more, of_two
 from .descriptions import Described, Repeatable, reach_of
-from .torch_arrays import stay_out_of_dynamo
-from .torch_guards import Guards, quick_maker, tensor_guards
+from .torch_guards import Guards, quick_maker, stay_out_of_dynamo, tensor_guards
 from .view import HostArray
 
 #: Views that are cached for a description; then all of them make room.

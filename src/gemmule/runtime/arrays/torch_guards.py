@@ -1,7 +1,9 @@
-"""What PyTorch has in C++ for the code that torch.compile makes, where it is as it is known to be."""
+"""What PyTorch has for torch.compile: guards in C++, where they are as known, and the rules of what is traced."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -75,3 +77,18 @@ def quick_maker(torch: Any, like: Any) -> Callable[[Any], Any] | None:
     if found != (torch.Tensor, *facts, like.device, False):
         return None
     return lambda _: make(shape, strides, dtype)
+
+
+def stay_out_of_dynamo() -> None:
+    """Let `torch.compile` call what computes on the host, instead of tracing NumPy's functions as operators."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None or _skipped_by:
+        return
+    _skipped_by.append(dynamo)
+    with contextlib.suppress(AttributeError):
+        # Not the whole package: the functions of gemmule.torch are traced.
+        for room in ("api", "dispatch", "host", "runtime", "vgpu"):
+            dynamo.trace_rules.add(f"gemmule.{room}")
+
+
+_skipped_by: list[Any] = []
