@@ -25,8 +25,8 @@ were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
 type beside it, ``draws FILE`` what untuned calls reach on random products, ``versions FILE`` the same calls of two
-versions, ``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time of layers, and ``models
-FILE`` the times of models.
+versions, ``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time
+of layers, and ``models FILE`` the times of models.
 """
 
 from __future__ import annotations
