@@ -95,7 +95,7 @@ def test_calls_do_not_wait_at_a_named_pipe(monkeypatch):
 
 
 @posix
-@pytest.mark.parametrize("module", ["gemmule.core.errors", "numpy", "gemmule.cli"])
+@pytest.mark.parametrize("module", ["gemmule.core.errors", "click", "gemmule.cli"])
 def test_ctrl_c_while_python_loads_the_module_is_no_traceback(folder, module):
     Path("sitecustomize.py").write_text(
         f"""

@@ -23,6 +23,7 @@ _EMPTY = "the groups that it waits for are those behind the last slice, and empt
 UNSEEN = {
     ("g07_cp_async", "cp.async.wait_group 0"): _EMPTY,
     ("float64_gemm", "cp.async.wait_group 0"): _EMPTY,
+    ("simt_batched", "cp.async.wait_group 0"): _EMPTY,
     ("h01_mma_sync", "cp.async.wait_group 0"): _EMPTY,
     ("h01_mma_sync", "bar.warp.sync -1"): "what lanes of one warp do to each other is not looked for",
 }

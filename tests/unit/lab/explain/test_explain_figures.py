@@ -255,7 +255,7 @@ def run(*arguments):
         (["g04_register_tile", "--shape", "64,64,64", "--chip", "h1000"], "chip 'h1000' is not in the table; did you"),
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float16"], "cannot take this problem: A is float16"),
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tn"], "cannot take this problem: A has strides"),
-        (["g04_register_tile", "--shape", "64,64,64", "--layout", "tt"], "or explain simt_gemm, which calls take"),
+        (["g04_register_tile", "--shape", "64,64,64", "--layout", "tt"], "or explain simt_batched, which calls take"),
         (["h01_mma_sync", "--shape", "777,1001,333"], "explain 'h01_mma_sync[4]', which takes it (tile_m=128"),
         (["hopper_gemm", "--shape", "4095,4095,4095"], "or explain hopper_gemm_repacked, which calls take for it"),
         (["h03_stages", "--shape", "64,64,64", "--chip", "a100"], "give a --chip of sm_90a (this one is sm_80)"),
