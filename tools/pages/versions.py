@@ -26,4 +26,6 @@ def versions_table(records: Sequence[Record]) -> str:
         spread = f"{one['ratio_low']:.3f} to {one['ratio_high']:.3f}"
         times = [f"{one[name]:.1f}" for name in ("before_us", "after_us")]
         rows.append([product, types, one["layout"] if one["k"] else "", *times, f"{one['ratio']:.3f}", spread])
-    return markdown(["product", "types", "layout", "us before", "us after", "before / after", "most ratios"], rows)
+    return markdown(
+        ["product", "types", "layout", "us before", "us after", "before / after", "of eight in ten pairs"], rows
+    )

@@ -95,6 +95,22 @@ def _interned(name: str) -> DType:
     return next(dtype for dtype in (*DTYPES, *_OPAQUE.values()) if dtype.name == name)
 
 
+#: What libraries call types, which are no precisions.
+_NAMES_OF_TYPES = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "fp16",
+    "bf16",
+    "fp32",
+    "fp64",
+    "half",
+    "single",
+    "double",
+)
+
+
 class Precision(enum.Enum):
     """Least precision of a product of float32, float64 or 8-bit floats; a kernel may be more exact.
 
@@ -136,6 +152,10 @@ class Precision(enum.Enum):
             raise DTypeError(
                 "precision='ozaki' is reserved for the guarded form of Ozaki scheme II, which does not exist yet; "
                 f"choose the number of moduli, {', '.join(repr(one.value) for one in INT8_PRODUCTS)}"
+            )
+        if isinstance(value, str) and value in _NAMES_OF_TYPES:
+            raise DTypeError(
+                f"precision={shown(value)} is a type; omit precision, or give 'ieee', to compute in the inputs' type"
             )
         if not isinstance(value, str) or value not in named:
             raise DTypeError(f"precision={shown(value)} is not known; {remedy_for(value, named)}")

@@ -256,8 +256,8 @@ def _traced(
     except (TypeError, AttributeError) as error:
         # What other libraries raise of a value that they do not know.
         raise ArgumentError(
-            f"{what} cannot be traced: {error}; use +, -, *, /, comparisons, numbers and functions of gemmule such as "
-            "relu, exp, tanh, maximum and where"
+            f"{what} cannot be traced: {error}; use +, -, *, /, comparisons, numbers and functions of gemmule.epilogue "
+            "such as relu, exp, tanh, maximum and where"
         ) from error
     expression, matrices, names = lowered(result, what)
     used = {role: array for role, array in arrays.items() if role in matrices}
