@@ -392,6 +392,17 @@ def test_what_is_saved_is_what_is_needed(gpu):
             assert saved == [[(4, 16)] * of_weight + [(8, 16)] * of_x] * 3
 
 
+def test_a_weight_that_gets_other_memory_before_the_backward(gpu):
+    for change in (lambda w: setattr(w, "data", torch.zeros_like(w)), lambda w: setattr(w, "data", w.data.half())):
+        for _ in range(3):
+            x, weight, bias = operands(4, 16)
+            x.requires_grad_()
+            expected = torch.autograd.grad(torch.nn.functional.linear(x, weight, bias).sum(), x)
+            result = gt.linear(x, weight, bias)
+            change(weight)
+            torch.testing.assert_close(torch.autograd.grad(result.sum(), x), expected)
+
+
 def test_a_saved_tensor_that_is_written_is_refused(gpu):
     for _ in range(3):
         x, weight, bias = operands(4, 16)

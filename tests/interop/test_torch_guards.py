@@ -93,3 +93,10 @@ def test_a_pytorch_without_them():
         other = types.SimpleNamespace(**{name: getattr(torch, name) for name in ("empty_strided", "_neg_view", "nn")})
         other.float32, other.int32, other._C = torch.float32, torch.int32, types.SimpleNamespace(_dynamo=guards)
         assert tensor_guards(other) is None
+
+
+def test_while_there_are_tangents(check):
+    x, y = torch.zeros(4, 6), torch.ones(6, 5)
+    with torch.autograd.forward_ad.dual_level():
+        assert not check(x, y)
+    assert check(x, y)

@@ -328,7 +328,11 @@ class Packs:
 
 def _installed_pack(package: str, distribution: str) -> Pack | None:
     """Return the pack of a package, or None if there is none; warn if it is refused."""
-    found = importlib.util.find_spec(package)
+    try:
+        found = importlib.util.find_spec(package)
+    except ValueError:
+        # A module of that name is there, made by hand.
+        return None
     if found is None or found.origin is None:
         return None
     path = Path(found.origin).with_name(INSTALLED_FILE)
@@ -341,12 +345,14 @@ def _installed_pack(package: str, distribution: str) -> Pack | None:
     else:
         if pack.toolchain == toolchain():
             return pack
-        _refuse(path, pack.origin, f"it was made with {pack.toolchain}, and this gemmule uses {toolchain()}")
+        _refuse(
+            path, pack.origin or distribution, f"it was made with {pack.toolchain}, and this gemmule uses {toolchain()}"
+        )
     return None
 
 
 def _refuse(path: Path, distribution: str, why: str) -> None:
-    name = distribution.split(maxsplit=1)[0]
+    name = distribution.partition(" ")[0]
     warnings.warn(
         f"the kernels of {distribution} ({path}) are not used: {why}; install gemmule and {name} of one version",
         PackWarning,

@@ -78,7 +78,9 @@ def of_two(
         addresses, last = (a.data_ptr(), b.data_ptr(), out.data_ptr()), known
         if addresses != last:
             pa, pb, at = addresses
-            if (pa | pb | at) & LOW or (pa == pb) is not same or (new is None and not apart(addresses, False)):
+            if (pa | pb | at) & LOW or not (pa and pb and at) or (pa == pb) is not same:
+                return None
+            if new is None and not apart(addresses, False):
                 return None
             known = last = addresses
         queue(last, now)
@@ -116,7 +118,9 @@ def of_more(
         given.append(result)
         addresses, last = tuple([x.data_ptr() for x in given]), known
         if addresses != last:
-            if any(address & LOW for address in addresses) or (addresses[0] == addresses[1]) is not same:
+            if any(address & LOW or not address for address in addresses):
+                return None
+            if (addresses[0] == addresses[1]) is not same:
                 return None
             if new is None and not apart(addresses, in_place):
                 return None
@@ -168,7 +172,8 @@ def of_two_in_one_launch(
         # Addresses that are in a frame were found to be in order before.
         if frame.addresses != addresses:
             pa, pb, at = addresses
-            if (pa | pb | at) & LOW or (pa == pb) is not same or (new is None and not apart(addresses, False)):
+            usable = not (pa | pb | at) & LOW and pa and pb and at and (pa == pb) is same
+            if not usable or (new is None and not apart(addresses, False)):
                 give(frame)
                 return None
             point(frame, addresses)

@@ -177,7 +177,7 @@ def repeated(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool =
             if _is_grad_enabled() and (
                 _any_requires_grad(x, weight) if bias is None else _any_requires_grad(x, weight, bias)
             ):
-                return _Linear.apply(x, weight, bias, precision, call)
+                return _Linear.apply(x, _saved(x, weight), bias, precision, call)
             return call.run(x, weight, bias)
     return None
 
@@ -186,12 +186,17 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     """Compute a layer where nothing but autograd sees it, and cache the call; parameters as of `repeated`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     if _is_grad_enabled() and _any_requires_grad(*given):
-        result = _Linear.apply(x, weight, bias, precision, None)
+        result = _Linear.apply(x, _saved(x, weight), bias, precision, None)
     else:
         result = _computed(x, weight, bias, precision)
     key = (x.shape, weight.shape, x.dtype, bias is None, precision, cast)
     _keep(_forwards, key, given, lambda: _forward_of(given, precision))
     return result
+
+
+def _saved(x: Any, weight: Any) -> Any:
+    """Return the weight as a backward may read it: a view keeps the memory that another ``weight.data`` replaces."""
+    return weight.view_as(weight) if x.requires_grad else weight
 
 
 def _computed(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
@@ -201,9 +206,9 @@ def _computed(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
 class _Linear(torch.autograd.function._SingleLevelFunction):
     """A linear layer where nothing but autograd sees it.
 
-    It saves the input for a weight that needs a gradient, and the weight for such an input, as PyTorch's own does. It
-    saves the same tensors whether or not the call is cached: activation checkpointing compares them with those of the
-    second forward.
+    It saves the input for a weight that needs a gradient, and a view of the weight for such an input, as PyTorch's own
+    does. It saves the same tensors whether or not the call is cached: activation checkpointing compares them with those
+    of the second forward.
     """
 
     @staticmethod

@@ -46,6 +46,7 @@ class TorchArrays:
         # As after any operation in place: a backward that would read what was there before is refused.
         self.wrote: Callable[[Any], None] = torch.autograd.graph.increment_version
         self._dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+        self._forward_ad = torch.autograd.forward_ad
         self._guards = tensor_guards(torch)
         self.guarded = self._guards is not None
         self.host = None if self._guards is None else HostTensors(torch, self._guards)
@@ -54,8 +55,8 @@ class TorchArrays:
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these tensors is known by."""
         types = self._types
-        # A mode may stand for a trace, or hand out tensors of its own.
-        if type(b) not in types or self._dispatch_modes():
+        # A mode may stand for a trace, or hand out tensors of its own; a tangent would be lost.
+        if type(b) not in types or self._dispatch_modes() or self._forward_ad._current_level >= 0:
             return None
         try:
             device = a.get_device()
@@ -83,7 +84,8 @@ class TorchArrays:
         except RuntimeError:
             # Tensors without memory or strides of their own: sparse ones, those that are being traced.
             return None
-        if gradient and self._gradients():
+        # Wrappers, tensors of zeros alone and freed storages have no memory.
+        if (gradient and self._gradients()) or not all(addresses):
             return None
         if low & LOW:
             key = (key, *[address & -address & LOW for address in addresses])

@@ -23,7 +23,9 @@ def tensor_guards(torch: Any) -> Guards | None:
         check: Callable[..., bool] = guards.check
         # Some modes, which may hand out tensors of their own, it does not see: that of fake tensors.
         modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
-        return lambda *given: not modes() and check(*given)
+        # Nor tangents, which a kernel would lose.
+        forward_ad = torch.autograd.forward_ad
+        return lambda *given: not modes() and forward_ad._current_level < 0 and check(*given)
 
     try:
         return made if _tells_tensors_apart(torch, made) else None
