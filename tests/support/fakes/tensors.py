@@ -78,6 +78,8 @@ def state():
 def fake(monkeypatch, state):
     """A library, a planner and a GPU that write down what they are asked."""
     graph = types.SimpleNamespace(increment_version=lambda x: state.written.append(x.address))
+    # Without tangents.
+    forward_ad = types.SimpleNamespace(_current_level=-1)
     torch = types.SimpleNamespace(
         Tensor=FakeTensor,
         nn=types.SimpleNamespace(Parameter=FakeParameter),
@@ -86,7 +88,7 @@ def fake(monkeypatch, state):
             _cuda_getCurrentRawStream=lambda device: state.stream + 100 * device,
             _len_torch_dispatch_stack=lambda: state.modes,
         ),
-        autograd=types.SimpleNamespace(graph=graph),
+        autograd=types.SimpleNamespace(graph=graph, forward_ad=forward_ad),
         float16="float16",
     )
 
