@@ -105,7 +105,6 @@ _NAMES_OF_TYPES = (
     "bf16",
     "fp32",
     "fp64",
-    "half",
     "single",
     "double",
 )
