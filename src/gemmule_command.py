@@ -5,7 +5,6 @@ imports first, sees to it as soon as it is imported.
 """
 
 import contextlib
-import importlib
 import os
 import signal
 import sys
@@ -52,9 +51,8 @@ def interruption_ends() -> Iterator[None]:
 def main() -> None:
     """Run the command."""
     with interruption_ends():
-        # By its name: the command imports this module.
-        command = importlib.import_module("gemmule.cli")
-    command.main()
+        from gemmule.cli import main as run
+    run(interruption_ends)
 
 
 if _is_module():

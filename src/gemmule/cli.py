@@ -8,12 +8,10 @@ import io
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
 import click
-
-from gemmule_command import interruption_ends
 
 from .commands.failures import failures_in_one_line
 from .commands.json_output import echo_json
@@ -28,10 +26,14 @@ _FORMER_COMMANDS = {"multiply": "matmul"}
 class _Commands(Mapping[str, click.Command]):
     """The commands by name, each imported at its first use: one does not wait for what the others import."""
 
+    def __init__(self) -> None:
+        #: What a command is imported in.
+        self.importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
     def __getitem__(self, name: str) -> click.Command:
         if name not in _COMMANDS:
             raise KeyError(name)
-        with interruption_ends():
+        with self.importing():
             # What is half imported when Ctrl-C comes would be something else's error. All commands need it in the end.
             importlib.import_module("ml_dtypes")
             module = importlib.import_module(f".commands.{name}", __package__)
@@ -74,9 +76,12 @@ class OneLineGroup(click.Group):
             return super().invoke(ctx)
 
 
+_LAZY = _Commands()
+
+
 @click.group(
     cls=OneLineGroup,
-    commands=cast("MutableMapping[str, click.Command]", _Commands()),
+    commands=cast("MutableMapping[str, click.Command]", _LAZY),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="gemmule", prog_name="gemmule")
@@ -99,8 +104,9 @@ def _show_warning(
         click.echo(f"gemmule: warning: {text}", file=file, err=file is None)
 
 
-def main() -> None:
-    """Run the command: the entry point."""
+def main(importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> None:
+    """Run the command, which is imported within `importing`."""
+    _LAZY.importing = importing
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A file's name may hold letters that the locale's encoding lacks.
