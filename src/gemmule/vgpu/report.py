@@ -92,16 +92,16 @@ class VirtualGpuError(GemmuleError, RuntimeError):
         return type(self), (self.findings,)
 
 
-class FaultError(VirtualGpuError):
+class CheckError(VirtualGpuError):
+    """A check found fault with a kernel, which ran to its end unless the error is one of the two below."""
+
+
+class FaultError(CheckError):
     """A fault that ends a kernel: an access outside of memory, a misaligned one, a trap."""
 
 
-class DeadlockError(VirtualGpuError):
+class DeadlockError(CheckError):
     """Threads wait for an event that cannot happen."""
-
-
-class CheckError(VirtualGpuError):
-    """The kernel ran to its end, but a check found fault with it."""
 
 
 def _ranges(lanes: Sequence[int]) -> str:

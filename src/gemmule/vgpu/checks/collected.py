@@ -13,10 +13,17 @@ from ..types import Array
 
 
 class Collected:
-    """Findings by kind and instruction: the first of each, with the number of times."""
+    """Findings by kind and instruction: the first of each, with the number of times.
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, int], Finding] = {}
+    Parameters
+    ----------
+    schedule : str
+        The schedule, where findings are to name it.
+    """
+
+    def __init__(self, schedule: str = "") -> None:
+        self._schedule = schedule
+        self._found: dict[tuple[str, str, int], Finding] = {}
 
     def add(
         self, batch: Batch, kind: str, message: str, instruction: Instruction | None, index: Array, **where: Any
@@ -26,7 +33,7 @@ class Collected:
 
     def take(self, finding: Finding) -> None:
         """Add a finding."""
-        key = (finding.kind, -1 if finding.instruction is None else finding.instruction.index)
+        key = (finding.kind, finding.kernel, -1 if finding.instruction is None else finding.instruction.index)
         known = self._found.get(key)
         if known is None:
             self._found[key] = finding

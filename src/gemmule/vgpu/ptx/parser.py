@@ -22,21 +22,35 @@ _TUNING = re.compile(r"\.(\w+)[ \t]*([\d, \t]*)")
 _IGNORED = (".version", ".address_size", ".pragma", ".branchtargets", ".callprototype")
 
 
-def parse(text: str) -> Kernel:
-    """Parse a PTX text that holds one kernel.
+def parse(text: str, entry: str | None = None) -> Kernel:
+    """Parse a kernel of a PTX text.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    entry : str, optional
+        Name of the kernel; not needed where the text holds one. The bodies of the others are skipped.
 
     Raises
     ------
     PtxError
         If a statement is not understood; with its line and text.
     UnsupportedError
-        If there is not exactly one kernel.
+        If there is no such kernel, or no name and more than one.
     """
-    return _Parser(text).kernel()
+    return _Parser(text, entry).kernel()
+
+
+def entries(text: str) -> tuple[str, ...]:
+    """Return the names of a PTX text's kernels in order."""
+    matches = (_ENTRY.match(item.text) for item in statements(text) if item.kind == "header")
+    return tuple(match["name"] for match in matches if match is not None)
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, entry: str | None) -> None:
+        self._entry = entry
         self._items = list(statements(text))
         ended = sum(item.kind in ("instruction", "empty") or _takes_semicolon(item) for item in self._items)
         lost = count_semicolons(text) - ended
@@ -77,8 +91,18 @@ class _Parser:
         scope = outermost = self._new_scope(None)
         names: list[str] = []
         place: tuple[int, int, int] | None = None
+        # Depth of braces within a kernel that is skipped.
+        skipped: int | None = None
         for item in self._items:
-            if item.kind == "header":
+            if skipped is not None and item.kind != "directive":
+                skipped += {"open": 1, "close": -1}.get(item.kind, 0)
+                if item.kind == "close" and skipped == 0:
+                    skipped = None
+            elif skipped is not None:
+                self._file(item)
+            elif item.kind == "header" and self._is_other(item):
+                skipped = 0
+            elif item.kind == "header":
                 names.append(self._header(item, outermost))
             elif item.kind == "open":
                 # The body of the kernel shares the numbering of the outermost scope: its names are unchanged.
@@ -105,9 +129,21 @@ class _Parser:
                     self._directive(item, scope)
         if scope is not outermost:
             raise UnsupportedError("the PTX text ends inside a function; it is cut off")
+        if not names and self._entry is not None:
+            raise UnsupportedError(f"the PTX text has no kernel {self._entry}")
         if len(names) != 1:
             raise UnsupportedError(f"the PTX text must hold one kernel, but holds {', '.join(names) or 'none'}")
         return names[0]
+
+    def _is_other(self, item: Statement) -> bool:
+        """Say whether a function is a kernel other than the one that was named."""
+        match = _ENTRY.match(item.text)
+        return self._entry is not None and match is not None and match["name"] != self._entry
+
+    def _file(self, item: Statement) -> None:
+        match = _FILE.match(item.text)
+        if match is not None:
+            self._files[int(match[1])] = match[2]
 
     def _header(self, item: Statement, scope: Scope) -> str:
         match = _ENTRY.match(item.text)
