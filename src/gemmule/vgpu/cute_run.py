@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,11 +29,14 @@ from .memory import GLOBAL_BASE, GlobalMemory
 from .ptx.parser import entries
 from .tensor_map import TensorMap
 
+#: Number of schedules of calls that name none.
+SCHEDULES_VARIABLE = "GEMMULE_VGPU_SCHEDULES"
+
 
 def run(
     function: Any,
     *args: Any,
-    schedules: int | Sequence[str] = 1,
+    schedules: int | Sequence[str] | None = None,
     memory: Sequence[Any] = (),
     options: Options | None = None,
     observers: tuple[Observer, ...] = (),
@@ -52,8 +56,9 @@ def run(
         made of them by ``cutlass.cute.runtime.from_dlpack``, numbers, ``Constexpr`` arguments and a stream, which is
         not used (None will do).
     schedules : int or sequence of str
-        The schedules to run under, ``"late"``, ``"eager"`` and ``"random"``, or how many of these. Each begins with
-        the arrays as they were given; the results are those of the last.
+        The schedules to run under, ``"late"``, ``"eager"`` and ``"random"``, or how many of these; by default
+        ``$GEMMULE_VGPU_SCHEDULES``, else 1. Each begins with the arrays as they were given; the results are those of
+        the last.
     memory : sequence of array
         Arrays that arguments of type ``cute.Pointer`` point into.
     options : Options, optional
@@ -93,8 +98,11 @@ def run(
             finish(device, collected)
 
 
-def _schedules(given: int | Sequence[str]) -> tuple[str, ...]:
+def _schedules(given: int | Sequence[str] | None) -> tuple[str, ...]:
     """Return the schedules' names."""
+    if given is None:
+        number = os.environ.get(SCHEDULES_VARIABLE) or "1"
+        given = int(number) if number.isdecimal() else number
     if isinstance(given, str):
         given = (given,)
     if isinstance(given, int):

@@ -12,10 +12,10 @@ from .effects import operands_read, read, written
 
 #: Instructions whose only effect is a result that depends on their operands, lane by lane.
 COMPUTES = frozenset(
-    {"mov", "add", "sub", "mul", "mad", "fma", "div", "rem", "neg", "abs", "min", "max", "sad", "and", "or", "xor",
-     "not", "cnot", "lop3", "shl", "shr", "shf", "bfe", "bfi", "bfind", "brev", "popc", "clz", "prmt", "cvt", "cvta", "set",
-     "setp", "selp", "slct", "rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh", "copysign", "testp", "addc",
-     "subc", "madc", "mul24", "mad24", "dp2a", "dp4a", "szext", "bmsk"}
+    {"mov", "add", "sub", "mul", "mad", "fma", "div", "rem", "neg", "abs", "min", "max", "sad", "and", "or",
+     "xor", "not", "cnot", "lop3", "shl", "shr", "shf", "bfe", "bfi", "bfind", "brev", "popc", "clz", "prmt",
+     "cvt", "cvta", "set", "setp", "selp", "slct", "rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh",
+     "copysign", "testp", "addc", "subc", "madc", "mul24", "mad24", "dp2a", "dp4a", "szext", "bmsk"}
 )  # fmt: skip
 
 
