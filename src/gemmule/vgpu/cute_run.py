@@ -27,6 +27,7 @@ from .launcher import SCHEDULES, Options, Packed, finish, run_packed
 from .map_bytes import encoded
 from .memory import GLOBAL_BASE, GlobalMemory
 from .ptx.parser import entries
+from .report import Finding
 from .tensor_map import TensorMap
 
 #: Number of schedules of calls that name none.
@@ -41,7 +42,7 @@ def run(
     options: Options | None = None,
     observers: tuple[Observer, ...] = (),
     **kwargs: Any,
-) -> None:
+) -> tuple[Finding, ...]:
     """Run a ``@cute.jit`` function on the virtual GPU with all checks; its arrays hold the results.
 
     Grid, block, cluster, shared memory, parameters and tensor maps of every launch are those that the function's host
@@ -66,6 +67,11 @@ def run(
     observers : tuple of Observer
         Observers of every launch, such as a `Counter`.
 
+    Returns
+    -------
+    tuple of Finding
+        Notes: what the compiler, not the function's author, has chosen, such as registers set behind a ``wgmma.fence``.
+
     Raises
     ------
     CheckError
@@ -82,9 +88,9 @@ def run(
     arguments = CuteArguments(function, args, kwargs, memory)
     compiled = CuteFunction(function, arguments, virtual_arch())
     options = options or dataclasses.replace(Options.from_environment(), checks=True)
-    device = collected = None
+    notes: list[Finding] = []
     for name in names:
-        device, collected = DeviceArrays(arguments.arrays), Collected(name if len(names) > 1 else "")
+        device, collected = DeviceArrays(arguments.arrays), Collected(compiled=True)
         launches = launches_of(compiled, _Addresses(device).translated, lambda text: print(text, end=""))
         if not launches:
             raise ArgumentError(f"{getattr(function, '__name__', function)} launches no kernel; pass arguments that do")
@@ -96,6 +102,8 @@ def run(
             run_packed(program, packed, device.memory, one, (*checks, *observers))
         if collected.findings or name == names[-1]:
             finish(device, collected)
+        notes += [note for note in collected.notes if note not in notes]
+    return tuple(notes)
 
 
 def _schedules(given: int | Sequence[str] | None) -> tuple[str, ...]:

@@ -17,12 +17,18 @@ class Collected:
 
     Parameters
     ----------
-    schedule : str
-        The schedule, where findings are to name it.
+    compiled : bool
+        Whether the kernel comes from a compiler whose choices its author cannot change: `note` then adds no finding.
+
+    Attributes
+    ----------
+    notes : list of Finding
+        What was noted only.
     """
 
-    def __init__(self, schedule: str = "") -> None:
-        self._schedule = schedule
+    def __init__(self, compiled: bool = False) -> None:
+        self._compiled = compiled
+        self.notes: list[Finding] = []
         self._found: dict[tuple[str, str, int], Finding] = {}
 
     def add(
@@ -30,6 +36,13 @@ class Collected:
     ) -> None:
         """Add a finding about lanes of a batch; `where` is space and address."""
         self.take(batch.finding(kind, message, instruction, index, **where))
+
+    def note(self, batch: Batch, kind: str, message: str, instruction: Instruction, index: Array) -> None:
+        """Add a finding that is a choice of a compiler; a note where one made the kernel."""
+        if not self._compiled:
+            self.add(batch, kind, message, instruction, index)
+        elif all(one.instruction != instruction for one in self.notes):
+            self.notes.append(batch.finding(kind, message, instruction, index))
 
     def take(self, finding: Finding) -> None:
         """Add a finding."""
