@@ -190,3 +190,17 @@ def host_arithmetic(x: cute.Tensor, n: cutlass.Int32):
     if n < 0:
         absolute = -n
     store_last_kernel(x, absolute).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+@cute.kernel
+def printing_kernel(x: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    if thread < 2:
+        cute.printf("lane %d has %.3f", thread, x[thread])
+    if thread == 32:
+        cute.printf("done")
+
+
+@cute.jit
+def printing(x: cute.Tensor):
+    printing_kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))

@@ -6,7 +6,7 @@ from ..ptx.module import Address, Immediate, Instruction, Negated, Operand, Pair
 
 #: Instructions without a destination: all their operands are read.
 _NO_DESTINATION = frozenset(
-    {"st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch",
+    {"st", "red", "call", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch",
      "prefetchu", "stmatrix", "nanosleep", "discard", "applypriority", "pmevent", "setmaxnreg", "griddepcontrol"}
 )  # fmt: skip
 

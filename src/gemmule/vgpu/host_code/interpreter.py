@@ -15,6 +15,7 @@ from typing import Any
 
 from gemmule.core.errors import KernelFailedError, UnsupportedError
 
+from ..printf import formatted
 from .llvm_types import Type, type_of
 from .memory import HostMemory
 
@@ -380,29 +381,6 @@ class Interpreter:
             kind = type_of(str(operand.type))
             values.append(_signed(value, kind.bits) if kind.kind == "int" else value)
         self._printed(formatted(self.memory.text(operands[0]), values, self.memory.text))
-
-
-_CONVERSION = re.compile(r"%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|z|j|t)?(?P<kind>[diuxXocsfFeEgGp%])")
-
-
-def formatted(text: str, values: Sequence[Any], text_at: Callable[[int], str]) -> str:
-    """Format as C's printf does; `text_at` returns the text at an address, for ``%s``."""
-    rest = iter(values)
-
-    def replaced(match: re.Match[str]) -> str:
-        kind, flags = match["kind"], match["flags"]
-        if kind == "%":
-            return "%"
-        value = next(rest, 0)
-        if kind == "s":
-            return f"%{flags}s" % text_at(value)
-        if kind == "p":
-            return f"{value % (1 << 64):#x}"
-        if kind in "uxXo" and isinstance(value, int) and value < 0:
-            value += 1 << (32 if value >= -(1 << 31) else 64)
-        return f"%{flags}{'d' if kind == 'u' else kind}" % value
-
-    return _CONVERSION.sub(replaced, text)
 
 
 def _text(op: Any, name: str) -> str:

@@ -7,7 +7,7 @@ import re
 from gemmule.core.errors import UnsupportedError
 
 from .errors import PtxError
-from .module import Instruction, Kernel, Negated, Operand, Register, SourceLine, Variable
+from .module import Address, Instruction, Kernel, Negated, Operand, Register, SourceLine, Symbol, Variable
 from .operands import OperandReader, split
 from .scopes import Scope
 from .statements import LINE_DIRECTIVES, Statement, count_semicolons, statements
@@ -16,6 +16,9 @@ _OPCODE = re.compile(r"(?:@\s*(?P<guard>!?\s*[\w$%]+)\s+)?(?P<opcode>[A-Za-z_][\
 _ENTRY = re.compile(
     r"(?:\.\w+\s+)*\.entry\s+(?P<name>[\w$]+)\s*(?:\((?P<params>.*)\))?\s*(?P<directives>.*)$", re.DOTALL
 )
+#: The only function that kernels may call: declared, and called with a format and its arguments.
+_PRINTS = re.compile(r"\.extern\s+\.func\s*\([^)]*\)\s*vprintf\b")
+_CALL = re.compile(r"\(\s*\w+\s*\)\s*,\s*vprintf\s*,\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)$")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:\\.|[^"\\])*)"')
 _TUNING = re.compile(r"\.(\w+)[ \t]*([\d, \t]*)")
@@ -66,6 +69,7 @@ class _Parser:
         self._variables: list[Variable] = []
         self._directives: dict[str, str] = {}
         self._code: list[tuple[Statement, Scope, tuple[int, int, int] | None]] = []
+        self._of_calls: set[str] = set()
         self._scopes = 0
 
     def kernel(self) -> Kernel:
@@ -100,6 +104,8 @@ class _Parser:
                     skipped = None
             elif skipped is not None:
                 self._file(item)
+            elif item.kind == "header" and _PRINTS.match(item.text):
+                continue
             elif item.kind == "header" and self._is_other(item):
                 skipped = 0
             elif item.kind == "header":
@@ -160,6 +166,11 @@ class _Parser:
         rest = f"{tail} {rest}".strip()
         if word == ".reg":
             scope.declare_registers(item.text, item.line)
+        elif word == ".param":
+            # Of a call: a thread's own, like local memory.
+            variable = scope.declare_variable(item.text.replace(".param", ".local", 1), item.line)
+            self._variables.append(variable)
+            self._of_calls.add(variable.name)
         elif word in (".shared", ".local", ".global", ".const", ".extern", ".visible", ".weak", ".common"):
             self._variables.append(scope.declare_variable(item.text, item.line))
         elif word == ".target":
@@ -186,13 +197,24 @@ class _Parser:
         if match["guard"]:
             name = match["guard"].replace(" ", "")
             guard = Negated(reader.register(name[1:])) if name.startswith("!") else reader.register(name)
-        operands: tuple[Operand, ...] = tuple(map(reader.read, split(match["operands"])))
         name, *modifiers = re.split(r"\.", match["opcode"])
+        given = split(match["operands"])
+        if name == "call":
+            call = _CALL.match(match["operands"])
+            if call is None:
+                raise PtxError(item.line, item.text, "functions that kernels call are not modelled, but for vprintf")
+            given = [f"[{call[1]}]", f"[{call[2]}]"]
+        operands: tuple[Operand, ...] = tuple(map(reader.read, given))
+        if modifiers[:1] == ["param"] and any(map(self._is_of_call, operands)):
+            modifiers[0] = "local"
         source = None
         if place is not None and place[1] > 0:
             source = SourceLine(self._files.get(place[0], f"file {place[0]}"), place[1], place[2])
         text = " ".join(item.text.split())
         return Instruction(index, name, tuple(modifiers), operands, guard, item.line, text, source)
+
+    def _is_of_call(self, operand: Operand) -> bool:
+        return isinstance(operand, Address) and isinstance(operand.base, Symbol) and operand.base.name in self._of_calls
 
     def _register(self, name: str, kind: str) -> Register:
         found = self._registers.get(name)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gemmule import vgpu
-from gemmule.vgpu.host_code.interpreter import formatted
 
 cutlass = pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -23,15 +22,3 @@ def test_arithmetic_and_branches_of_the_host_part(n, capsys):
     expected = [math.trunc(n / 3), n - 3 * math.trunc(n / 3), n // 2 if n >= 0 else n, total, min(n, 2), abs(n)]
     assert found[:6].tolist() == expected
     assert capsys.readouterr().out == (f"n is {n}\n" if n > 0 else "")
-
-
-@pytest.mark.parametrize(
-    ("text", "values", "expected"),
-    [
-        ("%d of %u, %5.2f%%\n", [-1, -1, 2.5], "-1 of 4294967295,  2.50%\n"),
-        ("%lld %x %s %c", [-(2**40), 255, 7, 65], f"{-(2**40)} ff text@7 A"),
-        ("%p", [4096], "0x1000"),
-    ],
-)
-def test_printf(text, values, expected):
-    assert formatted(text, values, lambda address: f"text@{address}") == expected
