@@ -32,7 +32,7 @@ gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
 	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
 
 test-interop: $(VENV)/.interop ## the tests with PyTorch and JAX, on the CPU
-	$(PYTEST) -n auto --dist loadfile tests/interop tests/docs
+	$(PYTEST) -n auto --dist loadfile tests/interop tests/docs tests/examples
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
