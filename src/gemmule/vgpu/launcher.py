@@ -20,10 +20,12 @@ from .arch import virtual_arch
 from .arrays import DeviceArrays, workspaces_of
 from .checks import Collected, all_checks
 from .engine.batch import Geometry, Setting
+from .engine.binder import SHARED_START
 from .engine.observer import Observer
 from .engine.program import Program, program_of
 from .map_bytes import encoded
 from .memory import GlobalMemory
+from .report import kernel_name
 from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
 
@@ -217,9 +219,9 @@ def run_packed(
     """Run one launch, or some CTAs of it, whose parameters are bytes already."""
     recipe = packed.recipe
     geometry = Geometry(recipe.grid, recipe.block, recipe.cluster)
-    if not 0 < geometry.threads <= _MAX_THREADS:
-        raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
     _check_geometry(program, geometry)
+    if geometry.threads > _MAX_THREADS:
+        raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
     setting = Setting(
         kernel=program.kernel,
         binder=program.binder,
@@ -232,9 +234,11 @@ def run_packed(
         mma=options.mma,
         maps=packed.maps,
     )
-    shared = program.binder.static_shared_end + recipe.shared_bytes
-    if shared > _MAX_SHARED + 1024:
-        raise ArgumentError(f"{program.kernel.name} asks for {shared} bytes of shared memory; a CTA has {_MAX_SHARED}")
+    # The first KiB of a CTA's shared memory is the system's.
+    shared = program.binder.static_shared_end - SHARED_START + recipe.shared_bytes
+    if recipe.shared_bytes < 0 or shared > _MAX_SHARED:
+        name = kernel_name(program.kernel)
+        raise ArgumentError(f"{name} asks for {shared} bytes of shared memory; a CTA has 0 to {_MAX_SHARED}")
     for observer in observers:
         observer.begin(program.kernel)
     workers = 1 if observers or not can_be_spread(program.kernel) else options.workers
@@ -252,7 +256,8 @@ def _check_geometry(program: Program, geometry: Geometry) -> None:
     """Refuse a launch that the driver would refuse: shapes beyond the limits, or not those that the kernel is for."""
     for what, extents, limits in (("grid", geometry.grid, _GRID_LIMITS), ("block", geometry.block, _BLOCK_LIMITS)):
         if any(not 0 < extent <= limit for extent, limit in zip(extents, limits, strict=True)):
-            raise ArgumentError(f"{what}={extents} is beyond the limits of a launch, 1 to {limits}")
+            name = kernel_name(program.kernel)
+            raise ArgumentError(f"{name} is launched with {what}={extents}, which must be (1, 1, 1) to {limits}")
     if any(extent % side for extent, side in zip(geometry.grid, geometry.cluster, strict=True)):
         raise ArgumentError(f"grid={geometry.grid} is not made of whole clusters of {geometry.cluster}")
     if not 0 < geometry.cluster_ctas <= _MAX_CLUSTER:

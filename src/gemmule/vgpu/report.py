@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gemmule.core.errors import GemmuleError
 
-from .ptx.module import Instruction
+from .ptx.module import Instruction, Kernel
 from .source_text import line_text, own_name, shown_path
 
 
@@ -90,6 +90,12 @@ class Finding:
             text += f" [PTX {self.instruction}]"
         by = f" by {self.instructions} instructions of the line" if self.instructions > 1 else ""
         return text + (f" ({self.times} times{by})" if self.times > 1 else "")
+
+
+def kernel_name(kernel: Kernel) -> str:
+    """Return the name that a kernel has in its source."""
+    files = (one.source.file for one in kernel.instructions if one.source is not None)
+    return own_name(kernel.name, next(files, ""))
 
 
 def merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:

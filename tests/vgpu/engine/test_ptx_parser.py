@@ -26,6 +26,26 @@ def test_a_loc_does_not_swallow_the_instruction_behind_it():
     assert (end.name, str(end.source)) == ("ret", "snippet.py:5")
 
 
+def lines(body):
+    return [None if one.source is None else one.source.line for one in parsed(body).instructions[-4:-1]]
+
+
+def test_inline_assembly_belongs_to_the_line_that_it_stands_in():
+    # NVVM counts its lines on from there.
+    body = (
+        ".loc 1 30 4\nmov.u32 %r1, 1;\n// begin inline asm\n{\n.loc 1 32 4\nWAIT:\n.loc 1 33 4\n"
+        "add.u32 %r1, %tid, 1;\n}\n// end inline asm\nadd.u32 %r1, %tid, 2;\n"
+    )
+    assert lines(body) == [30, 30, 30]
+
+
+def test_a_place_without_a_column_is_that_of_the_statement_before():
+    body = ".loc 1 5 0\nmov.u32 %r1, 1;\n.loc 1 30 4\nmov.u32 %r1, 1;\n.loc 1 5 0\nadd.u32 %r1, %tid, 1;\n"
+    assert lines(body) == [5, 30, 30]
+    # Code behind a label may come from anywhere.
+    assert lines(body.replace("add", "\nLABEL:\n.loc 1 5 0\nadd")) == [5, 30, 5]
+
+
 def test_every_semicolon_is_accounted_for():
     with pytest.raises(UnsupportedError, match="semicolons more"):
         parsed(".loc 1 5 0; add.u32 %r1, %tid, 1;")

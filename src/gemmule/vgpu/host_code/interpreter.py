@@ -359,7 +359,9 @@ class Interpreter:
         """Read one launch: its configuration, the attributes of that, and the parameters."""
         read = self.memory.read
         found: Any = read(_CONFIG, config)
-        grid, block, shared, _, attributes, count = found
+        *shape, shared, _, attributes, count = found
+        # A number below zero is shown as its author computed it.
+        grid, block = ((_signed(x, 32), _signed(y, 32), _signed(z, 32)) for x, y, z in shape)
         cluster: Any = (1, 1, 1)
         overlaps = False
         for number in range(count):
@@ -373,7 +375,7 @@ class Interpreter:
         addresses = [_POINTER.read(pointers, start) for start in range(0, len(pointers), _POINTER.size)]
         symbol = self._handles[handle]
         values = tuple(self.memory.block(address) for address in addresses)
-        self.launches.append(LaunchCall(symbol, grid, block, cluster, shared, values, overlaps))
+        self.launches.append(LaunchCall(symbol, grid, block, cluster, _signed(shared, 64), values, overlaps))
 
     def _print(self, op: Any, operands: list[Any]) -> None:
         values: list[Any] = []

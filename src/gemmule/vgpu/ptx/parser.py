@@ -10,7 +10,7 @@ from .errors import PtxError
 from .module import Address, Instruction, Kernel, Negated, Operand, Register, SourceLine, Symbol, Variable
 from .operands import OperandReader, split
 from .scopes import Scope
-from .statements import LINE_DIRECTIVES, Statement, count_semicolons, statements
+from .statements import LINE_DIRECTIVES, Statement, count_semicolons, inline_assembly, statements
 
 _OPCODE = re.compile(r"(?:@\s*(?P<guard>!?\s*[\w$%]+)\s+)?(?P<opcode>[A-Za-z_][\w.:]*)\s*(?P<operands>.*)$", re.DOTALL)
 _ENTRY = re.compile(
@@ -55,6 +55,7 @@ class _Parser:
     def __init__(self, text: str, entry: str | None) -> None:
         self._entry = entry
         self._items = list(statements(text))
+        self._inline = inline_assembly(text)
         ended = sum(item.kind in ("instruction", "empty") or _takes_semicolon(item) for item in self._items)
         lost = count_semicolons(text) - ended
         if lost:
@@ -95,6 +96,8 @@ class _Parser:
         scope = outermost = self._new_scope(None)
         names: list[str] = []
         place: tuple[int, int, int] | None = None
+        # The last place with a column since a label, which is what code in a row of blocks comes from.
+        written: tuple[int, int, int] | None = None
         # Depth of braces within a kernel that is skipped.
         skipped: int | None = None
         for item in self._items:
@@ -123,16 +126,24 @@ class _Parser:
                 if item.text in scope.labels:
                     raise PtxError(item.line, item.text, "this label stands twice in one scope")
                 scope.labels[item.text] = len(self._code)
+                if item.line not in self._inline:
+                    written = None
             elif item.kind == "empty":
                 continue
             elif item.kind == "instruction":
                 self._code.append((item, scope, place))
             else:
                 loc = _LOC.match(item.text)
-                if loc is not None:
-                    place = (int(loc[1]), int(loc[2]), int(loc[3] or 0))
-                else:
+                if loc is None:
                     self._directive(item, scope)
+                elif item.line in self._inline:
+                    # The compiler counts the lines of the assembly on from the source line that it stands in.
+                    continue
+                elif int(loc[3] or 0):
+                    place = written = (int(loc[1]), int(loc[2]), int(loc[3]))
+                else:
+                    # A place without a column is the function's, where the compiler has lost the statement's.
+                    place = written or (int(loc[1]), int(loc[2]), 0)
         if scope is not outermost:
             raise UnsupportedError("the PTX text ends inside a function; it is cut off")
         if not names and self._entry is not None:

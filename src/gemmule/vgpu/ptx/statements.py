@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from .errors import PtxError
 
@@ -21,6 +21,7 @@ LINE_DIRECTIVES = frozenset(
     }
 )  # fmt: skip
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
+_INLINE = re.compile(r"// begin inline asm\b.*?// end inline asm\b", re.DOTALL)
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"\.?[\w$%.:]+")
@@ -122,6 +123,17 @@ def _find(text: str, position: int, line: int, wanted: str) -> int:
         if not match[0].startswith('"'):
             return match.start()
     raise PtxError(line, text[position : position + 80], f"the text ends before the {' or '.join(wanted)} of this")
+
+
+def inline_assembly(text: str) -> Set[int]:
+    """Return the lines of a PTX text that its author, not the compiler, has written."""
+    found: set[int] = set()
+    line, position = 1, 0
+    for match in _INLINE.finditer(text):
+        line += text.count("\n", position, match.start())
+        position = match.start()
+        found.update(range(line, line + match[0].count("\n") + 1))
+    return found
 
 
 def count_semicolons(text: str) -> int:
