@@ -50,10 +50,13 @@ class CuteArguments:
         What the compiler is given.
     arrays : dict of str to ndarray
         The memory behind the arguments, by the names of parameters.
+    empty : set of int
+        Addresses of arrays without elements.
     """
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], memory: Sequence[Any]) -> None:
         self.arrays: dict[str, Array] = {}
+        self.empty: set[int] = set()
         self._tensors: list[Any] = []
         parameters = list(_parameters(function).values())
         named = [
@@ -81,6 +84,8 @@ class CuteArguments:
     def _keep(self, name: str, array: Array) -> None:
         if array.size:
             self.arrays[name] = array
+        else:
+            self.empty.add(array.__array_interface__["data"][0])
 
     def _converted(self, name: str, value: Any, is_stream: bool = False) -> Any:
         if value is None and is_stream:
@@ -190,10 +195,10 @@ def _tensor(name: str, array: Array, value: Any) -> Any:
     aligned = max(address & -address, array.itemsize) if array.size else _MOST_ALIGNED
     try:
         tensor = from_dlpack(given, assumed_align=min(aligned, _MOST_ALIGNED))
-    except (BufferError, TypeError) as error:
+        # The compiler would find an unknown type later, and not say whose it is.
+        tensor.element_type = element or tensor.element_type
+    except (BufferError, RuntimeError, TypeError) as error:
         raise DTypeError(f"{name} has elements of {array.dtype}, which CuTe DSL does not take") from error
-    if element is not None:
-        tensor.element_type = element
     if array.ndim:
         unit = [place for place, stride in enumerate(array.strides) if stride == array.itemsize]
         longer = [place for place in unit if array.shape[place] > 1] or unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
@@ -25,13 +25,15 @@ from .host_code.interpreter import LaunchCall
 from .host_code.launches import launches_of
 from .launcher import SCHEDULES, Options, Packed, finish, run_packed
 from .map_bytes import encoded
-from .memory import GLOBAL_BASE, GlobalMemory
+from .memory import GLOBAL_BASE
 from .ptx.parser import entries
-from .report import Finding
+from .report import Finding, kernel_name
 from .tensor_map import TensorMap
 
 #: Number of schedules of calls that name none.
 SCHEDULES_VARIABLE = "GEMMULE_VGPU_SCHEDULES"
+#: Address of arrays without elements: as well aligned as any, and before all others.
+_NOWHERE = 1 << 16
 
 
 def run(
@@ -91,13 +93,15 @@ def run(
     notes: list[Finding] = []
     for name in names:
         device, collected = DeviceArrays(arguments.arrays), Collected(compiled=True)
-        launches = launches_of(compiled, _Addresses(device).translated, lambda text: print(text, end=""))
+        launches = launches_of(
+            compiled, _Addresses(device, arguments.empty).translated, lambda text: print(text, end="")
+        )
         if not launches:
             raise ArgumentError(f"{getattr(function, '__name__', function)} launches no kernel; pass arguments that do")
         for call in launches:
             program = _program(compiled.ptx, call)
             checks = all_checks(collected, device) if options.checks else ()
-            packed = _packed(program, call, device.memory)
+            packed = _packed(program, call, device)
             one = dataclasses.replace(options, schedule=name)
             run_packed(program, packed, device.memory, one, (*checks, *observers))
         if collected.findings or name == names[-1]:
@@ -126,7 +130,8 @@ def _schedules(given: int | Sequence[str] | None) -> tuple[str, ...]:
 class _Addresses:
     """Addresses of the host's memory and of the virtual GPU's, array by array."""
 
-    def __init__(self, device: DeviceArrays) -> None:
+    def __init__(self, device: DeviceArrays, empty: Set[int]) -> None:
+        self._empty = empty
         spans = []
         for name, array in device.arrays.items():
             low, high = byte_bounds(array)
@@ -139,7 +144,8 @@ class _Addresses:
         for low, high, moved in reversed(self._spans[: bisect.bisect_right(self._starts, address)]):
             if low <= address < high:
                 return int(address + moved)
-        return None
+        # An array without elements has no memory: whatever is read there is out of bounds.
+        return _NOWHERE if address in self._empty else None
 
 
 def _program(ptx: str, call: LaunchCall) -> Program:
@@ -150,7 +156,7 @@ def _program(ptx: str, call: LaunchCall) -> Program:
     return program_of(ptx, max(names, key=len))
 
 
-def _packed(program: Program, call: LaunchCall, memory: GlobalMemory) -> Packed:
+def _packed(program: Program, call: LaunchCall, device: DeviceArrays) -> Packed:
     """Return a launch with its parameters where the kernel expects them, and the tensor maps among them."""
     kernel, binder = program.kernel, program.binder
     if len(call.params) != len(kernel.params):
@@ -165,10 +171,26 @@ def _packed(program: Program, call: LaunchCall, memory: GlobalMemory) -> Packed:
         for offset in kind.offsets_of("array", map_words.SIZE, "int"):
             fields = map_words.decoded(data[offset : offset + map_words.SIZE])
             found = maps[start + offset] = _tensor_map(fields)
-            found.check(f"a tensor map of {kernel.name}", memory)
+            name = kernel_name(kernel)
+            _check_strides(name, fields, device)
+            found.check(f"a tensor map of {name}", device.memory)
             packed[start + offset : start + offset + map_words.SIZE] = encoded(found)
     recipe = Launch(call.grid, call.block, (), call.shared_bytes, call.cluster, call.overlaps)
     return Packed(recipe, bytes(packed), maps)
+
+
+def _check_strides(kernel: str, fields: map_words.MapFields, device: DeviceArrays) -> None:
+    """Refuse strides that tensor maps cannot have: compiled host code cuts them to multiples of 16 bytes."""
+    for name, array in device.arrays.items():
+        first = device.addresses[name]
+        if not first <= fields.address < first + array.size * array.itemsize:
+            continue
+        for extent, stride in zip(array.shape, array.strides, strict=True):
+            if extent > 1 and stride % 16 and stride // 16 * 16 in fields.pitches:
+                raise ArgumentError(
+                    f"a tensor map of {kernel} has operand {name}, whose rows are {stride} bytes apart; TMA takes "
+                    "multiples of 16 bytes: pad the rows"
+                )
 
 
 def _tensor_map(fields: map_words.MapFields) -> TensorMap:

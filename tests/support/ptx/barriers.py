@@ -117,14 +117,30 @@ ASYNC_STORES = """
     mapa.shared::cluster.u32 %r3, %r2, %r11;
     mapa.shared::cluster.u32 %r4, %r1, TARGET;
     add.u32 %r6, %index, 1000;
-    st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r3], {%index, %r6, %index, %r6}, [%r4];
+    STORE
     WAIT
     ld.shared.v4.b32 {%r12, %r13, %r14, %r15}, [%r2];
 """
 
 
-def async_stores(waits=True, target="%r11"):
-    body = init(1) + ASYNC_STORES.replace("WAIT", wait("%r1", 0) if waits else "").replace("TARGET", target)
+#: By how many words they store at once.
+_STORES = {
+    4: "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r3], {%index, %r6, %index, %r6}, [%r4];",
+    2: "".join(
+        f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r3+{start}], {{%index, %r6}}, [%r4];\n"
+        for start in (0, 8)
+    ),
+    1: "".join(
+        f"st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r3+{start}], {word}, [%r4];\n"
+        for start, word in ((0, "%index"), (4, "%r6"), (8, "%index"), (12, "%r6"))
+    ),
+}
+
+
+def async_stores(waits=True, target="%r11", words=4):
+    body = init(1) + ASYNC_STORES.replace("STORE", _STORES[words]).replace(
+        "WAIT", wait("%r1", 0) if waits else ""
+    ).replace("TARGET", target)
     return body + at("out", 16) + "st.global.v4.b32 [%address], {%r12, %r13, %r14, %r15};"
 
 

@@ -215,3 +215,77 @@ def fill_kernel(start: cute.Pointer):
 @cute.jit
 def fill(start: cute.Pointer):
     fill_kernel(start).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
+
+
+class TmaStore:
+    """y = x through shared memory, by TMA stores; element `missing` of a tile is not written."""
+
+    tile = (8, 16)
+
+    def __init__(self, missing: int = -1):
+        self.missing = missing
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor):
+        layout = cute.make_layout(self.tile, stride=(self.tile[1], 1))
+        store, to_y = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), y, layout, self.tile)
+        grid = (cute.ceil_div(x.shape[0], self.tile[0]), cute.ceil_div(x.shape[1], self.tile[1]), 1)
+        self.kernel(x, store, to_y, layout).launch(grid=grid, block=(THREADS, 1, 1))
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, store: cute.CopyAtom, to_y: cute.Tensor, layout: cute.Layout):
+        thread, _, _ = cute.arch.thread_idx()
+        row, column, _ = cute.arch.block_idx()
+        tile = SmemAllocator().allocate_tensor(x.element_type, layout, 128)
+        m, n = thread // self.tile[1], thread % self.tile[1]
+        i, j = row * self.tile[0] + m, column * self.tile[1] + n
+        # What lies outside of the tensor is not stored, and needs no value.
+        if i < x.shape[0] and j < x.shape[1] and thread != self.missing:
+            tile[m, n] = x[i, j]
+        cute.arch.fence_view_async_shared()
+        cute.arch.sync_threads()
+        tiles = cute.local_tile(to_y, self.tile, (row, column))
+        source, target = cpasync.tma_partition(
+            store, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
+        if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == 0:
+            cute.copy(store, source, target)
+            cute.arch.cp_async_bulk_commit_group()
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+class BulkCopy:
+    """y = x of 256 float32 by bulk copies, whose target CuTe names as one of a cluster of one CTA."""
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor):
+        self.kernel(x, y).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor):
+        smem = SmemAllocator()
+        arrived = smem.allocate_array(cutlass.Int64, 1)
+        tile = smem.allocate_tensor(cutlass.Float32, cute.make_layout(256), 128)
+        load = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), cutlass.Float32, num_bits_per_copy=8192)
+        store = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), cutlass.Float32, num_bits_per_copy=8192)
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_init(arrived, 1)
+            cute.arch.mbarrier_init_fence()
+            cute.arch.mbarrier_arrive_and_expect_tx(arrived, 1024)
+            cute.copy(load, cute.local_tile(x, (256,), (0,)), tile, mbar_ptr=arrived)
+        cute.arch.sync_warp()
+        cute.arch.mbarrier_wait(arrived, 0)
+        with cute.arch.elect_one():
+            cute.copy(store, tile, cute.local_tile(y, (256,), (0,)))
+            cute.arch.cp_async_bulk_commit_group()
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+@cute.kernel
+def first_kernel(x: cute.Tensor, y: cute.Tensor):
+    y[0] = x[0]
+
+
+@cute.jit
+def first_element(x: cute.Tensor, y: cute.Tensor, blocks: cutlass.Int32, shared: cutlass.Int32):
+    first_kernel(x, y).launch(grid=(blocks, 1, 1), block=(1, 1, 1), smem=shared)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gemmule import vgpu
-from gemmule.core.errors import ArgumentError, KernelFailedError
+from gemmule.core.errors import ArgumentError, DTypeError, KernelFailedError
 
 cutlass = pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -132,3 +132,51 @@ def test_numbers_of_numpy_and_keywords(rng, functions):
     expected = 3 * x + y
     vgpu.run(functions.axpy, x, y=y, alpha=np.float32(3), stream=None)
     assert (y == expected).all()
+
+
+@pytest.mark.parametrize("shape", [(16, 32), (13, 20)])
+def test_a_tma_store_of_unwritten_shared_memory_is_found(rng, functions, shape):
+    x, y = small(rng, *shape), np.zeros(shape, np.float32)
+    vgpu.run(functions.TmaStore(), x, y)
+    assert (x == y).all()
+    with pytest.raises(vgpu.CheckError, match=r"^uninitialised in TmaStore\.kernel.*cute.copy\(store, source, target"):
+        vgpu.run(functions.TmaStore(missing=19), x, y)
+
+
+def test_rows_that_tma_cannot_take_are_refused(rng, functions):
+    with pytest.raises(ArgumentError, match=r"TmaStore\.kernel has operand y, whose rows are 84 bytes apart"):
+        vgpu.run(functions.TmaStore(), small(rng, 8, 21), np.zeros((8, 21), np.float32))
+
+
+def test_a_bulk_copy_in_a_cluster_of_one(rng, functions):
+    x, y = small(rng, 256), np.zeros(256, np.float32)
+    vgpu.run(functions.BulkCopy(), x, y, schedules=3)
+    assert (x == y).all()
+
+
+def test_arrays_without_elements(rng, functions):
+    nothing, y = np.empty(0, np.float32), np.zeros(4, np.float32)
+    with pytest.raises(ArgumentError, match=r"axpy_kernel is launched with grid=\(0, 1, 1\)"):
+        vgpu.run(functions.axpy, nothing, nothing.copy(), 1.0, None)
+    with pytest.raises(vgpu.CheckError, match=r"^out of bounds in first_kernel"):
+        vgpu.run(functions.first_element, nothing, y, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "shared", "message"),
+    [(-1, 0, r"grid=\(-1, 1, 1\)"), (1, -4, "asks for -4 bytes"), (1, 232449, "asks for 232449 bytes")],
+)
+def test_launches_that_a_driver_refuses_are_named(functions, blocks, shared, message):
+    x = np.zeros(4, np.float32)
+    with pytest.raises(ArgumentError, match=f"first_kernel .*{message}"):
+        vgpu.run(functions.first_element, x, x, blocks, shared)
+
+
+def test_the_largest_shared_memory_is_taken(functions):
+    x = np.ones(4, np.float32)
+    vgpu.run(functions.first_element, x, x, 1, 232448)
+
+
+def test_elements_that_cute_does_not_take_are_named(functions):
+    with pytest.raises(DTypeError, match="x has elements of complex64"):
+        vgpu.run(functions.first_element, np.zeros(4, np.complex64), np.zeros(4, np.float32), 1, 0)

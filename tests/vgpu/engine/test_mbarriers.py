@@ -231,20 +231,22 @@ def test_cluster_barriers_in_turn(body, what):
         run(body, {"out": np.zeros(4, np.uint32)}, ctas=2, cluster=2)
 
 
+@pytest.mark.parametrize("words", [1, 2, 4])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_asynchronous_stores(schedule):
+def test_asynchronous_stores(schedule, words):
     out = np.zeros((128, 4), np.uint32)
-    run(async_stores(), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
+    run(async_stores(words=words), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
         options=Options(schedule=schedule, checks=True))  # fmt: skip
     np.testing.assert_array_equal(out, (np.arange(128) ^ 64)[:, None] + [0, 1000, 0, 1000])
 
 
 @pytest.mark.differs_on_hardware("it reads what is not there yet")
+@pytest.mark.parametrize("words", [1, 4])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_asynchronous_stores_that_nobody_waits_for(schedule):
+def test_asynchronous_stores_that_nobody_waits_for(schedule, words):
     out = np.zeros((128, 4), np.uint32)
     with pytest.raises(CheckError, match="asynchronous store wrote it") as caught:
-        run(async_stores(waits=False), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
+        run(async_stores(waits=False, words=words), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
             options=Options(schedule=schedule, checks=True))  # fmt: skip
     assert {finding.kind for finding in caught.value.findings} >= {"unfinished"}
 

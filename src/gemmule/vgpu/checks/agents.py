@@ -105,7 +105,7 @@ class AgentRaces:
     def access(self, access: AgentAccess) -> None:
         """See an access issued to TMA or the tensor cores."""
         self._stride = access.batch.shared_stride
-        pieces = (access.rows[:, :, None] * self._per_row + np.arange(self._per_row)).reshape(len(access.rows), -1)
+        pieces = access.pieces(self._shadow.granule)
         warps = access.lanes // 32
         if access.agent == "wgmma":
             # The minimum over the four warps: each of them reads.
@@ -117,13 +117,26 @@ class AgentRaces:
             # It needs no proxy fence.
             visible = known
         before = self._shadow.written[pieces]
-        if access.agent == "wgmma" and not before.all():
-            self._report(access, np.asarray(before == 0), "uninitialised", "which no thread wrote")
+        if access.agent in ("wgmma", "store") and not before.all():
+            unwritten = np.asarray(before == 0) & self._leaves(access)
+            if unwritten.any():
+                self._report(access, unwritten, "uninitialised", "which no thread wrote")
         self._compare_with_writes(access, pieces, before, visible, known)
         if access.barriers is not None:
             self._write(access, pieces, warps)
         else:
             self._read(access, pieces, warps)
+
+    def _leaves(self, access: AgentAccess) -> Array:
+        """Return which pieces, (accesses, pieces) or fewer to broadcast, reach products or the tensor."""
+        if access.kept is None:
+            return np.ones((1, 1), np.bool_)
+        first, end = access.kept
+        width = access.rows.shape[1] * _ROW // first.shape[1]
+        size = _ROW // self._per_row
+        start = np.arange(0, width, size)
+        found: Array = (start < end[:, :, None]) & (start + size > first[:, :, None])
+        return found.reshape(len(access.rows), -1)
 
     def _compare_with_writes(
         self, access: AgentAccess, pieces: Array, before: Array, visible: Array, known: Array
@@ -173,11 +186,13 @@ class AgentRaces:
         copies = np.asarray(bad.any(axis=1))
         first = int(np.flatnonzero(copies)[0])
         row = access.rows[first, int(bad[first].argmax()) // self._per_row]
-        address = int(row) * _ROW % access.batch.shared_stride
+        size, start = (access.size, int(access.start[first])) if access.start is not None else (_ROW, 0)
+        address = int(row) * _ROW % access.batch.shared_stride + start
+        pause = "," if kind == "uninitialised" else ";"
         self._collected.add(
             access.batch,
             kind,
-            f"{_DOES[access.agent]} 16 bytes at {address:#x} of shared memory{',' if kind[0] == 'u' else ';'} {why}",
+            f"{_DOES[access.agent]} {size} bytes at {address:#x} of shared memory{pause} {why}",
             access.instruction,
             access.lanes[first : first + 1],
             space="shared",

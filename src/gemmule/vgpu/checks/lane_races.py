@@ -167,8 +167,7 @@ class LaneRaces(Check):
     def agent_access(self, access: AgentAccess) -> None:
         if access.agent == "wgmma":
             return
-        per_row = max(_ROW // self._granule, 1)
-        pieces = (access.rows[:, :, None] * per_row + np.arange(per_row)).reshape(len(access.rows), -1)
+        pieces = access.pieces(self._granule)
         warps = access.lanes // WARP
         which = (
             [(self._written, "wrote")] if access.agent == "store" else [(self._written, "wrote"), (self._read, "read")]
@@ -177,10 +176,12 @@ class LaneRaces(Check):
             late = self._late(times, pieces, warps[:, None], access.lanes[:, None])
             if late.any():
                 copy = int(np.flatnonzero(late.any(axis=1))[0])
-                row = int(access.rows[copy, int(late[copy].argmax()) // per_row])
-                address = row * _ROW % access.batch.shared_stride
+                address = int(pieces[copy, int(late[copy].argmax())]) * self._granule % access.batch.shared_stride
                 does = "reads" if access.agent == "store" else "writes"
-                what = f"a copy that it issues {does} 16 bytes at {address:#x} of shared memory; another lane of its "
+                size = min(access.size, _ROW)
+                what = (
+                    f"a copy that it issues {does} {size} bytes at {address:#x} of shared memory; another lane of its "
+                )
                 what += f"warp {did} it"
                 self._add(access.batch, access.instruction, access.lanes[copy : copy + 1], what, address)
         if access.barriers is not None:

@@ -19,6 +19,8 @@ class MBarrierUse(ClockCheck):
     def batch_begins(self, batch: Batch) -> None:
         del batch
         self._last: dict[int, tuple[Instruction, int]] = {}
+        # The valid ones, with the instruction that initialised them.
+        self._valid: dict[int, Instruction] = {}
 
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         order = np.argsort(places, kind="stable")
@@ -31,6 +33,23 @@ class MBarrierUse(ClockCheck):
             self._collected.add(
                 batch, "barrier", what, instruction, same, space="shared", address=barriers.address(place)
             )
+
+        valid = np.array([place in self._valid for place in places.tolist()])
+        if valid.any():
+            barriers, place = MBarriers.of(batch), int(places[valid][0])
+            what = (
+                f"initialises the mbarrier at {barriers.name(place)}, which was initialised {self._valid[place].place} "
+                "and is valid; mbarrier.inval must end it first"
+            )
+            self._collected.add(
+                batch, "barrier", what, instruction, lanes.index[valid], space="shared", address=barriers.address(place)
+            )
+        self._valid.update(dict.fromkeys(places.tolist(), instruction))
+
+    def mbarrier_invalidated(self, batch: Batch, places: Array) -> None:
+        del batch
+        for place in places.tolist():
+            self._valid.pop(place, None)
 
     def mbarrier_arrived(
         self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool

@@ -96,7 +96,8 @@ class Counter(Observer):
         row.ideal_sectors += -(-int(size.sum()) // _SECTOR)
 
     def agent_access(self, access: AgentAccess) -> None:
-        self.counts.instructions[access.instruction.index].engine_bytes += _ROW * access.rows.size
+        size = _ROW if access.start is None else access.size
+        self.counts.instructions[access.instruction.index].engine_bytes += size * access.rows.size
 
     def access(self, access: Access) -> None:
         warps = rows_of(access.lanes)

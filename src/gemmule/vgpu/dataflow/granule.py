@@ -16,8 +16,6 @@ def access_bytes(instruction: Instruction) -> int | None:
         return 16
     if name == "cp" and "bulk" in modifiers:
         return _LARGEST
-    if name == "st" and "async" in modifiers:
-        return _LARGEST
     if name == "cp" and len(instruction.operands) >= 3:
         size = instruction.operands[2]
         return getattr(size, "value", 4)

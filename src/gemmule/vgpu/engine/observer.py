@@ -14,6 +14,9 @@ from gemmule.vgpu.types import Array
 from .batch import Batch
 from .lanes import Lanes
 
+#: Bytes that TMA and wgmma move together.
+_ROW = 16
+
 
 @dataclasses.dataclass(frozen=True)
 class Access:
@@ -87,6 +90,10 @@ class AgentAccess:
         For each load the mbarrier at which it completes.
     size : int
         Bytes of each copy.
+    kept : (array of int, array of int) or None
+        For each store the bytes, from the first to the last, of each row of its box that lie within the tensor.
+    start : array of int or None
+        For each asynchronous store of less than 16 bytes, its first byte within its row.
     """
 
     instruction: Instruction
@@ -96,6 +103,16 @@ class AgentAccess:
     rows: Array
     barriers: Array | None = None
     size: int = 0
+    kept: tuple[Array, Array] | None = None
+    start: Array | None = None
+
+    def pieces(self, granule: int) -> Array:
+        """Return the pieces of shared memory of that many bytes, 16 at most, that each of them covers: (n, pieces)."""
+        per_row = _ROW // granule
+        if self.start is not None:
+            first: Array = self.rows * per_row + (self.start // granule)[:, None]
+            return first + np.arange(self.size // granule)
+        return (self.rows[:, :, None] * per_row + np.arange(per_row)).reshape(len(self.rows), -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +209,9 @@ class Observer:
 
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         """See lanes initialise mbarriers."""
+
+    def mbarrier_invalidated(self, batch: Batch, places: Array) -> None:
+        """See mbarriers end: their memory may be used for something else."""
 
     def mbarrier_arrived(
         self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool

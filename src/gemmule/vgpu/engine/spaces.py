@@ -142,7 +142,9 @@ def _in_global(build: Build, frame: Frame, address: Array, size: int, alignment:
 def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
     batch = frame.batch
     base = frame.lanes.pick(batch.shared_base)
-    if batch.cluster_ctas > 1 and int(address.max()) >> RANK_SHIFT:
+    # A CTA that is launched alone is a cluster of one.
+    named = int(address.max()) >> RANK_SHIFT
+    if named == 1 or (named and batch.cluster_ctas > 1):
         address, moved = _of_cluster(build, frame, address)
         position, seen = _in_shared(build, frame, address, size, alignment)
         return position + moved, seen + moved

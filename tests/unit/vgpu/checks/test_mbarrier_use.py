@@ -1,4 +1,4 @@
-"""Misuse of mbarriers: one that several lanes initialise."""
+"""Misuse of mbarriers: one that several lanes initialise, or one lane twice."""
 
 from __future__ import annotations
 
@@ -25,3 +25,10 @@ def test_one_thread_initialises(guard, kinds):
     found = findings(guard)
     assert [one.kind for one in found] == kinds
     assert all("32 lanes initialise the mbarrier" in one.message for one in found)
+
+
+@pytest.mark.parametrize("between", ["", "@%p1 mbarrier.inval.shared.b64 [%r1];"])
+def test_a_valid_mbarrier_is_not_initialised(between):
+    found = findings(f"@%p1 mbarrier.init.shared.b64 [%r1], 1;\n{between}\n@%p1")
+    assert [one.kind for one in found] == [] if between else ["barrier"]
+    assert all("was initialised at" in one.message and "mbarrier.inval" in one.message for one in found)

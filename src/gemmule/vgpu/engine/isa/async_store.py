@@ -20,7 +20,7 @@ from .mbarrier import SIZE, MBarriers
 
 @dataclasses.dataclass(frozen=True)
 class StoredValues:
-    """Values from registers: (stores, 1, 2) words of 8 bytes."""
+    """Values from registers: (stores, 1, 2) words of 8 bytes, or (stores, 1) of 4 or 8 for smaller stores."""
 
     data: Array
 
@@ -31,7 +31,7 @@ class StoredValues:
 
 
 def async_store(build: Build) -> Step:
-    """Store 16 bytes asynchronously."""
+    """Store 4, 8 or 16 bytes asynchronously."""
     build.take("async")
     build.take("weak", default="")
     build.take("shared::cluster")
@@ -39,9 +39,10 @@ def async_store(build: Build) -> Step:
     count = int(build.take("v2", "v4", default="v1")[1:])
     kind = build.type("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")
     build.done(3)
-    if count * size_of(kind) != CHUNK:
-        raise build.error("asynchronous stores of other than 16 bytes are not modelled by the virtual GPU")
-    target = locator(build, "shared", address_of(build, build.operands[0]), CHUNK)
+    size = count * size_of(kind)
+    if size > CHUNK:
+        raise build.error("an asynchronous store has 4, 8 or 16 bytes")
+    target = locator(build, "shared", address_of(build, build.operands[0]), size)
     slots = [build.source(item, kind) for item in build.items(build.operands[1], count)]
     barrier = locator(build, "shared", address_of(build, build.operands[2]), SIZE)
     instruction = build.instruction
@@ -63,10 +64,14 @@ def async_store(build: Build) -> Step:
             values[:, number] = frame[slot]
         rows = (position // CHUNK)[:, None]
         if batch.observers:
-            access = AgentAccess(instruction, batch, "async store", lanes.index, rows, barriers, CHUNK)
+            start = position % CHUNK if size < CHUNK else None
+            access = AgentAccess(instruction, batch, "async store", lanes.index, rows, barriers, size, start=start)
             for observer in batch.observers:
                 observer.agent_access(access)
-        data = values.view(np.uint64).reshape(lanes.count, 1, 2)
-        BulkCopies.of(batch).load(Load(StoredValues(data), rows, np.arange(lanes.count), rows, barriers, CHUNK))
+        if size < CHUNK:
+            data, places = values.view(f"u{size}"), (position // size)[:, None]
+        else:
+            data, places = values.view(np.uint64).reshape(lanes.count, 1, 2), rows
+        BulkCopies.of(batch).load(Load(StoredValues(data), rows, np.arange(lanes.count), places, barriers, size))
 
     return store

@@ -49,7 +49,7 @@ class Load:
     copy : array of int
         For each target, which copy it gets; with multicast a copy has several.
     rows : array of int64, (targets, chunks)
-        Rows of 16 bytes of the batch's shared memory that are written.
+        Rows of 16 bytes of the batch's shared memory that are written; of smaller copies, places in units of `size`.
     barriers : array of int
         For each target the mbarrier at which it completes.
     size : int
@@ -174,7 +174,10 @@ class BulkCopies(AsyncUnit):
     def _complete_load(self, load: Load) -> None:
         batch = self._batch
         data = load.region.read(batch.memory, load.coordinates)
-        batch.shared_rows[load.rows] = data if len(load.copy) == len(data) else data[load.copy]
+        if load.size < CHUNK:
+            batch.shared_words[load.size][load.rows] = data
+        else:
+            batch.shared_rows[load.rows] = data if len(load.copy) == len(data) else data[load.copy]
         MBarriers.of(batch).complete_bytes(load.barriers, np.full(len(load.barriers), load.size))
 
     def _read(self, store: Store) -> None:
@@ -317,7 +320,8 @@ class _Copies:
             build.instruction, batch, self.issuers, start + low[:, None], width, agent == "store", atomic, first
         )
         lanes, size = self.issuers[self.copy], self.region.copy_bytes
-        access = AgentAccess(build.instruction, batch, agent, lanes, self.rows, barriers, size)
+        kept = (np.where(inside, low[:, None], 0), np.where(inside, high[:, None], 0)) if agent == "store" else None
+        access = AgentAccess(build.instruction, batch, agent, lanes, self.rows, barriers, size, kept)
         for observer in batch.observers:
             observer.box_access(box)
             observer.agent_access(access)

@@ -288,6 +288,8 @@ def _inval(build: Build, space: str) -> Step:
         places = places_of(frame, find, build)
         MBarriers.of(frame.batch).check(build.instruction, frame.lanes, places)
         MBarriers.of(frame.batch).invalidate(places)
+        for observer in frame.batch.observers:
+            observer.mbarrier_invalidated(frame.batch, places)
 
     return step
 
