@@ -299,9 +299,9 @@ def test_a_launch_without_operands():
         (".reqntid 128, 1, 1", (1, 1, 1), (64, 1, 1), "compiled with .reqntid 128"),
         (".reqntid 64", (1, 1, 1), (32, 2, 1), "compiled with .reqntid 64"),
         (".maxntid 32, 1, 1", (1, 1, 1), (64, 1, 1), "compiled with .maxntid 32"),
-        ("", (1, 65536, 1), (64, 1, 1), "beyond the limits"),
-        ("", (1, 1, 65536), (64, 1, 1), "beyond the limits"),
-        ("", (1, 1, 1), (1, 1, 65), "beyond the limits"),
+        ("", (1, 65536, 1), (64, 1, 1), "which must be"),
+        ("", (1, 1, 65536), (64, 1, 1), "which must be"),
+        ("", (1, 1, 1), (1, 1, 65), "which must be"),
     ],
 )
 def test_limits_of_a_launch(directive, grid, block, message):

@@ -68,8 +68,10 @@ def test_what_is_missing_is_found_in_every_schedule(rng, replace, by, kinds, wha
     if not kinds:
         broken(rng, replace, by, schedule=schedule)
         return
-    with pytest.raises(CheckError, match=what) as caught:
+    with pytest.raises(CheckError) as caught:
         broken(rng, replace, by, schedule=schedule)
+    # The text has one for each kind of this kernel's only line.
+    assert any(what in finding.message for finding in caught.value.findings)
     # A warp that goes ahead may come before the copy is even asked for.
     assert {finding.kind for finding in caught.value.findings} - {"uninitialised"} == kinds
 
