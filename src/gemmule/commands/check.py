@@ -59,9 +59,9 @@ def check_command(
     """Check a kernel of CuTe DSL on the virtual GPU: races, bounds, unwritten values, barriers, deadlocks.
 
     FUNCTION is a @cute.jit function, or a class with one as __call__, and is called with the ARGUMENTs: arrays such as
-    'float32[40,24]' of random numbers or 'int32[8]=0' of one, numbers, and None for a stream. Without an ARGUMENT it is
-    an ordinary function that calls gemmule.vgpu.run itself. The exit code is 1 where something was found. Put -- before
-    arguments that begin with a minus sign.
+    'float32[40,24]' of random numbers or 'int32[8]=0' of one, numbers, and None for a stream. Or it is an ordinary
+    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found. Put --
+    before arguments that begin with a minus sign.
     """
     from ..vgpu.finding_formats import annotation, record, sarif
 
@@ -94,17 +94,22 @@ def _printing(as_json: bool) -> Iterator[None]:
 
 
 def _findings(function: Any, values: list[Any], schedules: int) -> tuple[Finding, ...]:
+    from ..compiler.cute_function import is_host_function
+    from ..core.errors import ArgumentError
     from ..vgpu import CheckError, run
     from ..vgpu.cute_run import SCHEDULES_VARIABLE
+    from ..vgpu.launcher import Launches
     from ..vgpu.report import merged
 
-    before = os.environ.get(SCHEDULES_VARIABLE)
+    before, launches = os.environ.get(SCHEDULES_VARIABLE), Launches.number
     os.environ[SCHEDULES_VARIABLE] = str(schedules)
     try:
-        if values:
+        if values or is_host_function(function):
             run(function() if inspect.isclass(function) else function, *values)
-        else:
-            function()
+            return ()
+        function()
+        if Launches.number == launches:
+            raise ArgumentError("the function has run no kernel on the virtual GPU; call gemmule.vgpu.run in it")
     except CheckError as error:
         return merged(error.findings)
     finally:
@@ -130,7 +135,10 @@ def _function(target: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise click.UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -173,11 +181,28 @@ def _value(text: str, rng: Any) -> Any:
         raise click.UsageError(f"argument {text!r}: {match['dtype']} is no type of NumPy or ml_dtypes") from None
     shape = tuple(map(int, match["shape"].split(",")))
     if match["fill"] is not None:
-        try:
-            return np.full(shape, float(match["fill"])).astype(dtype)
-        except ValueError:
-            raise click.UsageError(f"argument {text!r}: {match['fill']} is no number") from None
+        return _filled(text, shape, match["fill"], dtype)
     integers = dtype.kind in "iub"
     return (rng.integers(0, 2 if dtype.kind == "b" else 5, shape) if integers else rng.standard_normal(shape)).astype(
         dtype
     )
+
+
+def _filled(text: str, shape: tuple[int, ...], fill: str, dtype: Any) -> Any:
+    """Return an array of one number, which an integer type must hold exactly."""
+    import numpy as np
+
+    try:
+        number = int(fill) if fill.lstrip("+-").isdecimal() else float(fill)
+    except ValueError:
+        raise click.UsageError(f"argument {text!r}: {fill} is no number") from None
+    try:
+        with np.errstate(invalid="ignore"):
+            found = np.full(shape, number, dtype)
+    except (OverflowError, ValueError):
+        exact = False
+    else:
+        exact = dtype.kind not in "iub" or not found.size or found.flat[0] == number
+    if not exact:
+        raise click.UsageError(f"argument {text!r}: {dtype} does not hold {fill}; give a number that it does")
+    return found

@@ -12,7 +12,7 @@ import ctypes
 import dataclasses
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class CuteArguments:
         self.arrays: dict[str, Array] = {}
         self.empty: set[int] = set()
         self._tensors: list[Any] = []
-        parameters = list(_parameters(function).values())
+        parameters = list(_parameters(function, args, kwargs).values())
         named = [
             (parameters[place].name if place < len(parameters) else f"argument {place + 1}", value)
             for place, value in enumerate(args)
@@ -117,12 +117,21 @@ class CuteArguments:
         return value
 
 
-def _parameters(function: Any) -> dict[str, inspect.Parameter]:
-    call = function if inspect.isroutine(function) else type(function).__call__
-    found = dict(inspect.signature(call).parameters)
-    if not inspect.isroutine(function):
-        found.pop(next(iter(found)), None)
-    return found
+def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Mapping[str, inspect.Parameter]:
+    """Return a function's parameters by name.
+
+    Raises
+    ------
+    ArgumentError
+        If it does not take these arguments.
+    """
+    signature = inspect.signature(function if inspect.isroutine(function) else function.__call__)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ArgumentError(f"{name}({', '.join(signature.parameters)}): {error}") from error
+    return signature.parameters
 
 
 def _is_torch(value: Any) -> bool:

@@ -8,13 +8,15 @@ import tempfile
 from typing import Any
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import CompilerMissingError, KernelFailedError, UnsupportedError
+from gemmule.core.errors import ArgumentError, CompilerMissingError, KernelFailedError, UnsupportedError
 
 from .compile import COMPILER_LOCK
 from .cute_arguments import CuteArguments
 from .toolchain import REMEDY
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: The compiler's codes of errors for what is no function with launches.
+_NO_HOST_FUNCTION = ("CALL_MISSING_JIT_DECORATOR", "CALL_KERNEL_TARGET", "CALL_UNSUPPORTED_CALLABLE_TYPE")
 
 
 class CuteFunction:
@@ -44,6 +46,8 @@ class CuteFunction:
     ------
     CompilerMissingError
         If nvidia-cutlass-dsl is not installed.
+    ArgumentError
+        If it is no ``@cute.jit`` function.
     KernelFailedError
         If it does not compile.
     """
@@ -66,7 +70,12 @@ class CuteFunction:
             try:
                 self._compiled = cute.compile[options](function, *arguments.args, **arguments.kwargs)
             except DSLBaseError as error:
-                raise KernelFailedError(f"{name} for {arch}: {_COLOURS.sub('', str(error)).strip()}") from error
+                text = _COLOURS.sub("", str(error)).strip()
+                if any(code in text for code in _NO_HOST_FUNCTION):
+                    raise ArgumentError(
+                        f"{name} is no @cute.jit function; pass the one that launches the kernel"
+                    ) from error
+                raise KernelFailedError(f"{name} for {arch}: {text}") from error
             if self._compiled is None or not self._compiled.__ptx__ or self._compiled.ir_module is None:
                 raise KernelFailedError(
                     f"{name}: the compiler returned no code; is one of its CUTE_DSL_ variables set?"
@@ -85,6 +94,12 @@ class CuteFunction:
         if len(pointers) != len(kinds):
             raise UnsupportedError(f"{name} has {len(pointers)} arguments, and its host code takes {len(kinds)}")
         self.arguments = [(kind, _address(pointer)) for kind, pointer in zip(kinds, pointers, strict=True)]
+
+
+def is_host_function(function: Any) -> bool:
+    """Say whether an object is a ``@cute.jit`` function, or a class or an object whose ``__call__`` is one."""
+    calls = (function, getattr(function, "__call__", None))  # noqa: B004
+    return any(getattr(call, "_decorator_kind", None) == "jit" for call in calls)
 
 
 def check_compiler() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -41,6 +41,18 @@ _GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 #: Dynamic and static shared memory that a CTA of any GPU can have.
 _MAX_SHARED = 227 * 1024
 SCHEDULES = ("late", "eager", "random")
+
+
+class Launches:
+    """Launches of this process.
+
+    Attributes
+    ----------
+    number : int
+        How many there were so far.
+    """
+
+    number: ClassVar[int] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +229,7 @@ def run_packed(
     ctas: range | None = None,
 ) -> None:
     """Run one launch, or some CTAs of it, whose parameters are bytes already."""
+    Launches.number += 1
     recipe = packed.recipe
     geometry = Geometry(recipe.grid, recipe.block, recipe.cluster)
     _check_geometry(program, geometry)

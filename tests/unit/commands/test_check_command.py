@@ -75,9 +75,52 @@ def test_an_ordinary_function_runs_its_kernels_itself(tmp_path):
         ([f"{FILE}::axpy", "float32(3)"], "is no array such as"),
         ([f"{FILE}::axpy", "floaty[3]"], "is no type"),
         ([f"{FILE}::axpy", "int32[3]=many"], "is no number"),
+        ([f"{FILE}::axpy", "int8[3]=300"], "int8 does not hold 300"),
+        ([f"{FILE}::axpy", "uint16[3]=-1"], "uint16 does not hold -1"),
+        ([f"{FILE}::axpy", "int32[3]=nan"], "int32 does not hold nan"),
+        ([f"{FILE}::axpy", "int32[3]=1.5"], "int32 does not hold 1.5"),
     ],
 )
 def test_refused_arguments(arguments, message):
     done = check(*arguments)
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["axpy"], "axpy(x, y, alpha, stream): missing a required argument: 'x'"),
+        (["axpy", "float32[3]", "float32[3]", "1.0", "None", "2"], "too many positional arguments"),
+        (["TmaCopy"], "TmaCopy(x, y): missing a required argument: 'x'"),
+        (["axpy_kernel", "float32[3]", "float32[3]", "1.0"], "axpy_kernel is no @cute.jit function"),
+    ],
+)
+def test_calls_that_do_not_fit_are_one_line(arguments, message):
+    name, *values = arguments
+    done = check(f"{FILE}::{name}", *values)
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("def case():\n    pass\n", 1, "has run no kernel"),
+        ("def case(:\n", 2, "cannot be imported: SyntaxError"),
+        ("import no_such_module\n", 2, "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_files_without_a_case(tmp_path, text, code, message):
+    file = tmp_path / "case.py"
+    file.write_text(text)
+    done = check(f"{file}::case", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["exit_code"]) == (code, code)
+    assert message in done.stderr
+
+
+def test_a_large_integer_fills_exactly():
+    from gemmule.commands.check import _value
+
+    assert _value("int64[2]=9007199254740993", None).tolist() == [9007199254740993] * 2

@@ -110,8 +110,16 @@ def test_unknown_schedules_are_refused(functions, schedules):
 
 
 def test_a_function_that_does_not_compile_says_why(functions):
-    with pytest.raises(KernelFailedError, match="alpha"):
-        vgpu.run(functions.axpy, np.zeros(4, np.float32), np.zeros(4, np.float32))
+    with pytest.raises(KernelFailedError, match="two to Float"):
+        vgpu.run(functions.axpy, np.zeros(4, np.float32), np.zeros(4, np.float32), "two", None)
+
+
+def test_a_call_that_does_not_fit_says_what_is_missing(functions):
+    x = np.zeros(4, np.float32)
+    with pytest.raises(ArgumentError, match=r"axpy\(x, y, alpha, stream\): missing a required argument: 'alpha'"):
+        vgpu.run(functions.axpy, x, x)
+    with pytest.raises(ArgumentError, match=r"axpy_kernel is no @cute\.jit function"):
+        vgpu.run(functions.axpy_kernel, x, x, 1.0)
 
 
 def test_pointers_lead_into_the_memory_that_is_given(functions):

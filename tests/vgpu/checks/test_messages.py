@@ -168,7 +168,7 @@ DONE:
 
 
 def test_a_flag_that_nobody_sets_is_a_deadlock():
-    with pytest.raises(DeadlockError, match="polls? for a word that no running thread writes"):
+    with pytest.raises(DeadlockError, match=r"polls? for a word that no running thread writes"):
         told(leave="bra DONE;")
 
 
