@@ -12,6 +12,7 @@ from .global_races import GlobalRaces
 from .lane_races import LaneRaces
 from .late_reads import LateReads
 from .lifetimes import Lifetimes
+from .local_memory import UnwrittenLocalMemory
 from .mbarrier_use import MBarrierUse
 from .messages import Messages
 from .product_registers import ProductRegisters
@@ -35,6 +36,7 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
         messages,
         BarrierUse(collected),
         shared,
+        UnwrittenLocalMemory(collected, registers),
         LateReads(shared),
         LaneRaces(collected),
         GlobalRaces(collected, clocks, messages),
