@@ -121,7 +121,9 @@ def _deadlock(group: Sequence[Finding]) -> Finding:
     waits: dict[tuple[str, str], list[Finding]] = {}
     for one in group:
         place = "" if one.instruction is None else one.instruction.place
-        waits.setdefault((one.message, place), []).append(one)
+        # Warps of several CTAs of clusters wait for the same mbarrier, each of its own CTA.
+        message = one.message.replace(f" of CTA {one.cta}", "")
+        waits.setdefault((message, place), []).append(one)
     if len(waits) == 1 and len(group) == 1:
         return group[0]
     texts = []

@@ -53,3 +53,14 @@ def test_a_deadlock_is_one_finding_that_says_who_waits_where():
     assert "warps 0-1 of CTA (0, 0, 0) and of 2 more CTAs wait at barrier 1, at k.py:3" in str(error)
     assert "warp 2 of CTA (0, 0, 0) and of 2 more CTAs wait for it, at k.py:9" in str(error)
     assert len(error.findings) == 9
+
+
+def test_a_deadlock_of_clusters_says_once_what_the_ctas_wait_for():
+    waiting = [
+        dataclasses.replace(
+            finding("deadlock"), message=f"waits for mbarrier 0x400 of CTA ({cta}, 0, 0) (phase 0)", cta=(cta, 0, 0)
+        )
+        for cta in range(3)
+    ]
+    text = "warp 1 of CTA (0, 0, 0) and of 2 more CTAs wait for mbarrier 0x400 (phase 0), at k.py:3"
+    assert text in str(DeadlockError(waiting))

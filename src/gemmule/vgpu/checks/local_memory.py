@@ -8,6 +8,7 @@ from ..dataflow.effects import registers_in
 from ..engine.batch import Batch
 from ..engine.observer import Access
 from ..ptx.module import Vector
+from ..types import Array
 from .collected import Check, Collected
 from .registers import UninitialisedRegisters
 
@@ -39,7 +40,8 @@ class UnwrittenLocalMemory(Check):
             target = instruction.operands[0]
             items = target.items if isinstance(target, Vector) else (target,)
             size = access.size // len(items)
-            unwritten = (~self._written[place]).reshape(-1, len(items), size).any(axis=2)
+            written: Array = self._written[place]
+            unwritten = np.logical_not(written).reshape(-1, len(items), size).any(axis=2)
             for number, item in enumerate(items):
                 lanes = unwritten[:, number]
                 if lanes.any():
