@@ -41,7 +41,7 @@ class UnwrittenLocalMemory(Check):
             items = target.items if isinstance(target, Vector) else (target,)
             size = access.size // len(items)
             written: Array = self._written[place]
-            unwritten = np.logical_not(written).reshape(-1, len(items), size).any(axis=2)
+            unwritten = np.asarray((~written).reshape(-1, len(items), size).any(axis=2))
             for number, item in enumerate(items):
                 lanes = unwritten[:, number]
                 if lanes.any():
