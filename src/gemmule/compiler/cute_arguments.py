@@ -123,13 +123,17 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
     Raises
     ------
     ArgumentError
-        If it does not take these arguments.
+        If it is no function, or does not take these arguments.
     """
+    name = getattr(function, "__name__", type(function).__name__)
+    if inspect.isclass(function):
+        raise ArgumentError(f"{name} is a class; pass an object of it, whose __call__ is a @cute.jit function")
+    if not callable(function):
+        raise ArgumentError(f"{function!r} is no @cute.jit function; pass the one that launches the kernel")
     signature = inspect.signature(function if inspect.isroutine(function) else function.__call__)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        name = getattr(function, "__name__", type(function).__name__)
         raise ArgumentError(f"{name}({', '.join(signature.parameters)}): {error}") from error
     return signature.parameters
 
@@ -201,6 +205,9 @@ def _tensor(name: str, array: Array, value: Any) -> Any:
         start = given.__array_interface__["data"][0] - low
         given = np.ndarray(given.shape, given.dtype, span, start, given.strides)
     address = array.__array_interface__["data"][0]
+    if array.size and address % array.dtype.alignment:
+        rule = f"must be a multiple of the {array.dtype.alignment} bytes of an element"
+        raise ArgumentError(f"{name} begins at address {address:#x}, which {rule}; pass {name}.copy()")
     aligned = max(address & -address, array.itemsize) if array.size else _MOST_ALIGNED
     try:
         tensor = from_dlpack(given, assumed_align=min(aligned, _MOST_ALIGNED))

@@ -15,6 +15,7 @@ from .cute_arguments import CuteArguments
 from .toolchain import REMEDY
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_CODE, _TYPE = re.compile(r"^error\[\w+\]: "), re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 #: The compiler's codes of errors for what is no function with launches.
 _NO_HOST_FUNCTION = ("CALL_MISSING_JIT_DECORATOR", "CALL_KERNEL_TARGET", "CALL_UNSUPPORTED_CALLABLE_TYPE")
 
@@ -47,7 +48,7 @@ class CuteFunction:
     CompilerMissingError
         If nvidia-cutlass-dsl is not installed.
     ArgumentError
-        If it is no ``@cute.jit`` function.
+        If it is no ``@cute.jit`` function, or takes arguments of other types.
     KernelFailedError
         If it does not compile.
     """
@@ -75,6 +76,9 @@ class CuteFunction:
                     raise ArgumentError(
                         f"{name} is no @cute.jit function; pass the one that launches the kernel"
                     ) from error
+                if __file__ in text:
+                    # The place is the call above: the arguments are meant.
+                    raise ArgumentError(f"{name}: {_first_line(text)}") from error
                 raise KernelFailedError(f"{name} for {arch}: {text}") from error
             if self._compiled is None or not self._compiled.__ptx__ or self._compiled.ir_module is None:
                 raise KernelFailedError(
@@ -116,6 +120,11 @@ def check_compiler() -> None:
         raise CompilerMissingError(
             f"a CuTe kernel is to be compiled, and the compiler is not installed; {REMEDY}"
         ) from (error)
+
+
+def _first_line(text: str) -> str:
+    """Return what an error of the compiler says, without its code and with types by their names."""
+    return _TYPE.sub(r"\1", _CODE.sub("", text.partition("\n")[0]))
 
 
 def _bound(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

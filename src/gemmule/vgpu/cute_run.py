@@ -121,10 +121,10 @@ def _schedules(given: int | Sequence[str] | None) -> tuple[str, ...]:
         if not 1 <= given <= len(SCHEDULES):
             raise ArgumentError(f"schedules={given} must be 1 to {len(SCHEDULES)}, or names of {', '.join(SCHEDULES)}")
         return SCHEDULES[:given]
-    unknown = [name for name in given if name not in SCHEDULES]
-    if unknown or not given:
-        raise ArgumentError(f"schedules={list(given)} must be names of {', '.join(SCHEDULES)}, or how many of them")
-    return tuple(given)
+    listed: list[Any] = list(given) if hasattr(given, "__iter__") else [given]
+    if not listed or any(name not in SCHEDULES for name in listed):
+        raise ArgumentError(f"schedules={given!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
+    return tuple(listed)
 
 
 class _Addresses:

@@ -103,7 +103,7 @@ def test_a_write_into_a_read_only_array_is_found(rng, functions):
         vgpu.run(functions.axpy, x, y, 1.0, None)
 
 
-@pytest.mark.parametrize("schedules", [0, 4, "later", ()])
+@pytest.mark.parametrize("schedules", [0, 4, "later", (), 2.0])
 def test_unknown_schedules_are_refused(functions, schedules):
     with pytest.raises(ArgumentError, match="late, eager, random"):
         vgpu.run(functions.axpy, schedules=schedules)
@@ -120,6 +120,18 @@ def test_a_call_that_does_not_fit_says_what_is_missing(functions):
         vgpu.run(functions.axpy, x, x)
     with pytest.raises(ArgumentError, match=r"axpy_kernel is no @cute\.jit function"):
         vgpu.run(functions.axpy_kernel, x, x, 1.0)
+    with pytest.raises(ArgumentError, match=r"3 is no @cute\.jit function"):
+        vgpu.run(3, x)
+    with pytest.raises(ArgumentError, match="TmaCopy is a class"):
+        vgpu.run(functions.TmaCopy, x, x)
+    with pytest.raises(ArgumentError, match=r"^axpy: expects argument #1 \(x\) to be Tensor, but got list$"):
+        vgpu.run(functions.axpy, [1.0], x, 1.0, None)
+
+
+def test_an_array_between_elements_is_named(functions):
+    x = np.zeros(17, np.uint8)[1:].view(np.float32)
+    with pytest.raises(ArgumentError, match=r"x begins at address .* multiple of the 4 bytes .* pass x\.copy\(\)"):
+        vgpu.run(functions.axpy, x, x, 1.0, None)
 
 
 def test_pointers_lead_into_the_memory_that_is_given(functions):
