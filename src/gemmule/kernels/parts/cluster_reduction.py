@@ -1,4 +1,7 @@
-"""Split-K within a cluster: each CTA reduces a part of a tile's partial sums, in the order of the CTAs."""
+"""Split-K within a cluster: a tile's partial sums are added in the order of the CTAs.
+
+Each CTA reduces a part of the tile, or the first CTA all of it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def reduce_in_cluster(
     Parameters
     ----------
     rPart, rC : Tensor
-        Registers of float32 or float64: the reduced part, and a thread's partial sums, of which `rPart` becomes
+        Registers of 32 or 64 bits: the reduced part, and a thread's partial sums, of which `rPart` becomes
         the `part`-th piece of its size, in the order of the layout.
     stages : int
         Address in shared memory, the same in every CTA, of as many bytes as all threads have partial sums; what is
@@ -40,13 +43,36 @@ def reduce_in_cluster(
 
 
 @cute.jit
+def reduce_in_first(rC: cute.Tensor, stages, rank, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]):
+    """Reduce the partial sums of all CTAs of a cluster in the registers of its first CTA.
+
+    Parameters
+    ----------
+    rC : Tensor
+        A thread's partial sums, of 32 or 64 bits; in the first CTA they become those of all CTAs.
+    rank : Int32
+        This CTA's rank.
+    stages, ctas, threads
+        As of `reduce_in_cluster`.
+    """
+    cute.arch.sync_threads()
+    _store_partials(rC, stages, threads)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    if rank == 0:
+        _reduce_part(rC, stages, Int32(0), ctas, threads)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
+@cute.jit
 def _store_partials(rC: cute.Tensor, partials, threads: cutlass.Constexpr[int]):
     values, start = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC))), _own(partials)
     length, width = cutlass.const_expr((_BYTES * 8 // rC.element_type.width, rC.element_type.width))
     words = cutlass.const_expr(", ".join(f"{{$r{1 + v}}}" for v in range(length)))
     for number in cutlass.range_constexpr(cute.size(rC) // length):
         cute.arch.inline_ptx(
-            f"st.shared.v{length}.f{width} [{{$r0}}], {{{words}}};",
+            f"st.shared.v{length}.b{width} [{{$r0}}], {{{words}}};",
             read_only_args=[start + number * threads * _BYTES, *(values[length * number + v] for v in range(length))],
         )
 
@@ -66,7 +92,7 @@ def _reduce_part(out: cute.Tensor, partials, part, ctas: cutlass.Constexpr[int],
         )
         for number in cutlass.range_constexpr(cute.size(out) // length):
             found = cute.arch.inline_ptx(
-                f"ld.shared::cluster.v{length}.f{width} {{{words}}}, [{{$r0}}];",
+                f"ld.shared::cluster.v{length}.b{width} {{{words}}}, [{{$r0}}];",
                 write_only_types=[out.element_type] * length,
                 read_only_args=[there + number * threads * _BYTES],
             )

@@ -33,5 +33,9 @@ class UnalignedGemmConfig(WarpScheduleConfig):
 
     @property
     def shared_bytes(self) -> int:
+        return self.shared_bytes_of(2)
+
+    def shared_bytes_of(self, itemsize: int) -> int:
+        """Return the shared memory of a CTA for elements of D of so many bytes."""
         # Each consumer warpgroup has 64 rows of D.
-        return self.stages_bytes + CONSUMERS * MMA_M * (2 * self.tile_n + PAD)
+        return self.stages_bytes + CONSUMERS * MMA_M * (itemsize * self.tile_n + PAD)
