@@ -75,26 +75,25 @@ def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int
 def write_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
     """Write, by a warp, the first `count` of `length` words of 32 bits (a multiple of 32) that are staged, one a lane."""
     tid, _, _ = cute.arch.thread_idx()
-    source, target = words_at(staged, length), words_at(start, length)
     words = cute.make_rmem_tensor(cute.make_layout(length // 32), Uint32)
     for x in cutlass.range_constexpr(length // 32):
-        words[x] = source[tid % 32 + 32 * x]
+        words[x] = words_at(staged + (tid % 32 + 32 * x), 1)[0]
     for x in cutlass.range_constexpr(length // 32):
-        if tid % 32 + 32 * x < count:
-            target[tid % 32 + 32 * x] = words[x]
+        e = tid % 32 + 32 * x
+        if e < count:
+            words_at(start + e, 1)[0] = words[x]
 
 
 @cute.jit
 def read_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
     """Read, by a warp, `count` words of 32 bits into shared memory; the rest of `length` is set to zero."""
     tid, _, _ = cute.arch.thread_idx()
-    source, target = words_at(start, length), words_at(staged, length)
     for x in cutlass.range_constexpr(length // 32):
         e = tid % 32 + 32 * x
         value = Uint32(0)
         if e < count:
-            value = source[e]
-        target[e] = value
+            value = words_at(start + e, 1)[0]
+        words_at(staged + e, 1)[0] = value
 
 
 @cute.jit

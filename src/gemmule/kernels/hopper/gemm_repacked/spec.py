@@ -113,7 +113,7 @@ _LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
 
 
-def _packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
+def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
     """Return roughly the time of packing so many bytes, beside a result of so many."""
     rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
     vectors = _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
@@ -125,7 +125,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     """Return the times of many configs: the product is the same."""
     product, packed = _PRODUCT.cost(problem, gpu), sum(one.nbytes for one in _to_pack(problem))
     result = problem.d.distinct_bytes(problem.batch)
-    return [product + _packing_us(packed, result, config, gpu) for config in configs]
+    return [product + packing_us(packed, result, config, gpu) for config in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -320,8 +320,8 @@ def _mn_major_us(problem: GemmProblem, gpu: GpuRates, parts: int) -> float:
 
 def _read_us(matrix: StridedMatrix, lines: int) -> float:
     """Return the time of a k-tile of an operand with so many rows or columns."""
-    begin, item = _lines_begin(matrix), matrix.dtype.itemsize
-    found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 and item < 4 else 1]
+    begin = _lines_begin(matrix)
+    found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 else 1]
     return found * _filled(lines)
 
 
