@@ -73,7 +73,7 @@ def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int
 
 @cute.jit
 def write_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
-    """Write, by a warp, the first `count` of `length` words of 32 bits (a multiple of 32) that are staged, one a lane."""
+    """Write, by a warp, the first `count` of `length` words of 32 bits (a multiple of 32), which are staged."""
     tid, _, _ = cute.arch.thread_idx()
     words = cute.make_rmem_tensor(cute.make_layout(length // 32), Uint32)
     for x in cutlass.range_constexpr(length // 32):

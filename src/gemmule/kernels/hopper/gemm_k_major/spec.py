@@ -99,7 +99,12 @@ def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H2
         operands = {one.workspace: one.workspace for one in packed}
         prepared = with_copies(problem, _mn_major(problem))
         found = NextKernel(
-            REPACKED, REPACKED.default, prepared.problem, {**prepared.operands, **operands}, found.workspaces, then=found
+            REPACKED,
+            REPACKED.default,
+            prepared.problem,
+            {**prepared.operands, **operands},
+            found.workspaces,
+            then=found,
         )
     for one in _mn_major(problem)[1:]:
         operands = {"a": one.operand, "d": one.workspace}

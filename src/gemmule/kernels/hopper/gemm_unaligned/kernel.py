@@ -102,7 +102,9 @@ class HopperGemmUnaligned:
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         mC, mD, scale = result
         shape, idx_in_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
-        mma = tiled_mma(self.operands.elements[0], self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape)
+        mma = tiled_mma(
+            self.operands.elements[0], self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape
+        )
         fragments = self.operands.fragments(mma, smem_ab, idx_in_tile, cutlass.Float32)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
         for tile_index in cutlass.range(start, end, stride):

@@ -89,7 +89,8 @@ class MmaSyncMainloop(WarpTileMainloop):
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, second, m0, n0, alpha, rank):
         """Return the accumulators of a warp tile, the stages' memory, and the warp tile's first row and column.
 
-        In a cluster the accumulators are of the part of K of the CTA of that `rank`. `second` is the second B of a gated form (N, K, L), else None, and its matrix of the batch.
+        In a cluster the accumulators are of the part of K of the CTA of that `rank`. `second` is the second B of a
+        gated form (N, K, L), else None, and its matrix of the batch.
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """

@@ -258,8 +258,8 @@ _NEXT = 1e-4
 def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds.
 
-    Without clusters it is one time for all configs, in the order of what they compute beyond the edges, as far as there
-    is a CTA for each SM, and of equals with the largest tiles; where there are fewer CTAs, in the order of their number.
+    Without clusters it is one time for all configs: in the order of what they compute beyond the edges, if there is a
+    CTA for each SM, of equals with the largest tiles; where there are fewer CTAs, in the order of their number.
     """
     counts = [ctas(problem, one) for one in configs]
 
