@@ -3,9 +3,9 @@
 For random products of a type in a drawn layout, extents log-uniform from 64 to 8192, the registered configs of the
 kernel (`hopper_gemm`, of float32 `simt_gemm`, of float64 `float64_gemm`) and candidates that are not registered are
 timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic names, in CUDA graphs over
-rotating buffers. A config is plausible if the cost model predicts little more than its least, or if it differs from such a one in the cluster only;
-some others are drawn. Of `simt_gemm` and `float64_gemm` all are timed, and a third of the products has odd extents.
-Needs an NVIDIA GPU, PyTorch and the compiler.
+rotating buffers. A config is plausible if the cost model predicts little more than its least, or if it differs from
+such a one in the cluster only; some others are drawn. Of `simt_gemm` and `float64_gemm` all are timed, and a third of
+the products has odd extents. Needs an NVIDIA GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
