@@ -146,11 +146,11 @@ SPEC = KernelSpec(
         UnalignedGemmConfig(tile_n=192, stages=4),
         UnalignedGemmConfig(tile_n=256, stages=3, pingpong=0),
         UnalignedGemmConfig(tile_m=256, tile_n=192, stages=3, pingpong=0),
-        UnalignedGemmConfig(tile_m=64, stages=6),
-        UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
         # For float32, whose results take twice the shared memory.
         UnalignedGemmConfig(stages=4),
         UnalignedGemmConfig(tile_n=192, stages=3),
+        UnalignedGemmConfig(tile_m=64, stages=6),
+        UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
     ),
     signatures=signatures,
     why_not=why_not,

@@ -75,8 +75,8 @@ class MmaSyncConfig(Config):
             self.cluster_k > 1 and (self.sum_bits == 16 or self.outputs * _SUM_BYTES > self.shared_bytes)
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must be 1 to {_MAX_CLUSTER}; above 1, partial sums must be of 32 bits, and fit "
-                "into the stages"
+                f"config {self}: cluster_k must be 1 to {_MAX_CLUSTER}, and above 1 partial sums must be of 32 bits "
+                "and fit into the stages"
             )
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
             raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")
