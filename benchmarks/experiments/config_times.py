@@ -97,7 +97,9 @@ _CANDIDATES = {
     "p64x32": "11 21 41 12 14 22 24 42 k2 k4",
     "p64x16": "11 21 12 14 k2",
     "p64x8": "11",
-    "c128x64": "k4 k8",
+    "c128x128": "11 21 k2 k4",
+    "c128x96": "k2 k4",
+    "c128x64": "k2 k4 k8",
 }
 _MOST_STAGES = 16
 #: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and
