@@ -92,7 +92,7 @@ def read_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: 
         e = tid % 32 + 32 * x
         value = Uint32(0)
         if e < count:
-            value = words_at(start + e, 1)[0]
+            value = Uint32(words_at(start + e, 1)[0])
         words_at(staged + e, 1)[0] = value
 
 
