@@ -76,7 +76,7 @@ def test_tf32_into_results_that_begin_anywhere(config, offset, rng):
 
 
 @pytest.mark.parametrize("layout", [("row", "col"), ("col", "col"), ("row", "row"), ("col", "row")], ids="-".join)
-@pytest.mark.parametrize("shape", [(67, 65, 131), (130, 71, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(67, 65, 131), (130, 71, 3)], ids=str)
 def test_tf32_operands_of_any_alignment_are_copied(layout, shape, rng):
     m, n, k = shape
     a, b = (rng.integers(-4, 5, sides).astype(np.float32) for sides in ((m, k), (k, n)))
