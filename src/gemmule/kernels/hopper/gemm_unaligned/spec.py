@@ -17,7 +17,7 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import K_BYTES, MAX_SHARED_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.ladder.h01_mma_sync.spec import split_us
 
 from .config import UnalignedGemmConfig
 
@@ -130,8 +130,8 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that splits K, where that pays for float32; results of 16 bits were not compared."""
-    return MMA_SYNC.name if problem.a.dtype == FLOAT32 and mma_sync_us(problem, gpu) < cost else None
+    """Return the kernel that splits K, where that pays."""
+    return MMA_SYNC.name if split_us(problem, gpu) < cost else None
 
 
 SPEC = KernelSpec(

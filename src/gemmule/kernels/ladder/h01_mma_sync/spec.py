@@ -282,6 +282,11 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     return min(_us(problem, gpu, parts) for parts in _PARTS)
 
 
+def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
+    return min(_us(problem, gpu, parts) for parts in _PARTS[1:])
+
+
 def _us(problem: GemmProblem, gpu: GpuRates, parts: int = 1) -> float:
     """Return roughly the time in microseconds with so many CTAs a tile."""
     item = problem.a.dtype.itemsize
@@ -336,6 +341,7 @@ def _lines_begin(matrix: StridedMatrix) -> int:
     return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
+#: CTAs of a cluster that share a tile.
 _PARTS = (1, 2, 4, 8)
 SPEC = KernelSpec(
     name="h01_mma_sync",
