@@ -142,6 +142,10 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     {"tile_m": 128, "warps_m": 4, "mma_k": 8, "cluster_k": 2},
     {"tile_m": 128, "tile_n": 128, "warps_n": 4, "cluster_k": 2},
     {"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": 2},
+    {"tile_m": 32, "warps_n": 1, "mma_k": 8, "cluster_k": 8},
+    {"tile_m": 32, "warps_n": 1, "mma_k": 8, "cluster_k": 4},
+    {"warps_m": 4, "warps_n": 1, "mma_k": 8, "cluster_k": 8},
+    {"warps_m": 4, "warps_n": 1, "mma_k": 8, "cluster_k": 4},
 )
 
 
