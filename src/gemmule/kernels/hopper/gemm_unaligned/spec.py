@@ -113,8 +113,8 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     mn_major = (not problem.a.lies_in_rows) + problem.b.lies_in_rows
     k_tiles_us = gpu.multiply * _K_TILE * k_tiles * (1 + _MN_MAJOR * mn_major)
     launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
-    # C, which is read as the result is written, and float32 are not measured.
-    write = gpu.load * _WRITE * (1 if problem.c is None else 2) * problem.d.dtype.itemsize / 2
+    # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
+    write = gpu.load * _WRITE * (1 if problem.c is None else 2)
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
         waves = -(-tiles // min(gpu.multiprocessors, config.ctas))

@@ -249,8 +249,11 @@ _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623
 #: (an H100) and 20261123T051914.
 _MN_LAUNCH, _MN_TILES, _MN_BYTEWISE, _MN_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, {4: 1.31, 1: 0.713}
 _MN_WRITE, _MN_UNALIGNED, _MN_BYTES = 0.407, 1.53, 1.82e6
-#: What a cluster takes to add the partial sums of 64 x 64, and more for each of its CTAs.
-_REDUCTION, _PARTIALS = 1.0, 0.126
+#: With clusters, fitted to 20 products of records 20261124T201921 to 20261124T202103 (an H100): adding the partial sums
+#: of 64 x 64, and more for each CTA; SMs that clusters reach; the factor of k-tiles of words that are copied one by
+#: one; and how much longer rounds after the first take for the largest clusters. CTAs of an SM are no faster together
+#: than one after another.
+_REDUCTION, _PARTIALS, _REACHED, _WORDWISE, _MORE_ROUNDS = 1.5, 0.2, {2: 1.0, 4: 0.91, 8: 0.91}, 1.2, {8: 2.0}
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 
@@ -295,32 +298,41 @@ def _us(problem: GemmProblem, gpu: GpuRates, parts: int = 1) -> float:
     reduced = gpu.load * (_REDUCTION + _PARTIALS * parts) if parts > 1 else 0.0
     if item in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
         return _mn_major_us(problem, gpu, parts) + reduced
-    tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0] * parts
+    tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0]
     read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
     wide = max(problem.d.dtype.itemsize / 2, 1.0)
     written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
     finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
     each = problem.k * item / _K_BYTES / parts * read + written + finished
-    later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0)
+    later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0) if parts == 1 else _rounds(tiles, parts, gpu) - 1
     return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + gpu.moved_us(problem.bytes_min, _BYTES) + reduced
 
 
 def _mn_major_us(problem: GemmProblem, gpu: GpuRates, parts: int) -> float:
     item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
     k_tiles, oriented = -(-problem.k * item // (_K_BYTES * parts)), _oriented(problem)
-    bytewise = _MN_BYTEWISE if min(_copied(oriented)) < _WORD else 1.0
+    copied = min(_copied(oriented))
+    slower = _MN_BYTEWISE if copied < _WORD else _WORDWISE if parts > 1 and copied == _WORD else 1.0
     written = _MN_UNALIGNED if _vector(oriented) == 1 else _MN_WRITE * problem.d.dtype.itemsize / 4
 
     filled = (_filled(problem.m) + _filled(problem.n)) / 2
 
     def tiled(side: int, k_tile_us: float) -> float:
-        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices * parts / gpu.multiprocessors
-        each = k_tiles * k_tile_us * bytewise * filled + written * (side / _TILE) ** 2
-        return each * max(1.0, tiles * _MN_MORE[item]) * gpu.load
+        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices
+        each = k_tiles * k_tile_us * slower * filled + written * (side / _TILE) ** 2
+        if parts > 1:
+            return each * _rounds(tiles, parts, gpu) * gpu.load
+        return each * max(1.0, tiles / gpu.multiprocessors * _MN_MORE[item]) * gpu.load
 
     memory = problem.bytes_min / min(_MN_BYTES, gpu.memory)
     tiles = _MN_TILES if parts == 1 else _MN_TILES[-1:]
     return _MN_LAUNCH * gpu.launch + math.hypot(min(tiled(*one) for one in tiles), memory)
+
+
+def _rounds(tiles: int, parts: int, gpu: GpuRates) -> float:
+    """Return how many tiles an SM computes one after another, of clusters of so many CTAs."""
+    rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
+    return 1 + (rounds - 1) * _MORE_ROUNDS.get(parts, 1.0)
 
 
 def _read_us(matrix: StridedMatrix, lines: int) -> float:
