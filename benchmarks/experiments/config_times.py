@@ -323,6 +323,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200, help="time for measuring, after compiling")
     parser.add_argument("--kernels", type=int, default=1200, help="most kernels to compile: those needed most")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
+    parser.add_argument("--registered", action="store_true", help="no config that is not registered")
+    parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
@@ -331,8 +333,11 @@ def main() -> None:
     configs: tuple[Config, ...] = (
         simt_candidates() if spec is SIMT_GEMM else float64_candidates() if spec is FLOAT64_GEMM else candidates()
     )
+    if given.registered:
+        configs = spec.configs
     choices = [Choice(spec, one) for one in configs]
-    found = list(itertools.islice(draws(given.seed, given.dtype), given.count))
+    every = draws(given.seed, given.dtype)
+    found = list(itertools.islice((one for one in every if one.k % 2 or not given.odd), given.count))
     trials = [(one, plausible(one, spec, configs, device, number)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
