@@ -1,4 +1,4 @@
-"""Fit the rates of `float64_gemm`'s predicted times to records of `config_times.py --dtype float64`.
+"""Fit the rates of `float64_gemm`'s predicted times to records of `config_times.py --dtype float64` and of searches.
 
 Every fourth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
 fastest one and with cuBLASLt's first choice. `--choose` first says which configs together come closest to the best of
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import minimize
 
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.former_names import current_record
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.float64 import cost
 from gemmule.kernels.float64.config import Float64Config
@@ -28,9 +29,9 @@ from gemmule.lab.records import read_records
 
 HELD_OUT = 4
 _SMS = 132
-#: Errors count linearly from here on, as a logarithm; how fast a config's weight falls with its distance from the best,
-#: and how much a change of a rate or a factor counts as an error.
-_LINEAR, _NEAR, _PRIOR = 0.1, 1.5, 0.5
+#: How near two predictions are that are chosen alike, as a logarithm; how much errors of predicted times count beside
+#: what choices lose, and changes of rates and factors.
+_NEAR, _ABSOLUTE, _PRIOR = 0.03, 0.03, 0.5
 
 
 class Product(NamedTuple):
@@ -43,19 +44,23 @@ class Product(NamedTuple):
 
 
 def products(path: Path) -> list[Product]:
-    """Return the products of a record."""
-    found = read_records(path)
+    """Return the products of a record, of `config_times.py` or of a search."""
+    found = [current_record(one) for one in read_records(path)]
     gpu = rates_for(found[0]["gpu"], _SMS)
-    (named,) = (one["configs"] for one in found if one["record"] == "configs")
-    configs = [Float64Config(**one) for one in named]
-    return [
-        Product(
-            gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"]), gpu,
-            {configs[int(x)]: us for x, us in one["times_us"].items()}, one["cublaslt_us"][0],
-        )
-        for one in found
-        if one["record"] == "config_times"
-    ]  # fmt: skip
+    configs = [Float64Config(**one) for x in found if x["record"] == "configs" for one in x["configs"]]
+    result = []
+    for one in found:
+        if one["record"] == "config_times":
+            times = {configs[int(x)]: us for x, us in one["times_us"].items()}
+            first = one["cublaslt_us"][0]
+        elif one.get("kernel") == SPEC.name and "looked" in one:
+            times = {Float64Config(**x["config"]): x["median_us"] for x in one["looked"]}
+            first = one.get("yardstick_first_us")
+        else:
+            continue
+        problem = gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"])
+        result.append(Product(problem, gpu, times, first))
+    return result
 
 
 def chosen(found: Sequence[Product], count: int) -> list[Float64Config]:
@@ -96,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+")
     parser.add_argument("--choose", type=int, default=0, help="how many configs to choose; 0 are the registered ones")
+    parser.add_argument("--steps", type=int, default=40, help="steps of the fit")
     given = parser.parse_args()
     found = [one for path in given.records for one in products(path)]
     configs = chosen(found, given.choose) if given.choose else list(SPEC.configs)
@@ -112,17 +118,19 @@ def main() -> None:
     fitted = [number for number in range(len(found)) if number % HELD_OUT]
     points = [(number, [config for config in configs if config in found[number].times]) for number in fitted]
 
-    def errors(values: Any) -> Any:
-        parts = [_PRIOR * (values - start)]
+    def loss(values: Any) -> float:
+        """Return what choices lose in the mean, where near predictions are chosen alike, and what values differ."""
+        lost = 0.0
         for number, able in points:
-            times = np.array([found[number].times[config] for config in able])
-            weights = (times / times.min()) ** (-_NEAR / 2)
-            parts.append((predicted(values, number, able) - np.log(times)) * weights)
-        return np.concatenate(parts)
+            times = np.log([found[number].times[config] for config in able])
+            logs = predicted(values, number, able)
+            chances = np.exp((logs.min() - logs) / _NEAR)
+            lost += float(chances @ (times - times.min()) / chances.sum() + _ABSOLUTE * np.abs(logs - times).mean())
+        return lost / len(points) + _PRIOR * float(np.square(values - start).mean())
 
     start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(2 * len(keys))])
     before = np.concatenate([start[:count], np.log([cost.FACTORS.get(key, (1.0, 1.0)) for key in keys]).ravel()])
-    values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR, max_nfev=30).x
+    values = minimize(loss, before, method="L-BFGS-B", options={"maxiter": given.steps}).x
     print("RATES =", Float64Rates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
     for key, (aligned, other) in zip(keys, np.exp(values[count:]).reshape(-1, 2), strict=True):
         print(f"    {key}: ({aligned:.3f}, {other:.3f}),")

@@ -100,6 +100,11 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
     return [FACTORS.get(key_of(one), (1.0, 1.0))[other] * time for one, time in zip(configs, found, strict=True)]
 
 
+def _together(first: float, second: float, third: float) -> float:
+    """Return the time of three that overlap: hardly more than the longest, where that is much longer."""
+    return math.sqrt(math.sqrt(first**4 + second**4 + third**4))
+
+
 def is_odd(problem: GemmProblem) -> bool:
     """Return whether lines of A or B have odd lengths, so that single elements are copied."""
     return any(stride % 2 for x in (problem.a, problem.b) for stride in (x.row_stride, x.col_stride) if stride > 1)
@@ -130,12 +135,13 @@ def limits(
         each = math.ceil(ctas / reached)
         k_tiles = -(-k // (config.tile_k * shared))
         if each <= resident:
-            time = k_tiles * max(each * products, each * copies, alone)
+            time = k_tiles * _together(each * products, each * copies, alone)
         elif resident == 1:
             time = k_tiles * each * max(alone, copies)
         else:
             time = k_tiles * (
-                ctas / reached / _USED.get(shared, 1.0) * max(products, copies, alone / resident) + rates.tail * alone
+                ctas / reached / _USED.get(shared, 1.0) * _together(products, copies, alone / resident)
+                + rates.tail * alone
             )
         # Other CTAs' copies go on while one begins or writes.
         time += rates.first * math.ceil(each / resident) + each * written
