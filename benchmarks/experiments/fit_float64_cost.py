@@ -107,11 +107,10 @@ def main() -> None:
     configs = chosen(found, given.choose) if given.choose else list(SPEC.configs)
     keys = list(dict.fromkeys(map(cost.key_of, configs)))
     count = len(dataclasses.fields(Float64Rates))
-    odd = [cost.is_odd(one.problem) for one in found]
 
     def predicted(values: Any, number: int, able: Sequence[Float64Config]) -> Any:
         rates = Float64Rates(*np.exp(values[:count]))
-        one, factors = found[number], np.array([2 * keys.index(cost.key_of(config)) + odd[number] for config in able])
+        one, factors = found[number], np.array([keys.index(cost.key_of(config)) for config in able])
         limits = cost.limits(one.problem, able, one.gpu, rates, lambda config: cost.times_of(config, rates))
         return np.log(limits) + values[count:][factors]
 
@@ -128,12 +127,12 @@ def main() -> None:
             lost += float(chances @ (times - times.min()) / chances.sum() + _ABSOLUTE * np.abs(logs - times).mean())
         return lost / len(points) + _PRIOR * float(np.square(values - start).mean())
 
-    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(2 * len(keys))])
-    before = np.concatenate([start[:count], np.log([cost.FACTORS.get(key, (1.0, 1.0)) for key in keys]).ravel()])
+    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(len(keys))])
+    before = np.concatenate([start[:count], np.log([cost.FACTORS.get(key, 1.0) for key in keys])])
     values = minimize(loss, before, method="L-BFGS-B", options={"maxiter": given.steps}).x
     print("RATES =", Float64Rates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
-    for key, (aligned, other) in zip(keys, np.exp(values[count:]).reshape(-1, 2), strict=True):
-        print(f"    {key}: ({aligned:.3f}, {other:.3f}),")
+    for key, factor in zip(keys, np.exp(values[count:]), strict=True):
+        print(f"    {key}: {factor:.3f},")
     for name, numbers in (("fitted", fitted), ("held out", sorted(set(range(len(found))) - set(fitted)))):
         some = [found[number] for number in numbers]
         for when, given_values in (("before", before), ("now", values)):

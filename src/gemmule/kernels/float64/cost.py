@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
@@ -37,6 +38,8 @@ class Float64Rates:
         A cluster's reduction, and that of 64 x 64 partial sums.
     tail : float
         How long the last CTAs run alone.
+    odd_copies, odd_writes : float
+        Factors of copies and of results where lines of A or B, or rows of D, are odd: single elements are moved.
     """
 
     products: float
@@ -52,12 +55,48 @@ class Float64Rates:
     reduction: float
     partials: float
     tail: float
+    odd_copies: float
+    odd_writes: float
 
 
-RATES = Float64Rates(1.31, 1.04, 1.83, 0.022, 0.135, 85.5e3, 3.79e6, 1.35, 1.11, 119e3, 1.0, 0.126, 0.458)
-#: Measured times by those of the limits, of operands whose rows are copied 16 bytes at a time and of others, by rows,
-#: columns and depth of a tile, elements of K of an instruction, and CTAs of a cluster.
-FACTORS: dict[tuple[int, ...], tuple[float, float]] = {}
+RATES = Float64Rates(
+    products=1.303,
+    products_of_8=0.9623,
+    products_of_4=1.837,
+    alone=0.02237,
+    wait=0.1456,
+    l2=7.775e4,
+    memory=3.882e6,
+    launch=1.303,
+    first=1.165,
+    write=1.152e5,
+    reduction=1.083,
+    partials=0.1267,
+    tail=0.5274,
+    odd_copies=1.275,
+    odd_writes=2.044,
+)
+#: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, and
+#: CTAs of a cluster.
+FACTORS: dict[tuple[int, ...], float] = {
+    (64, 64, 16, 16, 1): 0.897,
+    (64, 64, 16, 8, 1): 1.101,
+    (64, 128, 16, 8, 1): 0.990,
+    (128, 128, 16, 16, 1): 1.023,
+    (64, 64, 16, 8, 2): 1.105,
+    (64, 32, 16, 16, 2): 1.0,
+    (32, 64, 16, 8, 1): 0.958,
+    (32, 64, 16, 8, 2): 1.136,
+    (32, 32, 32, 16, 1): 1.0,
+    (16, 64, 32, 16, 2): 0.974,
+    (16, 64, 32, 16, 4): 1.025,
+    (64, 64, 16, 8, 4): 1.020,
+    (32, 64, 16, 8, 4): 1.041,
+    (96, 64, 16, 8, 1): 0.995,
+    (128, 64, 16, 8, 1): 1.051,
+    (64, 64, 16, 4, 1): 1.018,
+    (128, 128, 16, 4, 1): 0.991,
+}
 #: Share of the multiprocessors that clusters reach, and of their time that they use where many wait.
 _REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88}, {1: 1.0, 2: 0.943, 4: 1.0}
 
@@ -94,20 +133,12 @@ def _fitted(config: Float64Config) -> _Times:
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
     found = limits(problem, configs, gpu, RATES, _fitted)
-    if not FACTORS:
-        return found
-    other = is_odd(problem)
-    return [FACTORS.get(key_of(one), (1.0, 1.0))[other] * time for one, time in zip(configs, found, strict=True)]
+    return [FACTORS.get(key_of(one), 1.0) * time for one, time in zip(configs, found, strict=True)]
 
 
 def _together(first: float, second: float, third: float) -> float:
     """Return the time of three that overlap: hardly more than the longest, where that is much longer."""
     return math.sqrt(math.sqrt(first**4 + second**4 + third**4))
-
-
-def is_odd(problem: GemmProblem) -> bool:
-    """Return whether lines of A or B have odd lengths, so that single elements are copied."""
-    return any(stride % 2 for x in (problem.a, problem.b) for stride in (x.row_stride, x.col_stride) if stride > 1)
 
 
 def key_of(config: Float64Config) -> tuple[int, ...]:
@@ -125,10 +156,13 @@ def limits(
     """Return the times with those rates; ``times(config)`` is `times_of` them."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
+    odd_copies = rates.odd_copies if _is_odd(oriented.a) or _is_odd(oriented.b) else 1.0
+    odd_writes = rates.odd_writes if _is_odd(oriented.d) else 1.0
     memory = (((m + n) * k + m * n) * batch * _ITEM / gpu.memory_rate(rates.memory)) ** 4
     found = []
     for config in configs:
         products, copies, alone, written, reduction, resident = times(config)
+        copies, written = copies * odd_copies, written * odd_writes
         shared = config.cluster_k
         ctas = -(-n // config.tile_n) * -(-m // config.tile_m) * batch * shared
         reached = gpu.multiprocessors * _REACHED.get(shared, 0.5)
@@ -147,3 +181,9 @@ def limits(
         time += rates.first * math.ceil(each / resident) + each * written
         found.append(rates.launch + math.sqrt(math.sqrt(time**4 + memory)) + reduction)
     return found
+
+
+def _is_odd(matrix: StridedMatrix) -> bool:
+    """Return whether lines begin at odd elements, so that single ones are moved."""
+    stride = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    return stride % 2 == 1
