@@ -9,16 +9,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.chip import Chip
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.roofline import attainable, fastest_unit, ridge
+from gemmule.lab.drawing.canvas import Page
+from gemmule.lab.drawing.theme import Theme
+from gemmule.lab.kernel_labels import Key, key_of, labels
+from gemmule.lab.styles import Style, in_order, styles
 
 from .counted import Counted, Counts, Shape, counted, dram_bytes, l2_bytes, percent
-from .kernel_labels import Key, key_of, labels
-from .styles import Style, in_order, styles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = Mapping[str, Any]
 # Extents of a product.
@@ -126,9 +131,24 @@ class Roofline:
         return f"Roofline, {self.dtype}, {' x '.join(map(str, self.shape))}, {self.chip}"
 
     @property
-    def drawn(self) -> tuple[Place, ...]:
+    def drawn(self) -> bool:
+        """Whether there is a place to draw."""
+        return bool(self.plotted)
+
+    @property
+    def plotted(self) -> tuple[Place, ...]:
         """The places that have both coordinates."""
         return tuple(place for place in self.places if place.rate is not None and place.dram is not None)
+
+    def page(self, theme: Theme) -> Page:
+        """Return the page that it takes."""
+        return Page(theme=theme)
+
+    def draw(self, figure: Figure, page: Page) -> None:
+        """Draw it into an empty figure."""
+        from .roofline_picture import draw_roofline
+
+        draw_roofline(figure, self, page)
 
 
 def rooflines(records: Sequence[Record], chip: Chip) -> list[Roofline]:

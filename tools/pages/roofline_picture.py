@@ -5,27 +5,26 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from .canvas import Page, spread_labels
-from .theme import MARKS
+from gemmule.lab.drawing.canvas import Page, spread_labels
+from gemmule.lab.drawing.theme import MARKS
+from gemmule.lab.styles import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..rooflines import Roofline
+    from .rooflines import Roofline
 
 _TERA = 1e12
 
 
-def draw_roofline(figure: Figure, roofline: Roofline, page: Page, *, titled: bool = True) -> None:
+def draw_roofline(figure: Figure, roofline: Roofline, page: Page) -> None:
     """Draw a roofline into an empty figure; kernels without a rate or without bytes are left out."""
-    from ..styles import short
-
     theme = page.theme
     axes = figure.add_subplot()
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=10)
-    drawn = roofline.drawn
+    drawn = roofline.plotted
     intensities = [value for place in drawn for value in (place.dram, place.l2) if value]
     rates = [place.rate / _TERA for place in drawn if place.rate]
     peak = roofline.roofs[0][1] / _TERA
@@ -59,13 +58,12 @@ def draw_roofline(figure: Figure, roofline: Roofline, page: Page, *, titled: boo
     axes.set_ylabel("TFLOP/s")
     axes.grid(linewidth=0.6)
     axes.set_axisbelow(True)
-    if titled:
-        axes.set_title(roofline.title, pad=10)
+    axes.set_title(roofline.title, pad=10)
     spread_labels(axes, labels, page, faint=True)
 
 
 def _roofs(axes: Axes, roofline: Roofline, page: Page, left: float, right: float) -> None:
-    from ..rooflines import unit_text
+    from .rooflines import unit_text
 
     theme, bandwidth = page.theme, roofline.bandwidth
     peaks = [rate for _, rate in roofline.roofs]
