@@ -7,20 +7,20 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from gemmule.api.planning.choice import host_arrays_executor, wanted_executor
 from gemmule.core.dtype import Precision
 from gemmule.executor.activity import Transfer
 from gemmule.executor.tiles import TileExecutor
 from gemmule.host import blas
 from gemmule.host.block_product import SMALL_PRODUCT
-from gemmule.outofcore.stores.matrix import Finished, MatrixSink
-from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.engine import Progress, plan_tiles, stream_tiles
-from gemmule.outofcore.tiles.plan import StreamPlan
-from gemmule.outofcore.tiles.problem import StreamProblem
-from gemmule.outofcore.tiles.report import Report
-from gemmule.outofcore.tiles.search import TINY_BUDGET
 
-from ..planning.choice import host_arrays_executor, wanted_executor
+from ..stores.matrix import Finished, MatrixSink
+from ..stores.target import Target
+from ..tiles.engine import Progress, plan_tiles, stream_tiles
+from ..tiles.plan import StreamPlan
+from ..tiles.problem import StreamProblem
+from ..tiles.report import Report
+from ..tiles.search import TINY_BUDGET
 
 
 @dataclasses.dataclass(frozen=True)
