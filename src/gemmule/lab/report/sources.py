@@ -51,15 +51,7 @@ _POSITIVE = ("m", "n", "k", "min_us", "mean_us", "median_us", "max_us", "tflops"
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A record file.
-
-    Attributes
-    ----------
-    name : str
-        Name of the file, without its folder.
-    records : tuple of mapping
-        Its records, the experiment block first.
-    """
+    """A record file, by its name without its folder; the experiment block is its first record."""
 
     name: str
     records: tuple[Record, ...]

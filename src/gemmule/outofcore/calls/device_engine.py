@@ -216,26 +216,7 @@ def plan_device_engine(
     devices: Sequence[int] = (0,),
     probes: ProbeCache | None = None,
 ) -> DeviceEngine:
-    """Check a product, measure how fast its device is, and plan it.
-
-    Parameters
-    ----------
-    name : str
-        ``gpu`` or ``cpu``.
-    problem : StreamProblem
-        The product.
-    place : MatrixSink or Target
-        Where the result goes.
-    limits : Limits
-        Memory that may be taken.
-    precision : Precision
-        What float32 factors may be rounded to.
-    strategy : str, optional
-        What stays on the device.
-    devices : sequence of int
-        The GPUs.
-    probes : ProbeCache, optional
-        Rates that were measured before.
+    """Check a product, measure how fast its device is (a GPU, or the ``cpu`` as one), and plan it.
 
     Raises
     ------
