@@ -64,6 +64,7 @@ from .float8 import float8_table
 from .fuzz_campaigns import fuzz_block
 from .glance_cells import glance_table
 from .markdown import markdown
+from .neighbours import neighbours
 from .profiles import profile_block
 from .random_problems import random_problems_block, untuned_block
 from .registry import dtype_table, kernel_table
@@ -272,7 +273,7 @@ def counts_block(kernel: str, records: Sequence[Record]) -> str:
 
 def neighbours_block(records: Sequence[Record]) -> str:
     """Return what odd sizes reach of their aligned neighbours."""
-    return markdown(*gemm_tables.neighbours(records))
+    return markdown(*neighbours(records))
 
 
 def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:
