@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .kernel_labels import Key, key_of
+from gemmule.lab.kernel_labels import Key, key_of
 
 Counts = Mapping[str, float]
 Shape = tuple[int, ...]

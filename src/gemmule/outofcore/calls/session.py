@@ -8,22 +8,22 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from gemmule.api.planning.choice import host_arrays_executor, wanted_executor
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
 from gemmule.host import blas
-from gemmule.outofcore.device.planner.probe_cache import ProbeCache, probes_file
-from gemmule.outofcore.journal.resumption import Work, finished_tiles, open_work
-from gemmule.outofcore.stores.matrix import Finished, MatrixSink
-from gemmule.outofcore.stores.opening import result_target
-from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.memory_budget import given_bytes, memory_limit, parse_bytes
-from gemmule.outofcore.tiles.problem import StreamProblem
-from gemmule.outofcore.tiles.report import Report
-from gemmule.outofcore.tiles.result_rules import output_dtype, result_dtype
-from gemmule.outofcore.verify.freivalds import Verdict, vectors_at_a_time, verify
 
-from ..planning.choice import host_arrays_executor, wanted_executor
+from ..device.planner.probe_cache import ProbeCache, probes_file
+from ..journal.resumption import Work, finished_tiles, open_work
+from ..stores.matrix import Finished, MatrixSink
+from ..stores.opening import result_target
+from ..stores.target import Target
+from ..tiles.memory_budget import given_bytes, memory_limit, parse_bytes
+from ..tiles.problem import StreamProblem
+from ..tiles.report import Report
+from ..tiles.result_rules import output_dtype, result_dtype
+from ..verify.freivalds import Verdict, vectors_at_a_time, verify
 from .device_engine import DeviceEngine, Limits, plan_device_engine
 from .devices import check_devices
 from .host_engine import HostEngine, chosen_executor, plan_host_engine

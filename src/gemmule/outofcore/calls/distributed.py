@@ -14,16 +14,16 @@ from typing import Any
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
 from gemmule.host import blas
-from gemmule.outofcore.journal.resumption import Work
-from gemmule.outofcore.stores.opening import result_target
-from gemmule.outofcore.stores.optional_packages import optional_package
-from gemmule.outofcore.stores.uri import MatrixUri
-from gemmule.outofcore.tiles.bands import Band, Tile, collect, cut_into_bands
-from gemmule.outofcore.tiles.engine import Progress
-from gemmule.outofcore.tiles.plan import StreamPlan
-from gemmule.outofcore.tiles.problem import StreamProblem
-from gemmule.outofcore.tiles.report import Report
 
+from ..journal.resumption import Work
+from ..stores.opening import result_target
+from ..stores.optional_packages import optional_package
+from ..stores.uri import MatrixUri
+from ..tiles.bands import Band, Tile, collect, cut_into_bands
+from ..tiles.engine import Progress
+from ..tiles.plan import StreamPlan
+from ..tiles.problem import StreamProblem
+from ..tiles.report import Report
 from .host_engine import HostEngine, chosen_executor
 from .request import Request, open_inputs
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.chips import chip_named
-from gemmule.lab import counted, rooflines
-from gemmule.lab.panels import panels
 from gemmule.lab.records import write_records
+from pages import counted, rooflines
 from pages.blocks import generated, pictures
 from support.report import records as made
 
@@ -41,7 +40,7 @@ def test_a_place_is_rate_over_bytes():
     assert place.attainable == pytest.approx(4 * H100.memory_bandwidth)
     assert (place.bound, place.reached) == ("device memory", pytest.approx(1.34e12 / (4 * H100.memory_bandwidth)))
     assert roofline.yardstick == pytest.approx(50e12)
-    assert (roofline.drawn, roofline.roofs) == ((place,), (("fp32", H100.peaks.fp32),))
+    assert (roofline.plotted, roofline.roofs) == ((place,), (("fp32", H100.peaks.fp32),))
 
 
 def test_only_a_time_of_the_same_product_counts():
@@ -54,7 +53,7 @@ def test_only_a_time_of_the_same_product_counts():
         (roofline,) = rooflines.rooflines([*of("g", 1e6), other], H100)
         assert roofline.places[0].rate is None
         assert roofline.places[0].reached is None
-        assert roofline.drawn == ()
+        assert not roofline.drawn
     (roofline,) = rooflines.rooflines([*of("g", 1e6), *others, key], H100)
     assert roofline.places[0].rate == 1e12
 
@@ -124,17 +123,6 @@ def test_the_most_frequent_reasons_come_first():
     stall = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio".format
     counts = {stall("wait"): 1.0, stall("barrier"): 3.5, stall("lg_throttle"): 2.0}
     assert counted.waits(counts) == "a barrier (3.5), the queue to global memory (2.0)"
-
-
-def test_bars_say_what_was_counted():
-    (only_read,) = panels(of("g", 1e6))
-    assert [panel.title for panel in only_read.panels] == ["bytes read from device memory"]
-    (both,) = panels(of("g", 1e6, 5e5))
-    assert both.panels[0].title == "bytes to and from device memory"
-    assert both.panels[0].bars[0].text == "1.5 MB"
-    (virtual,) = panels([made.counts("g", SIZE, "dram__bytes_read.sum", virtual=1e6)])
-    assert virtual.panels == ()
-    assert virtual.columns == (("g", {}, {"dram__bytes_read.sum": 1e6}),)
 
 
 EXPERIMENT = made.experiment()

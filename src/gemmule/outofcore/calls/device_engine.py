@@ -13,22 +13,22 @@ from gemmule.executor.activity import Transfer
 from gemmule.executor.streams import DeviceStreams
 from gemmule.host import blas
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
-from gemmule.outofcore.device.engine.host_memory import direct_memory
-from gemmule.outofcore.device.engine.multi_gpu import stream_on_devices
-from gemmule.outofcore.device.engine.progress import Progress
-from gemmule.outofcore.device.engine.streaming import Settings, Streamed, Tracking
-from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
-from gemmule.outofcore.device.planner.plan import DevicePlan
-from gemmule.outofcore.device.planner.probe_cache import ProbeCache
-from gemmule.outofcore.journal.resumption import finished_tiles
-from gemmule.outofcore.stores.arrays import ArraySink
-from gemmule.outofcore.stores.matrix import Finished, MatrixSink
-from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.memory_budget import memory_limit
-from gemmule.outofcore.tiles.plan import Product
-from gemmule.outofcore.tiles.problem import StreamProblem
-from gemmule.outofcore.tiles.report import Report
 
+from ..device.engine.host_memory import direct_memory
+from ..device.engine.multi_gpu import stream_on_devices
+from ..device.engine.progress import Progress
+from ..device.engine.streaming import Settings, Streamed, Tracking
+from ..device.planner.budgets import Budgeted, Budgets, Staging, choose_within
+from ..device.planner.plan import DevicePlan
+from ..device.planner.probe_cache import ProbeCache
+from ..journal.resumption import finished_tiles
+from ..stores.arrays import ArraySink
+from ..stores.matrix import Finished, MatrixSink
+from ..stores.target import Target
+from ..tiles.memory_budget import memory_limit
+from ..tiles.plan import Product
+from ..tiles.problem import StreamProblem
+from ..tiles.report import Report
 from .devices import device_memory, measured_rates, open_streams, sums_of, threads_for_copies
 
 #: Bytes of the three bfloat16 parts of a float32, as a share of its own.
@@ -216,26 +216,7 @@ def plan_device_engine(
     devices: Sequence[int] = (0,),
     probes: ProbeCache | None = None,
 ) -> DeviceEngine:
-    """Check a product, measure how fast its device is, and plan it.
-
-    Parameters
-    ----------
-    name : str
-        ``gpu`` or ``cpu``.
-    problem : StreamProblem
-        The product.
-    place : MatrixSink or Target
-        Where the result goes.
-    limits : Limits
-        Memory that may be taken.
-    precision : Precision
-        What float32 factors may be rounded to.
-    strategy : str, optional
-        What stays on the device.
-    devices : sequence of int
-        The GPUs.
-    probes : ProbeCache, optional
-        Rates that were measured before.
+    """Check a product, measure how fast its device is (a GPU, or the ``cpu`` as one), and plan it.
 
     Raises
     ------

@@ -13,14 +13,15 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.executor.memory_overlap import overlaps_itself, share_memory
-from gemmule.outofcore.journal.fingerprint import mapped_file
-from gemmule.outofcore.stores.arrays import file_range
-from gemmule.outofcore.stores.formats.zarr_sink import ZarrArraySink
-from gemmule.outofcore.stores.formats.zarr_source import array_folder, same_array
-from gemmule.outofcore.stores.mapped_sink import array_sink
-from gemmule.outofcore.stores.matrix import AnyDType, MatrixSink, MatrixSource, TransposedSource
-from gemmule.outofcore.stores.opening import open_source
-from gemmule.outofcore.tiles.result_rules import output_dtype
+
+from ..journal.fingerprint import mapped_file
+from ..stores.arrays import file_range
+from ..stores.formats.zarr_sink import ZarrArraySink
+from ..stores.formats.zarr_source import array_folder, same_array
+from ..stores.mapped_sink import array_sink
+from ..stores.matrix import AnyDType, MatrixSink, MatrixSource, TransposedSource
+from ..stores.opening import open_source
+from ..tiles.result_rules import output_dtype
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,17 +18,18 @@ from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import HALF_SIDE
-from gemmule.outofcore.device.engine.host_memory import memory_of
-from gemmule.outofcore.device.engine.staging_probe import Staged, pinned_within, staged_by
-from gemmule.outofcore.device.planner.budgets import Budgets
-from gemmule.outofcore.device.planner.disk_probe import DiskRate, read_rate, write_rate
-from gemmule.outofcore.device.planner.probe_cache import ProbeCache
-from gemmule.outofcore.device.planner.rates import Rates
-from gemmule.outofcore.stores.arrays import ArraySink
-from gemmule.outofcore.stores.matrix import AnyDType, Array, MatrixSink, MatrixSource
-from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.problem import StreamProblem
-from gemmule.outofcore.tiles.result_rules import sum_dtype as host_sum_dtype
+
+from ..device.engine.host_memory import memory_of
+from ..device.engine.staging_probe import Staged, pinned_within, staged_by
+from ..device.planner.budgets import Budgets
+from ..device.planner.disk_probe import DiskRate, read_rate, write_rate
+from ..device.planner.probe_cache import ProbeCache
+from ..device.planner.rates import Rates
+from ..stores.arrays import ArraySink
+from ..stores.matrix import AnyDType, Array, MatrixSink, MatrixSource
+from ..stores.target import Target
+from ..tiles.problem import StreamProblem
+from ..tiles.result_rules import sum_dtype as host_sum_dtype
 
 #: Bytes of a line at which a file is read and written at half the disk's rate.
 _FILE_LINE = 64 << 10
@@ -89,7 +90,7 @@ def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
         from gemmule.runtime.memory import usable_memory
 
         return min(usable_memory(ordinal) for ordinal in ordinals)
-    from gemmule.outofcore.tiles.memory_budget import available_memory
+    from ..tiles.memory_budget import available_memory
 
     return available_memory() // 4
 

@@ -6,17 +6,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gemmule.outofcore.device.planner.budgets import Budgeted, binding_line
-from gemmule.outofcore.tiles.memory_budget import format_bytes, resident_memory
-from gemmule.outofcore.tiles.plan import StreamPlan
-
+from ..device.planner.budgets import Budgeted, binding_line
+from ..tiles.memory_budget import format_bytes, resident_memory
+from ..tiles.plan import StreamPlan
 from .device_engine import DeviceEngine
 from .request import Request
 from .session import StreamSession
 
 if TYPE_CHECKING:
-    from gemmule.outofcore.device.planner.plan import DevicePlan
-    from gemmule.outofcore.tiles.report import Report
+    from ..device.planner.plan import DevicePlan
+    from ..tiles.report import Report
 
 #: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
 LIBRARY_BYTES = 32 << 20

@@ -7,39 +7,25 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from gemmule.api.planning.choice import host_arrays_executor, wanted_executor
 from gemmule.core.dtype import Precision
 from gemmule.executor.activity import Transfer
 from gemmule.executor.tiles import TileExecutor
 from gemmule.host import blas
 from gemmule.host.block_product import SMALL_PRODUCT
-from gemmule.outofcore.stores.matrix import Finished, MatrixSink
-from gemmule.outofcore.stores.target import Target
-from gemmule.outofcore.tiles.engine import Progress, plan_tiles, stream_tiles
-from gemmule.outofcore.tiles.plan import StreamPlan
-from gemmule.outofcore.tiles.problem import StreamProblem
-from gemmule.outofcore.tiles.report import Report
-from gemmule.outofcore.tiles.search import TINY_BUDGET
 
-from ..planning.choice import host_arrays_executor, wanted_executor
+from ..stores.matrix import Finished, MatrixSink
+from ..stores.target import Target
+from ..tiles.engine import Progress, plan_tiles, stream_tiles
+from ..tiles.plan import StreamPlan
+from ..tiles.problem import StreamProblem
+from ..tiles.report import Report
+from ..tiles.search import TINY_BUDGET
 
 
 @dataclasses.dataclass(frozen=True)
 class HostEngine:
-    """Computes a product tile by tile, in host memory.
-
-    Attributes
-    ----------
-    computer : TileExecutor
-        What multiplies the slices of a tile.
-    memory : int
-        Bytes that buffers may take.
-    plan : StreamPlan
-        The plan within `memory`.
-    place : MatrixSink or Target
-        Where the result goes.
-    activity : list of Transfer
-        Empty: nothing passes through a device.
-    """
+    """Computes a product tile by tile, in `memory` bytes of host memory; `activity` is that of a device, and empty."""
 
     computer: TileExecutor
     memory: int
@@ -100,20 +86,7 @@ def _plan(problem: StreamProblem, computer: TileExecutor, memory: int, place: Ma
 def chosen_executor(
     name: str | None, precision: Precision, dtypes: tuple[str, str, str], c_dtype: str | None, memory: int
 ) -> Iterator[tuple[TileExecutor, int]]:
-    """Open the executor called `name`; None takes the GPU where there is one that can.
-
-    Parameters
-    ----------
-    name : str or None
-        ``gpu``, ``host``, ``vgpu`` or None.
-    precision : Precision
-        What float32 products may be rounded to.
-    dtypes : tuple of str
-        Types of A, B and the result.
-    c_dtype : str or None
-        Type of the matrix to add.
-    memory : int
-        The caller's limit in bytes.
+    """Open the executor called `name`; None takes the GPU where there is one that can. `memory` is in bytes.
 
     Yields
     ------
