@@ -25,12 +25,17 @@ from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.next_kernel import NextProduct, WorkspaceCopy, with_copies
 from gemmule.kernels.hopper.operand_copies import REPACKED_BYTES, OperandCopy, operand_copy, why_not_copied
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 from gemmule.kernels.transpose.cost import tile_costs
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
+
+
+#: How K-major operands are repacked.
+_PACKING = RepackConfig()
 
 
 def takes(dtype: DType, precision: Precision) -> bool:
@@ -100,7 +105,7 @@ def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H2
         prepared = with_copies(problem, _mn_major(problem))
         found = NextKernel(
             REPACKED,
-            REPACKED.default,
+            _PACKING,
             prepared.problem,
             {**prepared.operands, **operands},
             found.workspaces,
@@ -115,7 +120,7 @@ def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H2
 def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     inner = inner_problem(problem, SPEC.batch_dims)
-    if reason := why_not_copied(_packed(inner), REPACKED.default, "repack"):
+    if reason := why_not_copied(_packed(inner), _PACKING, "repack"):
         return reason
     reasons = (TRANSPOSE.why_not(one.problem, arch, config) for one in _mn_major(inner))
     return next((reason for reason in reasons if reason), None)
@@ -179,7 +184,7 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
     mn_major = _mn_major(problem)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch * len(mn_major)
     if packed := _packed(problem):
-        product += packing_us(sum(one.nbytes for one in packed), 0, REPACKED.default, gpu)
+        product += packing_us(sum(one.nbytes for one in packed), 0, _PACKING, gpu)
     seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in mn_major), strict=True)
     return [product + 1e6 * sum(one) for one in seconds]
 
