@@ -33,7 +33,6 @@ from gemmule.kernels.transpose.cost import tile_costs
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
-
 #: How K-major operands are repacked.
 _PACKING = RepackConfig()
 
