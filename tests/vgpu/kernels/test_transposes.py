@@ -137,6 +137,21 @@ def test_every_config(spec, config, itemsize, wide, rng):
     transposed(spec, config, random_rows(rng, shape, itemsize))
 
 
+SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7])
+@pytest.mark.parametrize(("short", "long"), [(1, 2100), (2, 1403), (3, 2049), (8, 1100), (33, 777), (64, 512)])
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
+    """Spans inside of the matrix as well as at its ends; the long rows have gaps, the structures have none."""
+    shape = (2, long // itemsize + 512, short) if side == "source" else (2, short, long // itemsize + 512)
+    pads = (0, 5) if side == "source" else (5, 0)
+    source = random_rows(rng, shape, itemsize, pads[0], offset)
+    transposed(SKINNY, SKINNY.configs[1], source, pad=pads[1], offset=offset)
+
+
 @pytest.mark.parametrize("schedule", ["eager", "random"])
 @pytest.mark.parametrize("spec", TRANSPOSES, ids=case_id)
 def test_any_schedule(spec, schedule, rng):

@@ -14,7 +14,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
-from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, packed_rows
+from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, SkinnyConfig, packed_rows
 
 # What an SM of an H200 holds at once.
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
@@ -107,6 +107,21 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
     return preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
+
+
+def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) -> float:
+    """Return about the seconds that spans of a config take: their bytes, or the CTAs' latencies."""
+    item, short = problem.itemsize, min(problem.rows, problem.cols)
+    ctas = math.prod(config.grid(problem))
+    # A span's elements are written once; a sector and a vector more of each long row are read.
+    read = config.span_bytes + _REPEATED * (config.before(item) + config.vector(item)) * item
+    moved = short * (config.span_bytes + read)
+    resident = min(
+        _RESIDENT_BYTES // config.span_shared_bytes(problem), _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS
+    )
+    waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
+    alone = _LATENCY + moved / _BYTES_A_SECOND_ALONE
+    return max(moved * ctas / (gpu.multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

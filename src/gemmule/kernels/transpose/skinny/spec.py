@@ -1,0 +1,70 @@
+"""Transposes of matrices with a short side: their limits, signatures and launch recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.arch import Arch
+from gemmule.core.launch import Launch
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Signature
+from gemmule.kernels.transpose.cost import skinny_cost
+from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
+from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
+
+# Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
+_LARGEST = {1: 64, 2: 64, 4: 32, 8: 32, 16: 16}
+# Bytes of shorter long rows leave most of a CTA idle.
+_MIN_ROW = 512
+
+
+def _refuses(problem: TransposeProblem) -> str | None:
+    if reason := why_not_itemsize(problem, ITEMSIZES) or why_not_contiguous(problem):
+        return reason
+    short, long = sorted((problem.rows, problem.cols))
+    if short > _LARGEST[problem.itemsize]:
+        return f"structures of {short} elements are larger than {_LARGEST[problem.itemsize]}"
+    if long * problem.itemsize < _MIN_ROW:
+        return f"rows of {long} elements are less than {_MIN_ROW} bytes"
+    side = structures_side(problem)
+    if side is None:
+        return f"the matrix with rows of {short} elements has gaps between them"
+    return None
+
+
+def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
+    del config
+    return _structures_signature(problem.itemsize, structures_side(problem) or "source")
+
+
+def _signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    return tuple(_structures_signature(size, side) for size in ITEMSIZES for side in ("source", "target"))
+
+
+def _structures_signature(itemsize: int, side: str) -> Signature:
+    return (*element_signature(itemsize), ("structures", side))
+
+
+def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
+    return dataclasses.replace(launch_tiles(problem, config), shared_bytes=config.span_shared_bytes(problem))
+
+
+SPEC = transpose_spec(
+    name="transpose_skinny",
+    summary="matrices with a short side without gaps, elements of 1 to 16 bytes, batch: arrays of structures",
+    package=__package__,
+    configs=(
+        SkinnyConfig(),
+        SkinnyConfig(512, 256),
+        SkinnyConfig(1024, 256),
+        SkinnyConfig(4096, 256),
+    ),
+    itemsizes=ITEMSIZES,
+    signatures=_signatures,
+    signature=_signature,
+    refuses=_refuses,
+    launch=_launch,
+    cost=skinny_cost,
+)
