@@ -155,12 +155,18 @@ class SkinnyTranspose(Transpose):
             place = row + Int64(j0 + j) * self.item
             if cutlass.const_expr(whole):
                 self.write_vector(place, elements)
-            elif j0 + j >= 0 and j0 + j + self.vector <= gD.shape[1]:
-                self.write_vector(place, elements)
             else:
-                for e in cutlass.range_constexpr(self.vector):
-                    if j0 + j + e >= 0 and j0 + j + e < gD.shape[1]:
-                        self.put(self.element, place + e * self.item, elements[e])
+                self.write_inside(place, elements, j0 + j, gD.shape[1])
+
+    @cute.jit
+    def write_inside(self, place, elements: cute.Tensor, j, length):
+        """Write the elements of a vector that are in a row; the first one is number j."""
+        if j >= 0 and j + self.vector <= length:
+            self.write_vector(place, elements)
+        else:
+            for e in cutlass.range_constexpr(self.vector):
+                if j + e >= 0 and j + e < length:
+                    self.put(self.element, place + e * self.item, elements[e])
 
     @cute.jit
     def write_vector(self, place, elements: cute.Tensor):
@@ -252,13 +258,19 @@ class SkinnyTranspose(Transpose):
             place = begin + number * self.unit
             if cutlass.const_expr(whole):
                 self.put(self.word, place, word)
-            elif place >= base and place + self.unit <= end:
-                self.put(self.word, place, word)
-            elif cutlass.const_expr(self.pack > 1):
-                for e in cutlass.range_constexpr(self.pack):
-                    if place + e * self.item >= base and place + e * self.item < end:
-                        element = (word >> (8 * self.item * e)) & (2 ** (8 * self.item) - 1)
-                        self.put(self.element, place + e * self.item, self.element(element))
+            else:
+                self.put_inside(word, place, base, end)
+
+    @cute.jit
+    def put_inside(self, word, place, begin, end):
+        """Write the elements of a unit that are within the memory of a matrix."""
+        if place >= begin and place + self.unit <= end:
+            self.put(self.word, place, word)
+        elif cutlass.const_expr(self.pack > 1):
+            for e in cutlass.range_constexpr(self.pack):
+                if place + e * self.item >= begin and place + e * self.item < end:
+                    element = (word >> (8 * self.item * e)) & (2 ** (8 * self.item) - 1)
+                    self.put(self.element, place + e * self.item, self.element(element))
 
     @cute.jit
     def put(self, kind: cutlass.Constexpr, address, value):
