@@ -230,8 +230,7 @@ class SkinnyTranspose(Transpose):
             words = cute.make_rmem_tensor(cute.make_layout(self.words), Uint32)
             cute.autovec_copy(device_memory(Uint32, place, self.words), words)
             for e in cutlass.range_constexpr(self.vector):
-                word = words[e // self.pack] >> (e % self.pack * 8 * self.item)
-                elements[e] = self.element(word & (2 ** (8 * self.item) - 1))
+                elements[e] = self.element(words[e // self.pack] >> (e % self.pack * 8 * self.item))
         return i
 
     @cute.jit
@@ -269,8 +268,7 @@ class SkinnyTranspose(Transpose):
         elif cutlass.const_expr(self.pack > 1):
             for e in cutlass.range_constexpr(self.pack):
                 if place + e * self.item >= begin and place + e * self.item < end:
-                    element = (word >> (8 * self.item * e)) & (2 ** (8 * self.item) - 1)
-                    self.put(self.element, place + e * self.item, self.element(element))
+                    self.put(self.element, place + e * self.item, self.element(word >> (8 * self.item * e)))
 
     @cute.jit
     def put(self, kind: cutlass.Constexpr, address, value):
