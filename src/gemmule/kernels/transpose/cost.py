@@ -14,7 +14,18 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
-from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, SkinnyConfig, packed_rows
+from .row_units import units_of
+from .tile_config import (
+    LONG_ROW,
+    SECTOR,
+    WARP,
+    WORD,
+    ByteTileConfig,
+    RowsConfig,
+    SectorTileConfig,
+    SkinnyConfig,
+    packed_rows,
+)
 
 # What an SM of an H200 holds at once.
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
@@ -122,6 +133,19 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
     alone = _LATENCY + moved / _BYTES_A_SECOND_ALONE
     return max(moved * ctas / (gpu.multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2
+
+
+def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
+    """Return about the seconds that copies of rows take: their sectors, with those of idle lanes."""
+    units = units_of(problem)
+    unit = units.itemsize
+    tiles_i, tiles_j = config.tiles(units)
+    ctas = tiles_i * tiles_j * math.prod(units.batch)
+    # Fewer lanes than make whole sectors touch as many.
+    row = max(config.lanes * unit, SECTOR)
+    # Shorter accesses to a row are more requests.
+    moved = 2 * ctas * config.rows(unit) * (row + SECTOR)
+    return moved / (gpu.multiprocessors * _BYTES_A_SECOND)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

@@ -485,3 +485,43 @@ class SkinnyConfig(TileConfig):
         if (size := self.span_shared_bytes(problem)) > _MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {_MAX_SHARED}"
         return super().why_not(problem)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsConfig(TileConfig):
+    """Rows that a CTA copies.
+
+    Attributes
+    ----------
+    lanes : int
+        Lanes of a row, a power of 2 up to 32: a thread moves one unit of each of several rows.
+    threads : int
+        Threads of a CTA.
+    """
+
+    lanes: int = 32
+    threads: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_threads()
+        if WARP % self.lanes:
+            raise ArgumentError(f"config {self}: lanes must divide the {WARP} of a warp")
+
+    @property
+    def outputs(self) -> int:
+        return self.threads
+
+    def passes(self, unit: int) -> int:
+        """Return the units in flight of a thread: a few of many bytes, or more of few."""
+        return 4 if unit > WORD else 8
+
+    def rows(self, unit: int) -> int:
+        """Return the rows of a CTA."""
+        return self.threads // self.lanes * self.passes(unit)
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        return -(-problem.rows // self.rows(problem.itemsize)), -(-problem.cols // self.lanes)
+
+    def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
+        return math.prod(super().grid(problem)), 1, 1
