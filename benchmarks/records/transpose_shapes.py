@@ -8,6 +8,7 @@ PyTorch.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +115,11 @@ def choices_of(case: Case, problem: TransposeProblem, gpu: BenchGpu, every: bool
     """Return what a call runs, and the configs of the other kernels that take the problem."""
     chosen = choose(problem, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name)
     found = [(chosen, "dispatch")]
+    if not every and chosen.spec.name in _SKINNY:
+        others = tuple(config for config in chosen.spec.configs if config != chosen.config)
+        second = dataclasses.replace(chosen.spec, configs=others)
+        second = choose(problem, gpu.arch, [second], multiprocessors=gpu.multiprocessors)
+        return [*found, (Choice(chosen.spec, second.config), "rung")]
     if every and chosen.spec.name in _SKINNY:
         # What a call would run without the kernel.
         others = [spec for spec in REGISTRY if spec is not chosen.spec]
@@ -303,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--seconds", type=float, default=0.03, help="of each kernel at each shape")
     parser.add_argument("--drawn", type=int, default=20, help="random matrices with a short side")
-    parser.add_argument("--chosen", action="store_true", help="run only what a call chooses")
+    parser.add_argument("--chosen", action="store_true", help="run only what a call chooses, and the next span")
     given = parser.parse_args(arguments)
     from gemmule.commands.gpu import known_chip
 

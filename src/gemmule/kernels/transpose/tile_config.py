@@ -429,11 +429,14 @@ class SkinnyConfig(TileConfig):
     ----------
     span_bytes : int
         Bytes of each long row that a CTA moves: a power of 2 from 256.
+    abreast : int
+        Rows of a warp: a power of 2 up to 8. With more, elements of a word of a structure are accessed together.
     threads : int
         Threads of a CTA.
     """
 
     span_bytes: int = 2048
+    abreast: int = 1
     threads: int = 256
 
     #: Vectors of 16 bytes beyond a span's that a long row touches: it begins before the span, and within a vector.
@@ -444,6 +447,8 @@ class SkinnyConfig(TileConfig):
         self._require_threads()
         if self.span_bytes & (self.span_bytes - 1) or self.span_bytes < 256:
             raise ArgumentError(f"config {self}: span_bytes must be a power of 2 from 256")
+        if self.abreast not in (1, 2, 4, 8):
+            raise ArgumentError(f"config {self}: abreast must be 1, 2, 4 or 8")
 
     @property
     def outputs(self) -> int:
@@ -484,6 +489,8 @@ class SkinnyConfig(TileConfig):
     def why_not(self, problem: TransposeProblem) -> str | None:
         if (size := self.span_shared_bytes(problem)) > _MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {_MAX_SHARED}"
+        if (short := min(problem.rows, problem.cols)) * self.more_vectors > self.threads:
+            return f"the ends of {short} rows are more than one vector for each of {self.threads} threads"
         return super().why_not(problem)
 
 

@@ -9,12 +9,16 @@ from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.cost import skinny_cost
-from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_contiguous, why_not_itemsize
 from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
 
 # Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
-_LARGEST = {1: 64, 2: 64, 4: 32, 8: 32, 16: 16}
+_LARGEST = {1: 64, 2: 64, 4: 64, 8: 64, 16: 64}
+# Elements of larger elements from which on whole sectors were measured to be faster, where structures are the source.
+_SECTOR_ROWS = {4: 32, 8: 32}
+# Bytes of the rows of a structure that tiles were measured to be faster for, if they are whole tiles of them.
+_WIDE_ROW, _SECTOR_ROW = 64, 128
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -27,9 +31,16 @@ def _refuses(problem: TransposeProblem) -> str | None:
         return f"structures of {short} elements are larger than {_LARGEST[problem.itemsize]}"
     if long * problem.itemsize < _MIN_ROW:
         return f"rows of {long} elements are less than {_MIN_ROW} bytes"
-    side = structures_side(problem)
+    side, item = structures_side(problem), problem.itemsize
     if side is None:
         return f"the matrix with rows of {short} elements has gaps between them"
+    if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
+        return f"every row is aligned to 16 bytes, and has {_WIDE_ROW} or more: whole vectors are faster"
+    if item in _SECTOR_ROWS:
+        if side == "source" and short >= _SECTOR_ROWS[item]:
+            return f"structures of {short} elements are rows of whole sectors: tiles of them are faster"
+        if side == "target" and short * item % _SECTOR_ROW == 0:
+            return f"structures of {short} elements are whole rows of {_SECTOR_ROW} bytes: tiles of them are faster"
     return None
 
 
@@ -57,9 +68,12 @@ SPEC = transpose_spec(
     package=__package__,
     configs=(
         SkinnyConfig(),
-        SkinnyConfig(512, 256),
-        SkinnyConfig(1024, 256),
-        SkinnyConfig(4096, 256),
+        SkinnyConfig(1024),
+        SkinnyConfig(4096),
+        SkinnyConfig(8192),
+        SkinnyConfig(256, 4),
+        SkinnyConfig(512, 4),
+        SkinnyConfig(1024, 4),
     ),
     itemsizes=ITEMSIZES,
     signatures=_signatures,
