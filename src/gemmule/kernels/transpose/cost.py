@@ -38,6 +38,8 @@ _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 
 # Seconds of an H100's SM for each CTA of a span beside its bytes, and for each CTA of byte tiles at least; bytes a
 # second of a CTA alone that places elements one by one.
 _SPAN, _CTA = 0.2e-6, 0.15e-6
+# Cost of a copy that a thread omits, beside one that it makes.
+_IDLE = 0.25
 _SPAN_BYTES_A_SECOND_ALONE = {1: 15e9, 2: 20e9, 4: 20e9, 8: 20e9, 16: 20e9}
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
@@ -147,16 +149,14 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
 
 
 def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that copies of rows take: their sectors, with those of idle lanes."""
+    """Return about the seconds that copies of rows take: their sectors, and the accesses of idle lanes."""
     units = units_of(problem)
     unit = units.itemsize
-    tiles_i, tiles_j = config.tiles(units)
-    ctas = tiles_i * tiles_j * math.prod(units.batch)
-    # Fewer lanes than make whole sectors touch as many.
-    row = max(config.lanes * unit, SECTOR)
-    # Shorter accesses to a row are more requests.
-    moved = 2 * ctas * config.rows(unit) * (row + SECTOR)
-    return moved / (gpu.multiprocessors * _BYTES_A_SECOND)
+    _, tiles = config.tiles(units)
+    busy = -(-(units.cols + config.before(unit)) // config.lanes) * config.lanes
+    # Each part of a row begins within a sector. What a thread moves beyond the row is no access, but an instruction.
+    row = busy * unit + tiles * SECTOR + _IDLE * (tiles * config.units - busy) * unit
+    return 2 * units.rows * math.prod(units.batch) * row / (gpu.multiprocessors * _BYTES_A_SECOND)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

@@ -501,12 +501,15 @@ class RowsConfig(TileConfig):
     Attributes
     ----------
     lanes : int
-        Lanes of a row, a power of 2 up to 32: a thread moves one unit of each of several rows.
+        Lanes of a row, a power of 2 up to 32.
+    along : int
+        Units of a row that a thread moves: 1, 2 or 4. The others in flight are of other rows.
     threads : int
         Threads of a CTA.
     """
 
     lanes: int = 32
+    along: int = 1
     threads: int = 256
 
     def __post_init__(self) -> None:
@@ -514,6 +517,8 @@ class RowsConfig(TileConfig):
         self._require_threads()
         if WARP % self.lanes:
             raise ArgumentError(f"config {self}: lanes must divide the {WARP} of a warp")
+        if self.along not in (1, 2, 4):
+            raise ArgumentError(f"config {self}: along must be 1, 2 or 4")
 
     @property
     def outputs(self) -> int:
@@ -525,10 +530,24 @@ class RowsConfig(TileConfig):
 
     def rows(self, unit: int) -> int:
         """Return the rows of a CTA."""
-        return self.threads // self.lanes * self.passes(unit)
+        return self.threads // self.lanes * self.passes(unit) // self.along
+
+    @property
+    def units(self) -> int:
+        """Units of each row of a CTA."""
+        return self.lanes * self.along
+
+    def before(self, unit: int) -> int:
+        """Return the most units from a sector, or what the lanes of a row write if that is less, to a row in it.
+
+        Units of 16 bytes are written where they are: most rows of them begin with a sector.
+        """
+        return min(self.lanes, SECTOR // unit) - 1 if unit < VECTOR_BYTES else 0
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        return -(-problem.rows // self.rows(problem.itemsize)), -(-problem.cols // self.lanes)
+        return -(-problem.rows // self.rows(problem.itemsize)), -(
+            -(problem.cols + self.before(problem.itemsize)) // self.units
+        )
 
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         return math.prod(super().grid(problem)), 1, 1
