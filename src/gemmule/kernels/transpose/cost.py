@@ -25,6 +25,7 @@ from .tile_config import (
     SectorTileConfig,
     SkinnyConfig,
     packed_rows,
+    structures_side,
 )
 
 # What an SM of an H200 holds at once.
@@ -35,12 +36,12 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 # Threads that were fastest, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes of an
 # element.
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
-# Seconds of an H100's SM for each CTA of a span beside its bytes, and for each CTA of byte tiles at least; bytes a
-# second of a CTA alone that places elements one by one.
-_SPAN, _CTA = 0.2e-6, 0.15e-6
+# Seconds of an H100's SM for each CTA of byte tiles at least, and for each CTA of a span beside its bytes, from
+# structures and to them; bytes a second of a CTA alone that places elements one by one.
+_CTA, _SPAN = 0.15e-6, (0.05e-6, 0.3e-6)
 # Cost of a copy that a thread omits, beside one that it makes.
 _IDLE = 0.25
-_SPAN_BYTES_A_SECOND_ALONE = {1: 15e9, 2: 20e9, 4: 20e9, 8: 20e9, 16: 20e9}
+_SPAN_BYTES_A_SECOND_ALONE = {1: 10e9, 2: 20e9, 4: 20e9, 8: 20e9, 16: 20e9}
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -141,7 +142,8 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     )
     waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
     alone = _LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE[item]
-    together = -(-ctas // gpu.multiprocessors) * (_SPAN + moved / _BYTES_A_SECOND)
+    launched = _SPAN[structures_side(problem) == "target"]
+    together = -(-ctas // gpu.multiprocessors) * (launched + moved / _BYTES_A_SECOND)
     # The elements of a large structure are in few banks.
     conflicts = 1.2 if config.abreast == 1 and short * item > SECTOR else 1.0
     # The first CTAs only read, and the last ones only write.
