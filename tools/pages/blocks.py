@@ -24,7 +24,8 @@ were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems
 …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
-type beside it, ``draws FILE`` what untuned calls reach on random products, ``versions FILE`` the same calls of two
+type beside it, ``draws FILE`` what untuned calls reach on random products and
+``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two
 versions, ``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time
 of layers, and ``models FILE`` the times of models.
 """
@@ -38,21 +39,22 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.core.chips import chip_named
-from gemmule.lab import bench_tables, counted, gemm_tables, rooflines
+from gemmule.lab import bench_tables, gemm_tables
 from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.gemm_operation import GEMM
 from gemmule.lab.kernel_labels import labels
 from gemmule.lab.pictures import Picture, fingerprint, plot_stem
 from gemmule.lab.plots import Plot, plots
 from gemmule.lab.records import read_records
-from gemmule.lab.tables import check_rows, experiment_line
+from gemmule.lab.tables import experiment_line
 from gemmule.lab.transpose_plots import transpose_plots
 
-from . import checked_kernels, faithfulness, frameworks, hopper_forms, stream_shapes, transposes
+from . import checked_kernels, counted, faithfulness, frameworks, hopper_forms, rooflines, stream_shapes, transposes
 from .batches import batches_table
 from .call_overhead import overhead_table
 from .ceilings import ceiling_table
 from .disk import disk_ways_table, file_runs_table
+from .draw_plot import draw_plot
 from .draws import draws_block
 from .epilogues import epilogue_table
 from .errors import errors_table
@@ -62,6 +64,7 @@ from .float8 import float8_table
 from .fuzz_campaigns import fuzz_block
 from .glance_cells import glance_table
 from .markdown import markdown
+from .neighbours import neighbours
 from .profiles import profile_block
 from .random_problems import random_problems_block, untuned_block
 from .registry import dtype_table, kernel_table
@@ -190,7 +193,14 @@ def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) ->
 
 def checks_block(records: Sequence[Record]) -> str:
     """Return the checks of a record file, by file of tests."""
-    return markdown(*check_rows(records))
+    totals: dict[str, list[int]] = {}
+    for record in records:
+        if record["record"] == "check":
+            counts = totals.setdefault(record["what"].split("::")[0], [0, 0, 0])
+            for place, name in enumerate(("passed", "failed", "skipped")):
+                counts[place] += record.get(name, 0)
+    rows = [[what, *map(str, counts)] for what, counts in totals.items()]
+    return markdown(["checks", "passed", "failed", "skipped"], rows)
 
 
 def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
@@ -263,7 +273,7 @@ def counts_block(kernel: str, records: Sequence[Record]) -> str:
 
 def neighbours_block(records: Sequence[Record]) -> str:
     """Return what odd sizes reach of their aligned neighbours."""
-    return markdown(*gemm_tables.neighbours(records))
+    return markdown(*neighbours(records))
 
 
 def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:
@@ -317,8 +327,14 @@ def _timelines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], s
     return [timeline_plot(records, kernel) for kernel in kernels], f"{Path(file).stem}-timeline"
 
 
+def _draws_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the picture of record files of draws, and what its files are called after."""
+    return [draw_plot(record for file in words for record in read_records(results / file))], Path(words[0]).stem
+
+
 _PICTURES = {
-    "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of, "timeline_plot": _timelines_of,
+    "draw_plot": _draws_of, "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of,
+    "timeline_plot": _timelines_of,
 }  # fmt: skip
 
 #: Tables of the records of one file or several.

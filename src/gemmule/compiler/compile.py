@@ -14,11 +14,12 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 from .artifact import Artifact
 from .resources import read_resources
 from .signature import read_entry
+from .source_places import remembered_places
 from .toolchain import REMEDY, toolchain
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # The compiler has global state and is not thread-safe.
-_LOCK = threading.Lock()
+COMPILER_LOCK = threading.Lock()
 
 
 def compile_kernel(
@@ -37,7 +38,7 @@ def compile_kernel(
         If the kernel does not compile.
     """
     what = f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}"
-    with _LOCK:
+    with COMPILER_LOCK:
         _check_installed(f"kernel {spec.name} for {arch} is not in the cache, and")
         buildable = spec.build(config, signature)
         kernel_class: Any = type(buildable.function)
@@ -68,7 +69,7 @@ def compile_ptx(buildable: Buildable, arch: Arch) -> str:
     KernelFailedError
         If it does not compile.
     """
-    with _LOCK:
+    with COMPILER_LOCK:
         _check_installed("a CuTe kernel is to be compiled, and")
         ptx, _ = _code(
             buildable, arch, f"{getattr(buildable.function, '__name__', buildable.function)} for {arch}", True
@@ -98,7 +99,8 @@ def _code(buildable: Buildable, arch: Arch, what: str, line_info: bool) -> tuple
             DumpDir(folder),
         )
         try:
-            compiled = cute.compile[options](buildable.function, *buildable.arguments)
+            with remembered_places():
+                compiled = cute.compile[options](buildable.function, *buildable.arguments)
         except DSLBaseError as error:
             raise KernelFailedError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
         if compiled is None or not compiled.__ptx__ or not compiled.__cubin__:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.planning import vgpu_products
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, dtype_named
 from gemmule.core.spec import Choice
@@ -24,6 +23,7 @@ from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.epilogues import finish
 from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernels_left import leave_kernels
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -141,7 +141,7 @@ def only(monkeypatch):
 
     def leave(config=SMALL):
         spec = dataclasses.replace(SPEC, configs=(config,))
-        monkeypatch.setattr(vgpu_products, "REGISTRY", (spec,))
+        leave_kernels(monkeypatch, (spec,))
 
     return leave
 

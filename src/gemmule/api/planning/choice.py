@@ -13,7 +13,7 @@ from gemmule.core.errors import ArgumentError, KernelFailedError, UnsupportedErr
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.spec import Choice, KernelSpec
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch import registry
 from gemmule.dispatch.select import choose, why_no_gemm
 from gemmule.runtime.device import Device, device_count, get_device
 
@@ -138,7 +138,7 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     from gemmule.lab.transposes import transpose_of
 
     probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = parse_kernels([word], probe, None, REGISTRY, ())
+    found = parse_kernels([word], probe, None, registry.kernels_of(operation), ())
     if len(found) != 1:
         configs = "; ".join(str(choice.config) for choice in found)
         raise ArgumentError(
@@ -159,13 +159,14 @@ class _Compiling:
         self._left: dict[str, tuple[KernelSpec, ...]] = {}
         self._lock = threading.Lock()
 
-    def specs(self, device: Device) -> tuple[KernelSpec, ...]:
-        return self._left.get(device.arch.name, REGISTRY)
+    def specs(self, device: Device) -> tuple[KernelSpec, ...] | None:
+        """Return the kernels that are left; None if that is all."""
+        return self._left.get(device.arch.name)
 
     def leave_out(self, choice: Choice, device: Device) -> None:
         with self._lock:
             left, sms = [], device.multiprocessors
-            for spec in self.specs(device):
+            for spec in self._left.get(device.arch.name, registry.REGISTRY):
                 if spec.name != choice.spec.name:
                     left.append(spec)
                 elif configs := tuple(config for config in spec.configs if config.on(sms) != choice.config):
@@ -181,7 +182,7 @@ def choose_compiling(problem: Problem, device: Device) -> Choice:
     take_table_of_named_pack()
     specs = _COMPILING.specs(device)
     # A tuned config may be the one that was refused.
-    tuned = specs is REGISTRY
+    tuned = specs is None
     return choose(problem, device.arch, specs, multiprocessors=device.multiprocessors, chip=device.name, tuned=tuned)
 
 

@@ -10,6 +10,9 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
+from gemmule.outofcore.calls.device_engine import Limits, beside_parts, plan_device_engine
+from gemmule.outofcore.calls.devices import sums_of, threads_for_copies, usual_staging
+from gemmule.outofcore.calls.request import Request
 from gemmule.outofcore.device.engine.streaming import Settings
 from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
 from gemmule.outofcore.device.planner.rates import Rates
@@ -20,10 +23,6 @@ from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
-
-from ..streaming.device_engine import Limits, beside_parts, plan_device_engine
-from ..streaming.devices import sums_of, threads_for_copies, usual_staging
-from ..streaming.request import Request
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
