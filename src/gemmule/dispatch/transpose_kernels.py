@@ -8,6 +8,8 @@ from gemmule.kernels.transpose.gathered.spec import SPEC as TRANSPOSE_GATHERED
 from gemmule.kernels.transpose.in_place.spec import SPEC as TRANSPOSE_IN_PLACE
 from gemmule.kernels.transpose.in_registers.spec import SPEC as TRANSPOSE_IN_REGISTERS
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
+from gemmule.kernels.transpose.rows.spec import SPEC as TRANSPOSE_ROWS
+from gemmule.kernels.transpose.skinny.spec import SPEC as TRANSPOSE_SKINNY
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE_TILED
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as TRANSPOSE_WHOLE_SECTORS
 from gemmule.kernels.transpose.word_aligned.spec import SPEC as TRANSPOSE_WORD_ALIGNED
@@ -16,6 +18,8 @@ TRANSPOSE_KERNELS: tuple[KernelSpec, ...] = (
     TRANSPOSE_IN_REGISTERS,
     TRANSPOSE_GATHERED,
     TRANSPOSE_WORD_ALIGNED,
+    TRANSPOSE_SKINNY,
+    TRANSPOSE_ROWS,
     TRANSPOSE_WHOLE_SECTORS,
     TRANSPOSE_TILED,
     T11,
