@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
@@ -112,6 +113,9 @@ class SimtConfig(Config):
     stages: int = 4
     group: int = 8
     cluster_k: int = 1
+    staged: int = 1
+
+    switches: ClassVar[frozenset[str]] = frozenset({"staged"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,7 +184,12 @@ class SimtConfig(Config):
         """Return the shared memory of a CTA: K-major operands are padded."""
         sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
         pitches = [extent // PANEL * (PANEL + VECTOR * k_major) for extent, k_major in sides]
-        return sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize
+        return max(sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize, self.staging_bytes)
+
+    @property
+    def staging_bytes(self) -> int:
+        """Bytes that all warps exchange results in at once: 4 rows of each thread tile."""
+        return LANES_M * VECTOR * self.warps_m * self.tile_n * FLOAT32.itemsize
 
 
 def why_not_cluster(config: Config, cluster: int, arch: Arch) -> str | None:

@@ -1,0 +1,221 @@
+"""Times of float32 products by the plausible configs of `simt_gemm` and `simt_batched`, beside cuBLASLt's.
+
+Three groups of products: those that lost in a draw (record 20261124T180909) and others like them, of a seed: odd
+extents, a short K with a large result, a deep K with few tiles; skinny ones, up to 16 rows or columns, in all configs
+of `simt_batched` for them; and squares in four layouts. Where the results of `simt_gemm` are written by elements, each
+config writes them in both ways, from registers and through shared memory. All of a product are timed interleaved, in
+CUDA graphs over rotating buffers. ``--compile-only`` needs no GPU: it compiles what an H100 would run. Otherwise this
+needs an NVIDIA GPU, PyTorch and the compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import math
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from config_times import Timer
+from untuned_choices import Operands, Pool, jobs_of
+
+from gemmule.compiler.pool import compile_all
+from gemmule.core.arch import Arch
+from gemmule.core.errors import CompileError, UnsupportedError
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.simt.batched.spec import SPEC as BATCHED
+from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
+from gemmule.lab.experiment import experiment
+from gemmule.lab.gemm_operation import named
+from gemmule.lab.products import LAYOUTS, gemm_problem
+from gemmule.lab.records import RecordFile
+from gemmule.runtime.bench import BenchGpu, bench_gpu
+from gemmule.runtime.device import get_device
+from gemmule.runtime.repeated import repeated
+from gemmule.runtime.rotation import Rotation
+
+#: Products that lost most.
+LOST = (
+    (1805, 2097, 115, "nn"),
+    (5113, 1251, 37, "tt"),
+    (1341, 487, 15, "tn"),
+    (737, 483, 2833, "tn"),
+    (613, 219, 6455, "nn"),
+    (69, 1589, 799, "nt"),
+    (3588, 716, 5676, "nt"),
+    (4119, 359, 17, "nt"),
+    (6713, 87, 179, "tt"),
+    (4451, 17, 643, "nn"),
+)
+SQUARES = (512, 1023, 1024, 2048, 4095, 4096, 8192)
+#: Bounds of M, N and K of the draws, and how many there are: a short K, a deep one, any.
+_SHORT, _DEEP, _ANY = ((512, 6000), (256, 3000), (8, 256), 10), ((64, 2500), (64, 600), (1500, 7000), 6), (
+    (64, 5000), (64, 5000), (64, 3000), 5,
+)  # fmt: skip
+_SKINNY = ((1, 16), (256, 8192), (256, 8192), 8)
+#: Configs up to so many times the least prediction, and how many: of a product of each group.
+_FACTOR, _MOST = 1.6, {"lost": 10, "skinny": 5, "square": 3}
+#: Operations from which on only cuBLASLt's first choice is timed.
+_LONG = 5e10
+_CACHES, _SETS, _WARM_UP = 2, 256, 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A product, and what it is run by."""
+
+    group: str
+    problem: GemmProblem
+    choices: tuple[Choice, ...]
+
+
+def drawn(numbers: random.Random, bounds: Any) -> Iterator[tuple[int, int, int, str]]:
+    """Yield products of odd extents, log-uniform within bounds."""
+    *ranges, count = bounds
+    for number in range(count):
+        extents = [round(math.exp(numbers.uniform(*map(math.log, ends)))) for ends in ranges]
+        yield (*(extent | 1 for extent in extents), LAYOUTS[number % 4])  # type: ignore[misc]
+
+
+def products(seed: int) -> Iterator[tuple[str, tuple[int, int, int, str]]]:
+    """Yield the products of each group."""
+    numbers = random.Random(seed)  # noqa: S311  # sizes, no secrets
+    for one in LOST:
+        yield "lost", one
+    for bounds in (_SHORT, _DEEP, _ANY):
+        for one in drawn(numbers, bounds):
+            yield "lost", one
+    for number, (few, other, k, layout) in enumerate(drawn(numbers, _SKINNY)):
+        yield "skinny", ((few, other, k, layout) if number < _SKINNY[-1] // 2 else (other, few, k, layout))
+    for size in SQUARES:
+        for layout in LAYOUTS:
+            yield "square", (size, size, size, layout)
+
+
+def trial(group: str, problem: GemmProblem, arch: Arch, rates: GpuRates) -> Trial:
+    """Return the configs to run a product by."""
+    assert GEMM.costs is not None
+    able = [one for one in GEMM.configs if GEMM.why_not(problem, arch, one) is None]
+    costs = dict(zip(able, GEMM.costs(problem, able, rates), strict=True))
+    best = sorted(able, key=costs.__getitem__)[: _MOST[group]]
+    best = [one for one in best if costs[one] <= _FACTOR * costs[best[0]]]
+    choices = [Choice(GEMM, one) for one in best]
+    if group == "lost" and dict(GEMM.signature(problem, best[0]))["d_vector"] == "1":
+        choices += [Choice(GEMM, dataclasses.replace(one, staged=0)) for one in best]
+    if group == "skinny":
+        choices += [Choice(BATCHED, one) for one in BATCHED.configs[7:] if BATCHED.why_not(problem, arch, one) is None]
+    return Trial(group, problem, tuple(choices))
+
+
+def record(one: Trial, able: list[Choice], gpu: BenchGpu, lt: Any, pool: Pool, checked: set[str]) -> dict[str, Any]:
+    """Time a product; return its record."""
+    problem = one.problem
+    with gpu.workspaces() as workspaces, contextlib.ExitStack() as stack:
+        wanted = math.ceil(_CACHES * gpu.l2_bytes / problem.bytes_min)
+        operands = Operands(
+            problem, min(_SETS, wanted), pool.inputs.data_ptr(), pool.outputs.data_ptr(), workspaces
+        )  # fmt: skip
+        names, stream = ("a", "b", "d"), gpu._stream
+        places = [tuple(operands.addresses(s)[name] for name in names) for s in range(operands.sets)]
+        works: list[Any] = []
+        for choice in able:
+            queue = repeated(problem, choice, names, places[0], 0)
+            assert queue is not None
+            works.append(Rotation([lambda at=at, queue=queue: queue(at, stream) for at in places]))
+            key = "".join(map(str, jobs_of(problem, choice, gpu.arch)))
+            if key in checked:
+                works[-1]()
+            else:
+                pool.check(problem, operands.addresses(0), works[-1], gpu)
+                checked.add(key)
+        algorithms = []
+        most = 1 if 2.0 * problem.m * problem.n * problem.k > _LONG else 8
+        for algorithm in list(stack.enter_context(lt.algorithms(problem, operands)))[:most]:
+            with contextlib.suppress(UnsupportedError):
+                algorithm.work()
+                algorithms.append(algorithm.work)
+        costs = [one.spec.costs(problem, [one.config], rates_for(gpu.name, gpu.multiprocessors))[0] for one in able]  # type: ignore[misc]
+        times = Timer(gpu)([*works, *algorithms], [*costs, *[min(costs)] * len(algorithms)], operands.sets)
+        gpu.wait()
+    return {
+        "record": "simt_times",
+        "group": one.group,
+        **named(problem),
+        "sets": operands.sets,
+        "times": [
+            {"kernel": x.spec.name, "config": x.config.as_dict(), "predicted_us": round(cost, 3), "median_us": time}
+            for x, cost, time in zip(able, costs, times, strict=False)
+        ],
+        "cublaslt_us": times[len(able) :],
+    }
+
+
+def main() -> None:
+    """Compile, measure, and write a record file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=7, help="of the products")
+    parser.add_argument("--seconds", type=float, default=55, help="time for measuring, after compiling")
+    parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
+    parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels; needs no GPU")
+    parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
+    given = parser.parse_args()
+    began = time.time()
+    arch, name, sms = Arch.parse("sm_90a"), "NVIDIA H100 80GB HBM3", 132
+    if not given.compile_only:
+        device = get_device()
+        arch, name, sms = device.arch, device.name, device.multiprocessors
+    trials = [
+        trial(group, gemm_problem(m, n, k, "float32", "float32", layout), arch, rates_for(name, sms))
+        for group, (m, n, k, layout) in products(given.seed)
+    ]
+    jobs = {str(job): job for one in trials for x in one.choices for job in jobs_of(one.problem, x, arch)}
+    print(f"{len(trials)} products, {sum(len(x.choices) for x in trials)} points, {len(jobs)} kernels", flush=True)
+    failing = set()
+    for job, result in compile_all(jobs.values(), given.compilers):
+        if isinstance(result, CompileError) or result.resources.spill_bytes:
+            failing.add(str(job))
+            print(f"left out: {job}: {str(result)[:200]}", flush=True)
+    print(f"{time.time() - began:.0f} s: compiled", flush=True)
+    if given.compile_only:
+        return
+    block = experiment("python benchmarks/experiments/simt_times.py", device.pci_bus_id)
+    with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
+        pool, checked = Pool(), set[str]()
+        pool.fill("float32")
+        ratios: dict[str, list[float]] = {}
+        started, warm = time.time(), True
+        for number, one in enumerate(trials):
+            if time.time() - started > given.seconds:
+                print(f"the time is over: {len(trials) - number} products are left", flush=True)
+                break
+            able = [x for x in one.choices if not failing.intersection(map(str, jobs_of(one.problem, x, arch)))]
+            while warm and time.time() - started < _WARM_UP:
+                record(one, able, gpu, lt, pool, checked)
+            warm = False
+            found = record(one, able, gpu, lt, pool, checked)
+            file.write(found)
+            least = {
+                way: min((x["median_us"] for x in found["times"] if x["config"].get("staged") == way), default=0.0)
+                for way in (0, 1, None)
+            }
+            first = found["cublaslt_us"][0] if found["cublaslt_us"] else math.nan
+            best = min(time for time in least.values() if time)
+            ratios.setdefault(one.group, []).append(first / best)
+            p = one.problem
+            print(f"{one.group} {p.m}x{p.n}x{p.k} {p.layout}: from registers {least[0]:.1f}, through shared memory "
+                  f"{least[1]:.1f}, simt_batched {least[None]:.1f} us; cuBLASLt {first:.1f} us, {first / best:.2f}",
+                  flush=True)  # fmt: skip
+    for group, found_ratios in ratios.items():
+        print(f"{group}: {statistics.geometric_mean(found_ratios):.3f}, least {min(found_ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()
