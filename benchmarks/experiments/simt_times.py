@@ -26,7 +26,7 @@ from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
 from gemmule.core.arch import Arch
-from gemmule.core.errors import CompileError, UnsupportedError
+from gemmule.core.errors import CompileError, UnsupportedError, WrongResultError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -65,6 +65,8 @@ _SKINNY = ((1, 16), (256, 8192), (256, 8192), 8)
 _FACTOR, _MOST = 1.6, {"lost": 10, "skinny": 5, "square": 3}
 #: Operations from which on only cuBLASLt's first choice is timed.
 _LONG = 5e10
+#: CTAs of a cluster, of registered tiles of 64 rows or columns, that are tried where K is deep.
+_CLUSTERS, _DEEP_K = (3, 5, 6), 500
 _CACHES, _SETS, _WARM_UP = 2, 256, 2.0
 
 
@@ -103,12 +105,16 @@ def products(seed: int) -> Iterator[tuple[str, tuple[int, int, int, str]]]:
 def trial(group: str, problem: GemmProblem, arch: Arch, rates: GpuRates) -> Trial:
     """Return the configs to run a product by."""
     assert GEMM.costs is not None
-    able = [one for one in GEMM.configs if GEMM.why_not(problem, arch, one) is None]
+    every = list(GEMM.configs)
+    if group == "lost" and problem.k >= _DEEP_K:
+        tiles = [one for one in every if one.cluster_k == 4 and max(one.tile_m, one.tile_n) >= 64]
+        every += [dataclasses.replace(one, cluster_k=ctas) for one in tiles for ctas in _CLUSTERS]
+    able = [one for one in every if GEMM.why_not(problem, arch, one) is None]
     costs = dict(zip(able, GEMM.costs(problem, able, rates), strict=True))
     best = sorted(able, key=costs.__getitem__)[: _MOST[group]]
     best = [one for one in best if costs[one] <= _FACTOR * costs[best[0]]]
     choices = [Choice(GEMM, one) for one in best]
-    if group == "lost" and dict(GEMM.signature(problem, best[0]))["d_vector"] == "1":
+    if group == "lost" and problem.k < _DEEP_K and dict(GEMM.signature(problem, best[0]))["d_vector"] == "1":
         choices += [Choice(GEMM, dataclasses.replace(one, staged=0)) for one in best]
     if group == "skinny":
         choices += [Choice(BATCHED, one) for one in BATCHED.configs[7:] if BATCHED.why_not(problem, arch, one) is None]
@@ -133,9 +139,12 @@ def record(one: Trial, able: list[Choice], gpu: BenchGpu, lt: Any, pool: Pool, c
             key = "".join(map(str, jobs_of(problem, choice, gpu.arch)))
             if key in checked:
                 works[-1]()
-            else:
+                continue
+            checked.add(key)
+            try:
                 pool.check(problem, operands.addresses(0), works[-1], gpu)
-                checked.add(key)
+            except WrongResultError:
+                print(f"wrong: {problem.layout} {problem.m} {problem.n} {problem.k} {choice.config}", flush=True)
         algorithms = []
         most = 1 if 2.0 * problem.m * problem.n * problem.k > _LONG else 8
         for algorithm in list(stack.enter_context(lt.algorithms(problem, operands)))[:most]:
