@@ -89,7 +89,9 @@ def test_layouts_and_widths(layout, shape, offset, widths, rng):
     assert_product(multiply(*moved, d, laid_out(c, "row", offset), 0.75, -1.5), a, b, c, 0.75, -1.5)
 
 
-@pytest.mark.parametrize("ctas", [2, 3, pytest.param(6, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "ctas", [2, 3, pytest.param(6, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("depth", [3, 100])
 def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
