@@ -62,7 +62,7 @@ _SHORT, _DEEP, _ANY = ((512, 6000), (256, 3000), (8, 256), 10), ((64, 2500), (64
 )  # fmt: skip
 _SKINNY = ((1, 16), (256, 8192), (256, 8192), 8)
 #: Configs up to so many times the least prediction, and how many: of a product of each group.
-_FACTOR, _MOST = 1.6, {"lost": 10, "skinny": 5, "square": 3}
+_FACTOR, _MOST = 1.6, {"lost": 12, "skinny": 5, "square": 3}
 #: Operations from which on only cuBLASLt's first choice is timed.
 _LONG = 5e10
 #: CTAs of a cluster, of registered tiles of 64 rows or columns, that are tried where K is deep.
@@ -106,6 +106,9 @@ def trial(group: str, problem: GemmProblem, arch: Arch, rates: GpuRates) -> Tria
     """Return the configs to run a product by."""
     assert GEMM.costs is not None
     every = list(GEMM.configs)
+    if group == "lost":
+        # Thread tiles of 8 x 8, which read less shared memory than those of 8 x 4.
+        every += [dataclasses.replace(one, warps_n=1) for one in every if (one.tile_m, one.tile_n) == (64, 64)]
     if group == "lost" and problem.k >= _DEEP_K:
         tiles = [one for one in every if one.cluster_k == 4 and max(one.tile_m, one.tile_n) >= 64]
         every += [dataclasses.replace(one, cluster_k=ctas) for one in tiles for ctas in _CLUSTERS]
