@@ -2,10 +2,9 @@
 
 Three groups of products: those that lost in a draw (record 20261124T180909) and others like them, of a seed: odd
 extents, a short K with a large result, a deep K with few tiles; skinny ones, up to 16 rows or columns, in all configs
-of `simt_batched` for them; and squares in four layouts. Where the results of `simt_gemm` are written by elements, each
-config writes them in both ways, from registers and through shared memory. All of a product are timed interleaved, in
-CUDA graphs over rotating buffers. ``--compile-only`` needs no GPU: it compiles what an H100 would run. Otherwise this
-needs an NVIDIA GPU, PyTorch and the compiler.
+of `simt_batched` for them; and squares in four layouts. All of a product are timed interleaved, in CUDA graphs over
+rotating buffers. ``--compile-only`` needs no GPU: it compiles what an H100 would run. Otherwise this needs an NVIDIA
+GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _SHORT, _DEEP, _ANY = ((512, 6000), (256, 3000), (8, 256), 10), ((64, 2500), (64
 )  # fmt: skip
 _SKINNY = ((1, 16), (256, 8192), (256, 8192), 8)
 #: Configs up to so many times the least prediction, and how many: of a product of each group.
-_FACTOR, _MOST = 1.6, {"lost": 12, "skinny": 5, "square": 3}
+_FACTOR, _MOST = 1.4, {"lost": 8, "skinny": 4, "square": 2}
 #: Operations from which on only cuBLASLt's first choice is timed.
 _LONG = 5e10
 #: CTAs of a cluster, of registered tiles of 64 rows or columns, that are tried where K is deep.
@@ -117,8 +116,6 @@ def trial(group: str, problem: GemmProblem, arch: Arch, rates: GpuRates) -> Tria
     best = sorted(able, key=costs.__getitem__)[: _MOST[group]]
     best = [one for one in best if costs[one] <= _FACTOR * costs[best[0]]]
     choices = [Choice(GEMM, one) for one in best]
-    if group == "lost" and problem.k < _DEEP_K and dict(GEMM.signature(problem, best[0]))["d_vector"] == "1":
-        choices += [Choice(GEMM, dataclasses.replace(one, staged=0)) for one in best]
     if group == "skinny":
         choices += [Choice(BATCHED, one) for one in BATCHED.configs[7:] if BATCHED.why_not(problem, arch, one) is None]
     return Trial(group, problem, tuple(choices))
@@ -175,6 +172,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=7, help="of the products")
     parser.add_argument("--seconds", type=float, default=55, help="time for measuring, after compiling")
+    parser.add_argument("--groups", nargs="*", choices=_MOST, default=list(_MOST), help="groups of products")
+    parser.add_argument("--compile-seconds", type=float, default=600, help="time for compiling; the rest is left out")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels; needs no GPU")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
@@ -187,15 +186,20 @@ def main() -> None:
     trials = [
         trial(group, gemm_problem(m, n, k, "float32", "float32", layout), arch, rates_for(name, sms))
         for group, (m, n, k, layout) in products(given.seed)
+        if group in given.groups
     ]
     jobs = {str(job): job for one in trials for x in one.choices for job in jobs_of(one.problem, x, arch)}
     print(f"{len(trials)} products, {sum(len(x.choices) for x in trials)} points, {len(jobs)} kernels", flush=True)
-    failing = set()
-    for job, result in compile_all(jobs.values(), given.compilers):
-        if isinstance(result, CompileError) or result.resources.spill_bytes:
-            failing.add(str(job))
-            print(f"left out: {job}: {str(result)[:200]}", flush=True)
-    print(f"{time.time() - began:.0f} s: compiled", flush=True)
+    failing = set(jobs)
+    with contextlib.closing(compile_all(jobs.values(), given.compilers)) as compiled:
+        for job, result in compiled:
+            if isinstance(result, CompileError) or result.resources.spill_bytes:
+                print(f"left out: {job}: {str(result)[:200]}", flush=True)
+            else:
+                failing.remove(str(job))
+            if time.time() - began > given.compile_seconds:
+                break
+    print(f"{time.time() - began:.0f} s: compiled; {len(failing)} kernels are left out", flush=True)
     if given.compile_only:
         return
     block = experiment("python benchmarks/experiments/simt_times.py", device.pci_bus_id)
@@ -209,22 +213,19 @@ def main() -> None:
                 print(f"the time is over: {len(trials) - number} products are left", flush=True)
                 break
             able = [x for x in one.choices if not failing.intersection(map(str, jobs_of(one.problem, x, arch)))]
+            if not able:
+                continue
             while warm and time.time() - started < _WARM_UP:
                 record(one, able, gpu, lt, pool, checked)
             warm = False
             found = record(one, able, gpu, lt, pool, checked)
             file.write(found)
-            least = {
-                way: min((x["median_us"] for x in found["times"] if x["config"].get("staged") == way), default=0.0)
-                for way in (0, 1, None)
-            }
+            least = {x["kernel"]: x["median_us"] for x in sorted(found["times"], key=lambda x: -x["median_us"])}
             first = found["cublaslt_us"][0] if found["cublaslt_us"] else math.nan
-            best = min(time for time in least.values() if time)
-            ratios.setdefault(one.group, []).append(first / best)
+            ratios.setdefault(one.group, []).append(first / min(least.values()))
             p = one.problem
-            print(f"{one.group} {p.m}x{p.n}x{p.k} {p.layout}: from registers {least[0]:.1f}, through shared memory "
-                  f"{least[1]:.1f}, simt_batched {least[None]:.1f} us; cuBLASLt {first:.1f} us, {first / best:.2f}",
-                  flush=True)  # fmt: skip
+            print(f"{one.group} {p.m}x{p.n}x{p.k} {p.layout}: {least} us, cuBLASLt {first} us, "
+                  f"{first / min(least.values()):.2f}", flush=True)  # fmt: skip
     for group, found_ratios in ratios.items():
         print(f"{group}: {statistics.geometric_mean(found_ratios):.3f}, least {min(found_ratios):.3f}")
 

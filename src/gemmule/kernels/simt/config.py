@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
@@ -113,9 +112,6 @@ class SimtConfig(Config):
     stages: int = 4
     group: int = 8
     cluster_k: int = 1
-    staged: int = 1
-
-    switches: ClassVar[frozenset[str]] = frozenset({"staged"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ elements of a row, which are in 5 sectors.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import cutlass
@@ -107,7 +108,7 @@ class SimtEpilogue:
         alpha, beta = scalars
         config, (rows, cols) = self.config, cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
         warp_n = cutlass.const_expr(config.tile_n // config.warps_n)
-        together = cutlass.const_expr(min(rows, VECTOR))
+        together = cutlass.const_expr(math.gcd(rows, VECTOR))
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // _LANES, tid % _LANES
         buffer = staging + warp * (LANES_M * together * warp_n * _ITEM)

@@ -42,7 +42,7 @@ class SimtGemm:
         self.mainloop = SimtGemmMainloop(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
-        self.rows = bool(config.staged) and types["d_vector"] == "1"
+        self.rows = types["d_vector"] == "1"
         self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused)
 
     @cute.jit
