@@ -66,6 +66,8 @@ class SimtGemm:
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
+        row, col = self.mainloop.corner()
+        corner = m0 + row, n0 + col
         inputs = None
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
@@ -76,22 +78,18 @@ class SimtGemm:
             part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.config.threads)
             if writers == self.cluster_k or rank < writers:
-                self.write(gD, gC, rPart, (m0, n0), part * rows, stages, (alpha, beta), inputs)
+                if cutlass.const_expr(self.rows):
+                    self.epilogue.write_rows(gD, gC, rPart, (m0, n0), part * rows, stages, (alpha, beta), inputs)
+                else:
+                    self.epilogue.write(gD, gC, rPart, corner, part * rows, (alpha, beta), inputs)
+        elif cutlass.const_expr(self.rows):
+            # The stages are overwritten.
+            cute.arch.sync_threads()
+            self.epilogue.write_rows(gD, gC, rC, (m0, n0), 0, stages, (alpha, beta), inputs)
         else:
-            if cutlass.const_expr(self.rows):
-                # The stages are overwritten.
-                cute.arch.sync_threads()
-            self.write(gD, gC, rC, (m0, n0), 0, stages, (alpha, beta), inputs)
+            self.epilogue.write(gD, gC, rC, corner, 0, (alpha, beta), inputs)
         if cutlass.const_expr(self.fused is not None):
             self.fused.end(inputs)
-
-    @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, tile, first, stages, scalars, inputs):
-        if cutlass.const_expr(self.rows):
-            self.epilogue.write_rows(gD, gC, rC, tile, first, stages, scalars, inputs)
-        else:
-            row, col = self.mainloop.corner()
-            self.epilogue.write(gD, gC, rC, (tile[0] + row, tile[1] + col), first, scalars, inputs)
 
 
 def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
