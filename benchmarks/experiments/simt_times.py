@@ -31,16 +31,19 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.simt.batched.spec import SPEC as BATCHED
+from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.cost import COPIES, RATES, limits, operand_copies
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import LAYOUTS, gemm_problem
-from gemmule.lab.records import RecordFile
+from gemmule.lab.records import RecordFile, read_records
 from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.device import get_device
 from gemmule.runtime.repeated import repeated
 from gemmule.runtime.rotation import Rotation
 
+SPECS = {spec.name: spec for spec in (GEMM, BATCHED)}
 #: Products that lost most.
 LOST = (
     (1805, 2097, 115, "nn"),
@@ -66,6 +69,8 @@ _FACTOR, _MOST = 1.4, {"lost": 8, "skinny": 4, "square": 2}
 _LONG = 5e10
 #: CTAs of a cluster, of registered tiles of 64 rows or columns, that are tried where K is deep.
 _CLUSTERS, _DEEP_K = (3, 5, 6), 500
+#: How fast the weight of a config in its factor falls with its distance from the best.
+_NEAR = 3
 _CACHES, _SETS, _WARM_UP = 2, 256, 2.0
 
 
@@ -167,6 +172,45 @@ def record(one: Trial, able: list[Choice], gpu: BenchGpu, lt: Any, pool: Pool, c
     }
 
 
+def judge(path: Path) -> None:
+    """Print what a record says of choices, of configs that are not registered, and of the cost model's factors."""
+    found = [one for one in read_records(path) if one["record"] == "simt_times"]
+    gpu = rates_for(read_records(path)[0]["gpu"], 132)
+    gains: dict[str, list[float]] = {}
+    factors: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+    shares: dict[str, list[tuple[float, float, float]]] = {}
+    for one in found:
+        problem = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
+        unaligned = any(operand_copies(x).copy_bytes < max(COPIES) for x in (problem.a, problem.b))
+        times = {Choice(SPECS[x["kernel"]], type(SPECS[x["kernel"]].default)(**x["config"])): x for x in one["times"]}
+        registered = {x: t for x, t in times.items() if x.config in x.spec.configs}
+        least = min(t["median_us"] for t in registered.values())
+        chosen = min(registered.values(), key=lambda t: t["predicted_us"])["median_us"]
+        every = min(t["median_us"] for t in times.values())
+        if one["cublaslt_us"]:
+            first = one["cublaslt_us"][0]
+            shares.setdefault(one["group"], []).append((first / chosen, first / least, first / every))
+        for x, t in times.items():
+            name = f"{x.spec.name} {x.config}"
+            if x not in registered:
+                gains.setdefault(name, []).append(least / min(least, t["median_us"]))
+            if x.spec is GEMM:
+                assert isinstance(x.config, SimtConfig)
+                limit = float(limits(problem, [x.config], gpu).predicted_us(RATES)[0])
+                weight = (every / t["median_us"]) ** _NEAR
+                factors.setdefault((name, unaligned), []).append((math.log(t["median_us"] / limit), weight))
+    for group, of_group in shares.items():
+        means = [f"{statistics.geometric_mean(x):.3f} (least {min(x):.2f})" for x in zip(*of_group, strict=True)]
+        print(f"{group}, {len(of_group)} products, of cuBLASLt's first choice: chosen {means[0]}, "
+              f"best registered {means[1]}, best of all {means[2]}")  # fmt: skip
+    for name, of_config in sorted(gains.items(), key=lambda x: -math.prod(x[1])):
+        print(f"not registered: {name}: {statistics.geometric_mean(of_config):.3f} of {len(of_config)} products, "
+              f"at most {max(of_config):.2f}")  # fmt: skip
+    for (name, unaligned), logs in sorted(factors.items()):
+        mean = sum(log * weight for log, weight in logs) / sum(weight for _, weight in logs)
+        print(f"factor: {name} {'unaligned' if unaligned else 'aligned'}: {math.exp(mean):.3f} of {len(logs)}")
+
+
 def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,7 +221,11 @@ def main() -> None:
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels; needs no GPU")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--judge", type=Path, metavar="RECORD", help="read a record and measure nothing")
     given = parser.parse_args()
+    if given.judge:
+        judge(given.judge)
+        return
     began = time.time()
     arch, name, sms = Arch.parse("sm_90a"), "NVIDIA H100 80GB HBM3", 132
     if not given.compile_only:
