@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute
+from cutlass import Float32, Int64, cute
 
 from .config import LANES_M, LANES_N, VECTOR, SimtConfig
 
@@ -116,39 +116,50 @@ class SimtEpilogue:
         row_0 = tile[0] + warp // config.warps_n * (config.tile_m // config.warps_m)
         col_0 = tile[1] + warp % config.warps_n * warp_n + lane
         pieces = cutlass.const_expr(warp_n // _LANES)
+        stride = Int64(gD.stride[0]) * (gD.element_type.width // 8)
         for begin in cutlass.range_constexpr(0, rows, together):
             for i in cutlass.range_constexpr(together):
                 for j in cutlass.range_constexpr(0, cols, VECTOR):
                     vector = cute.make_tensor(rC.iterator + (begin + i) * cols + j, cute.make_layout(VECTOR))
                     address = own + (i * warp_n + j * LANES_N) * _ITEM
                     cute.autovec_copy(vector, _shared(address, VECTOR))
+            number = first + begin
+            row_1 = row_0 + (number // VECTOR * (LANES_M * VECTOR) + number % VECTOR)
+            # Rows that are left from here on: of columns that are inside, else none.
+            left = [gD.shape[0] - row_1 if col_0 + p * _LANES < gD.shape[1] else 0 for p in range(pieces)]
+            place = (gD.iterator + cute.crd2idx((row_1, col_0), gD.layout)).toint()
             cute.arch.sync_warp()
             for lane_m in cutlass.range_constexpr(LANES_M):
                 # All reads of shared memory and of C come before the stores of a few rows.
-                products = cute.make_rmem_tensor(cute.make_layout(together * pieces), Float32)
-                addends = cute.make_rmem_tensor(cute.make_layout(together * pieces), gC.element_type)
+                products = cute.make_rmem_tensor(cute.make_layout((pieces, together)), Float32)
+                addends = cute.make_rmem_tensor(cute.make_layout((pieces, together)), gC.element_type)
                 addends.fill(gC.element_type(0))
-                places = []
                 for i in cutlass.range_constexpr(together):
-                    number = first + begin + i
-                    row = row_0 + (number // VECTOR * (LANES_M * VECTOR) + lane_m * VECTOR + number % VECTOR)
                     for p in cutlass.range_constexpr(pieces):
-                        places.append((row, col_0 + p * _LANES))
                         address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + lane)) * _ITEM
-                        products[i * pieces + p] = _shared(address, 1)[0]
+                        products[p, i] = _shared(address, 1)[0]
                 if beta != 0:
-                    for e in cutlass.range_constexpr(together * pieces):
-                        if self.inside(gC, places[e]):
-                            addends[e] = gC[places[e]]
-                for e in cutlass.range_constexpr(together * pieces):
-                    value = cute.make_tensor(products.iterator + e, cute.make_layout(1))
-                    if cutlass.const_expr(self.fused is None):
-                        value[0] = alpha * value[0] + beta * addends[e].to(Float32)
-                    else:
-                        addend = cute.make_tensor(addends.iterator + e, cute.make_layout(1))
-                        value = self.fused.values(value, None, addend, extras, places[e], gD, alpha, beta)
-                    if self.inside(gD, places[e]):
-                        self.store(gD, places[e], value)
+                    for i in cutlass.range_constexpr(together):
+                        for p in cutlass.range_constexpr(pieces):
+                            at = row_1 + (lane_m * VECTOR + i), col_0 + p * _LANES
+                            if self.inside(gC, at):
+                                addends[p, i] = gC[at]
+                for i in cutlass.range_constexpr(together):
+                    row = cutlass.const_expr(lane_m * VECTOR + i)
+                    for p in cutlass.range_constexpr(pieces):
+                        at = row_1 + row, col_0 + p * _LANES
+                        value = cute.make_tensor(products.iterator + (i * pieces + p), cute.make_layout(1))
+                        if cutlass.const_expr(self.fused is None):
+                            value[0] = alpha * value[0] + beta * addends[p, i].to(Float32)
+                        else:
+                            addend = cute.make_tensor(addends.iterator + (i * pieces + p), cute.make_layout(1))
+                            value = self.fused.values(value, None, addend, extras, at, gD, alpha, beta)
+                        if cutlass.const_expr(gD.element_type is Float32):
+                            _store_if_left(place, p * _LANES * _ITEM, value[0], left[p], row)
+                        elif row < left[p]:
+                            self.store(gD, at, value)
+                    place += stride
+                place += stride * (VECTOR - together)
             cute.arch.sync_warp()
 
     @cute.jit
@@ -171,6 +182,16 @@ class SimtEpilogue:
         size = self.vector * gX.element_type.width // 8
         known = cute.make_ptr(gX.element_type, start.toint(), gX.memspace, assumed_align=size)
         return cute.make_tensor(known, cute.make_layout(self.vector))
+
+
+@cute.jit
+def _store_if_left(place, offset: cutlass.Constexpr[int], value, left, row: cutlass.Constexpr[int]):
+    """Store a float32 `offset` bytes from a place in device memory, without a branch, if more than `row` are left."""
+    cute.arch.inline_ptx(
+        f"{{ .reg .pred inside; setp.gt.s32 inside, {{$r2}}, {row}; "
+        f"@inside st.global.f32 [{{$r0}}+{offset}], {{$r1}}; }}",
+        read_only_args=[place, value, left],
+    )
 
 
 @cute.jit
