@@ -89,7 +89,26 @@ def test_layouts_and_widths(layout, shape, offset, widths, rng):
     assert_product(multiply(*moved, d, laid_out(c, "row", offset), 0.75, -1.5), a, b, c, 0.75, -1.5)
 
 
-@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_rows_that_begin_anywhere_are_written_by_warps(ctas, rng):
+    config = dataclasses.replace(SMALL, cluster_k=ctas)
+    a, b = random_matrix(rng, FLOAT32, (45, 19)), random_matrix(rng, FLOAT32, (19, 67))
+    d, counter = poisoned(FLOAT32, (45, 67)), Counter()
+    problem = problem_of(a, b, d)
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
+    arrays = {"a": a, "b": b, "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    assert_product(d, a, b)
+    stores = [row for row in counter.counts.instructions if "st.global" in row.text and row.requests]
+    assert stores
+    # 32 contiguous elements are in 5 sectors at most.
+    assert sum(row.sectors for row in stores) <= 5 * sum(row.requests for row in stores)
+    assert counter.counts.bank_conflicts == 0
+
+
+@pytest.mark.parametrize(
+    "ctas", [2, 3, pytest.param(6, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("depth", [3, 100])
 def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
