@@ -21,12 +21,8 @@ from gemmule.runtime.arrays.descriptions import CallArrays, Described, DeviceCal
 from gemmule.runtime.replay import LOW, Queue, Replay
 from gemmule.runtime.stream import stream_handle
 
-from ..planning.choice import HOST_TO_GPU_FLOP
 from ..planning.plan import Plan
 from ..planning.products import finish_on_host, memory_for_sums
-
-#: Elements of an array in host memory beyond which planning costs little in comparison.
-MOST_ELEMENTS = 2**20
 
 _C, _OUT = 2, 4
 
@@ -136,7 +132,7 @@ class DeviceCall:
 
 
 class HostCall:
-    """A product that the host computes, for any arrays of its description.
+    """A product of arrays in host memory, computed there or by way of a GPU, for any arrays of its description.
 
     Parameters
     ----------
@@ -298,19 +294,20 @@ class CallCache:
                 self._add(key, call)
 
     def add_on_host(self, library: CallArrays, plan: Plan, given: tuple[Any, ...], options: tuple[Any, ...]) -> None:
-        """Cache a product that the host computes, if it is so small that a plan costs much.
+        """Cache a product of arrays in host memory.
 
         The arrays that were given are A, B, C, the bias and the output, some of which may be None.
         """
         product, host = plan.product, library.host
-        # The B of a gated form holds two factors.
-        if host is None or product is None or (product.ending is not None and product.ending.expression.gated):
+        # The B of a gated form holds two factors. Of an empty product there is nothing to run again.
+        if (
+            host is None
+            or product is None
+            or plan.execution.gemm is None
+            or (product.ending is not None and product.ending.expression.gated)
+        ):
             return
         shape = product.shape
-        sizes = [view.host.size for view in product.operands.views.values() if view.host is not None]
-        flop = 2 * shape.m * shape.n * shape.k
-        if flop >= HOST_TO_GPU_FLOP or max(*sizes, plan.flop // (2 * shape.k or 1)) > MOST_ELEMENTS:
-            return
         host.learn(given)
         a, b, *others = given
         described = library.describe(a, b, tuple(others), options)

@@ -94,7 +94,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
             began = generation()
     plan = plan_product(call, traced=traced.made if traced is not None else None)
     result = plan.execute()
-    if plan.executor == "cpu":
+    if plan.product is not None:
         if traced is None and stream is None:
             CALLS.add_on_host(library, plan, (a, call.b, *others), options)
     elif described is not None and described[2] is not None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmule as gm
-from gemmule.api.calls import call_cache, dispatcher
+from gemmule.api.calls import dispatcher
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import GemmuleError
 
@@ -248,17 +248,6 @@ def test_results_are_new_arrays(planned):
     assert len(planned) == 1
     assert (first == 4).all()
     assert (second == 8).all()
-
-
-@pytest.mark.parametrize("limit", ["elements", "flop"])
-def test_large_products_are_planned(planned, monkeypatch, limit):
-    if limit == "elements":
-        monkeypatch.setattr(call_cache, "MOST_ELEMENTS", 15)
-    else:
-        monkeypatch.setattr(call_cache, "HOST_TO_GPU_FLOP", 2 * 4**3)
-    for _ in range(2):
-        base()
-    assert len(planned) == 2
 
 
 def test_the_oldest_call_is_evicted(planned, monkeypatch):
