@@ -2,9 +2,9 @@
 
 ``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 all ways
 are called in turn, each once before it is timed, and the medians are written, by their `executor` also those of
-gemmule's two ways. A way that takes three times as long as the best of the size before is left out, as are samples for
-which there is no time. ``--parts`` prints, instead, what the copies of a round trip take: by the driver from pageable
-memory, and staged by gemmule.
+gemmule's two ways. NumPy is left out where it took three times as long as the best of the size before, as are samples
+for which there is no time. ``--parts`` prints, instead, what the copies of a round trip take: by the driver from
+pageable memory, and staged by gemmule.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ import torch
 import gemmule as gm
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import write_records
-from gemmule.runtime.device import get_device
+from gemmule.runtime.device import current, get_device
+from gemmule.runtime.driver import call
 from gemmule.runtime.round_trip import Staging, link_of
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -98,7 +100,9 @@ def records_of(dtype: str) -> list[dict[str, Any]]:
         print(record, flush=True)
         if n >= FROM:
             best = min(taken.values())
-            ways = {name: way for name, way in ways.items() if name == "gm" or taken[name] < HOPELESS * best}
+            ways = {
+                name: way for name, way in ways.items() if name in ("gm", "round_trip") or taken[name] < HOPELESS * best
+            }
     return records
 
 
@@ -129,7 +133,17 @@ def parts(nbytes: int) -> dict[str, float]:
         "memcpy": lambda: np.copyto(pinned.numpy(), host),
     }
     found = {name: rate(nbytes, call) for name, call in calls.items()}
-    for chunk, threads in itertools.product((256 << 10, 512 << 10, 1 << 20, 2 << 20), (0, 2, 4, 8, 12)):
+    with ThreadPoolExecutor(2) as pool:
+        streams = [torch.cuda.Stream().cuda_stream for _ in range(2)]
+
+        def half(place: int) -> None:
+            part = host[place * (nbytes // 2) :][: nbytes // 2]
+            with current(0):
+                address = device.data_ptr() + place * (nbytes // 2)
+                call("cuMemcpyHtoDAsync", address, part.ctypes.data, part.nbytes, streams[place])
+
+        found["driver in by two threads"] = rate(nbytes, lambda: list(pool.map(half, range(2))))
+    for chunk, threads in itertools.product((2 << 20, 4 << 20, 8 << 20), (0, 4, 8)):
         with contextlib.closing(Staging(0, chunk=chunk, threads=threads)) as staging:
             send = functools.partial(link.send, host, device.data_ptr(), staging)
             found[f"in by {threads} of {chunk >> 10} KiB"] = rate(nbytes, send)
@@ -140,7 +154,7 @@ def parts(nbytes: int) -> dict[str, float]:
 
 def print_parts() -> None:
     """Print the rates of copies, in GB/s: by the driver from and to pageable memory, as PyTorch does, and staged."""
-    for size in (256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20):
+    for size in (1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20):
         print(f"{size >> 10} KiB:", ", ".join(f"{name} {one:.1f}" for name, one in parts(size).items()), flush=True)
 
 

@@ -1,8 +1,9 @@
 """The way of host arrays to a GPU and back: pinned memory for staging and device memory that stay between calls.
 
-An array of the caller's is pageable. The driver stages such a copy by one thread; here several threads fill pinned
-chunks, each of which crosses the link while the next ones are filled. The result comes back the same way, and the pages
-of its new memory, which the system clears at first touch, are touched by several threads.
+An array of the caller's is pageable. The driver stages such a copy by one thread, which suits small arrays. For large
+ones several threads fill pinned chunks, each of which crosses the link while the next ones are filled. The result comes
+back the same way, and the pages of its new memory, which the system clears at first touch, are touched by several
+threads.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from .memory import DeviceBuffer, is_pinned, usable_memory
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes of pinned memory that stay allocated for each GPU, and of a chunk that one thread copies at a time.
-PINNED_BYTES, CHUNK_BYTES = 32 << 20, 1 << 20
+PINNED_BYTES, CHUNK_BYTES = 64 << 20, 4 << 20
+#: Bytes of an array from which it is staged here, and not by the driver, where no rates say so: there, and back.
+STAGED_FROM = 64 << 20, 64 << 20
 #: Bytes of device memory that stay allocated at most for each GPU; products that need more allocate it at each call.
 KEPT_BYTES = 256 << 20
 #: Threads that copy at most: a few reach the memory's bandwidth.
@@ -203,10 +206,13 @@ class Link:
         The driver's handle of the stream.
     lock : threading.Lock
         Held by who uses it.
+    staged_from : tuple of int
+        Bytes of an array from which it is staged here, and not by the driver: there, and back.
     """
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal, self.lock = ordinal, threading.Lock()
+        self.staged_from: tuple[float, float] = STAGED_FROM
         with current(ordinal):
             self.stream = int(call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)))
         self._kept: DeviceBuffer | None = None
@@ -224,7 +230,8 @@ class Link:
             return
         if not in_pieces(source):
             source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
-        if source.flags.c_contiguous and is_pinned(source):
+        whole = source.flags.c_contiguous and source.dtype.isnative
+        if whole and staging is None and (source.nbytes < self.staged_from[0] or is_pinned(source)):
             call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
         else:
             (staging or self._staging).send(source, address, self.stream)
@@ -234,9 +241,9 @@ class Link:
         if not target.nbytes:
             call("cuStreamSynchronize", self.stream)
             return
-        direct = in_pieces(target)
-        into = target if direct else np.empty(target.shape, target.dtype.newbyteorder("="))
-        if direct and into.flags.c_contiguous and is_pinned(into):
+        into = target if in_pieces(target) else np.empty(target.shape, target.dtype.newbyteorder("="))
+        whole = into.flags.c_contiguous and into.dtype.isnative
+        if whole and staging is None and (into.nbytes < self.staged_from[1] or is_pinned(into)):
             call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
             call("cuStreamSynchronize", self.stream)
         else:

@@ -39,6 +39,7 @@ def gpu(monkeypatch):
             fake.queue(kernel)
 
         monkeypatch.setattr(host_to_device, "execute", execute)
+        monkeypatch.setattr(host_to_device, "link_times", lambda ordinal: None)
         round_trip.link_of.cache_clear()
         CALLS.forget()
         yield fake
@@ -153,6 +154,14 @@ def test_times_between_and_beyond_what_was_measured():
     assert [time(size) for size in (1, 10, 15, 30, 40, 80)] == [1.0, 1.0, 1.5, 4.0, 6.0, 14.0]
 
 
+def test_arrays_are_staged_from_where_that_is_faster_for_good():
+    sizes = host_rates.LINK_BYTES
+    driver, staged = (1, 2, 3, 4, 5, 6), (2, 1, 4, 3, 4, 5)
+    assert host_rates._staged_from(driver, staged) == sizes[3]
+    assert host_rates._staged_from(driver, driver) == float("inf")
+    assert host_rates._staged_from(driver, (0,) * 6) == sizes[0]
+
+
 def test_rates_are_measured_once(gpu, tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_PROBES", str(tmp_path))
     monkeypatch.setattr(host_rates, "HOST_SIDES", (8, 16))
@@ -163,6 +172,8 @@ def test_rates_are_measured_once(gpu, tmp_path, monkeypatch):
             host_rates.link_times.cache_clear()
             found = host_rates.host_times(("float32",) * 3), host_rates.link_times(0)
             assert [len(times) for times in found] == [2, 4]
+            assert round_trip.link_of(0).staged_from != round_trip.STAGED_FROM
+            round_trip.link_of.cache_clear()
             assert all(time > 0 for times in found for time in times)
             monkeypatch.setattr(host_rates, "_timed_on_host", None)
             monkeypatch.setattr(host_rates, "_timed_copies", None)

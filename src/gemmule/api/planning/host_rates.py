@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import math
 import os
 import platform
 import statistics
@@ -100,9 +101,26 @@ def host_times(dtypes: tuple[str, str, str]) -> tuple[float, ...]:
 
 @functools.cache
 def link_times(ordinal: int) -> tuple[float, ...]:
-    """Return the seconds of copies of `LINK_BYTES` to a GPU, and back into new arrays, measured once in 30 days."""
+    """Return the seconds of copies of `LINK_BYTES` to a GPU, and back into new arrays, measured once in 30 days.
+
+    The GPU's link is told from which sizes on to stage arrays.
+    """
+    from gemmule.runtime.round_trip import link_of
+
     key = "round trip", *get_device(ordinal).identity, platform.node(), str(_processors()), __version__
-    return _figures(key, 2 * len(LINK_BYTES), lambda: _timed_copies(ordinal))
+    count = len(LINK_BYTES)
+    found = _figures(key, 4 * count, lambda: _timed_copies(ordinal))
+    driver, staged = found[: 2 * count], found[2 * count :]
+    there, back = (_staged_from(driver[way : way + count], staged[way : way + count]) for way in (0, count))
+    link_of(ordinal).staged_from = there, back
+    return tuple(map(min, driver, staged))
+
+
+def _staged_from(driver: Sequence[float], staged: Sequence[float]) -> float:
+    """Return the least size from which on staging is faster than the driver's way; infinity where there is none."""
+    slower = [place for place, (one, other) in enumerate(zip(driver, staged, strict=True)) if one <= other]
+    first = slower[-1] + 1 if slower else 0
+    return LINK_BYTES[first] if first < len(LINK_BYTES) else math.inf
 
 
 def _figures(key: Sequence[str], count: int, probe: Callable[[], Sequence[float]]) -> tuple[float, ...]:
@@ -133,23 +151,28 @@ def _timed_on_host(dtypes: tuple[str, str, str]) -> list[float]:
 
 
 def _timed_copies(ordinal: int) -> list[float]:
+    """Return the seconds of copies there and back by the driver, then of staged ones."""
     from gemmule.runtime.device import current
     from gemmule.runtime.driver import call
     from gemmule.runtime.round_trip import link_of
 
-    link, there, back = link_of(ordinal), [], []
+    link, found = link_of(ordinal), []
     with link.lock, current(ordinal), link.room(LINK_BYTES[-1]) as address:
-        for nbytes in LINK_BYTES:
-            source = np.ones(nbytes, np.uint8)
 
-            def send() -> None:
-                link.send(source, address)  # noqa: B023 - called at once
-                call("cuStreamSynchronize", link.stream)
+        def send(source: np.ndarray[Any, Any]) -> None:
+            link.send(source, address)
+            call("cuStreamSynchronize", link.stream)
 
-            there.append(_median_seconds(send))
+        def receive(nbytes: int) -> None:
             # Its pages are new, as those of a result.
-            back.append(_median_seconds(lambda: link.receive(address, np.empty(nbytes, np.uint8))))  # noqa: B023
-    return there + back
+            link.receive(address, np.empty(nbytes, np.uint8))
+
+        for staged_from in ((math.inf, math.inf), (0, 0)):
+            link.staged_from = staged_from
+            sources = [np.ones(nbytes, np.uint8) for nbytes in LINK_BYTES]
+            found += [_median_seconds(functools.partial(send, source)) for source in sources]
+            found += [_median_seconds(functools.partial(receive, nbytes)) for nbytes in LINK_BYTES]
+    return found
 
 
 def _median_seconds(run: Callable[[], Any]) -> float:

@@ -28,6 +28,7 @@ from ..streaming.device_engine import Limits, beside_parts, plan_device_engine
 from ..streaming.devices import sums_of, threads_for_copies, usual_staging
 from ..streaming.request import Request
 from .choice import choose_compiling, execute
+from .host_rates import link_times
 from .plan import Execution
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -116,6 +117,8 @@ class RoundTrip:
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
         """Write the product into `out`, which shares no memory with `a` or `b`; `c` is None where it is not read."""
         ordinal = self._device.ordinal
+        # Measured once: from which size arrays are staged.
+        link_times(ordinal)
         link = link_of(ordinal)
         with link.lock, current(ordinal):
             if link.has_room(self._bytes):
