@@ -113,7 +113,7 @@ def test_batches_without_room_go_matrix_by_matrix(gpu, rng, monkeypatch):
 
 #: Seconds of the host's squares, and of copies there and back.
 HOST = (1e-5, 5e-5, 2e-4, 3e-3, 2.4e-2)
-LINK = (2e-5, 3e-5, 1e-4, 4e-4, 1.6e-3, 6.4e-3)
+LINK = (2e-5, 3e-5, 1e-4, 4e-4, 1.6e-3, 6.4e-3, 1.28e-2)
 
 
 @pytest.fixture
@@ -156,10 +156,10 @@ def test_times_between_and_beyond_what_was_measured():
 
 def test_arrays_are_staged_from_where_that_is_faster_for_good():
     sizes = host_rates.LINK_BYTES
-    driver, staged = (1, 2, 3, 4, 5, 6), (2, 1, 4, 3, 4, 5)
+    driver, staged = (1, 2, 3, 4, 5, 6, 7), (2, 1, 4, 3, 4, 5, 6)
     assert host_rates._staged_from(driver, staged) == sizes[3]
     assert host_rates._staged_from(driver, driver) == float("inf")
-    assert host_rates._staged_from(driver, (0,) * 6) == sizes[0]
+    assert host_rates._staged_from(driver, (0,) * 7) == sizes[0]
 
 
 def test_rates_are_measured_once(gpu, tmp_path, monkeypatch):

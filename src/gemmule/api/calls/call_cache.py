@@ -316,8 +316,10 @@ class CallCache:
             if began == generation():
                 self._add(key, call)
 
-    def add_on_host(self, library: CallArrays, plan: Plan, given: tuple[Any, ...], options: tuple[Any, ...]) -> None:
-        """Cache a product of arrays in host memory.
+    def add_on_host(
+        self, library: CallArrays, plan: Plan, given: tuple[Any, ...], options: tuple[Any, ...], began: int
+    ) -> None:
+        """Cache a product of arrays in host memory, unless it was planned before choices were forgotten.
 
         The arrays that were given are A, B, C, the bias and the output, some of which may be None.
         """
@@ -342,6 +344,8 @@ class CallCache:
                 else None
             )
             with self._adding:
+                if began != generation():
+                    return
                 self._add(described[0], call)
                 if quick is not None:
                     _evict(self.by_layout, self.MOST_CALLS)

@@ -26,7 +26,7 @@ from ..validation.operands import least_seconds
 #: Sides of the squares that the host is timed at, how often each, and seconds after which no larger one is timed.
 HOST_SIDES, _TIMES, _LONG_S = (128, 256, 512, 1024, 2048), 5, 0.04
 #: Bytes of the copies that are timed, in each direction.
-LINK_BYTES = (4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+LINK_BYTES = (4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20)
 #: Share of its peak rate at which a GPU is taken to multiply, and FLOP/s where its peak is not known.
 _PEAK_SHARE, _UNKNOWN_RATE = 0.7, 1e12
 
