@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
     from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, transpose
     from gemmule.compiler.pack import Pack
+    from gemmule.dispatch.select import clear_choices
 
 __version__ = "0.1.0.dev0"
 
@@ -56,6 +57,7 @@ __all__ = [
     "UnsupportedError",
     "WrongResultError",
     "__version__",
+    "clear_choices",
     "epilogue",
     "gemm",
     "load_pack",
@@ -70,6 +72,7 @@ __all__ = [
 _LAZY = {
     "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
     "gemmule.compiler.pack": ("Pack",),
+    "gemmule.dispatch.select": ("clear_choices",),
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 #: Public modules, imported likewise.

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from numpy import ndarray
+
+from gemmule.runtime.arrays.descriptions import executor_in_environment
 from gemmule.runtime.stream import stream_handle
 
 from .calls.call_cache import CALLS
@@ -18,6 +21,7 @@ from .validation.product import ProductArguments
 __all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
+_multiplies, _executor = CALLS.by_layout, executor_in_environment
 
 
 @plans.attached(plans.matmul)
@@ -94,6 +98,10 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
+    if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
+        multiply = _multiplies.get((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
+        if multiply is not None and a.flags.aligned and b.flags.aligned:
+            return multiply(a, b)
     at = None
     if _replays and out_dtype is precision is executor is None:
         at = (id(a), id(b), id(out))
