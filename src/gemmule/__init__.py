@@ -33,7 +33,7 @@ from gemmule.core.errors import (
 
 if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
-    from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, transpose
+    from gemmule.api import Plan, gemm, grouped_gemm, load_pack, matmul, matrix_transpose, transpose
     from gemmule.compiler.pack import Pack
 
 __version__ = "0.1.0.dev0"
@@ -58,6 +58,7 @@ __all__ = [
     "__version__",
     "epilogue",
     "gemm",
+    "grouped_gemm",
     "load_pack",
     "matmul",
     "matrix_transpose",
@@ -68,7 +69,7 @@ __all__ = [
 
 #: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
 _LAZY = {
-    "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
+    "gemmule.api": ("Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
     "gemmule.compiler.pack": ("Pack",),
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
