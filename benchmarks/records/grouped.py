@@ -215,8 +215,8 @@ def main() -> None:
         for cell in cells():
             problem = cell.problem()
             chosen = choose_grouped(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3").config
-            for config in SPEC.configs if given.sweep else (chosen,):
-                jobs.append(Job(SPEC, config, SPEC.signature(problem, config), HOPPER))
+            configs = SPEC.configs if given.sweep else (chosen,)
+            jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
         list(compile_all(list(dict.fromkeys(jobs))))
         return
     from gemmule.lab.experiment import experiment

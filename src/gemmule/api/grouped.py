@@ -97,8 +97,8 @@ def _checked(a: Any, b: Any, offsets: Any, out: Any, out_dtype: Any, stream: Any
         raise ShapeError(f"a has shape {first.shape} and b {second.shape}; each must have 2 or 3 dimensions")
     if first.shape[-1] != second.shape[-2]:
         raise ShapeError(
-            f"a has {first.shape[-1]} columns and b {second.shape[-2]} rows; the last dimension of a and the one before "
-            "the last of b must be equal"
+            f"a has {first.shape[-1]} columns and b {second.shape[-2]} rows; the last dimension of a and the one "
+            "before the last of b must be equal"
         )
     if ends.dtype_name != "int32" or len(ends.shape) != 1:
         raise DTypeError(
@@ -341,9 +341,9 @@ def grouped_gemm(
     - a (m, k), b (k, n): groups of k, as for the gradients of weights. The result is (groups, m, n).
     - a (groups, m, k), b (groups, k, n), without offsets: `matmul`.
 
-    What is beyond the last end belongs to no group, and is zero in a result of groups of rows or columns; a group without
-    k is zero. Offsets on a GPU are not checked: past the end they are cut off, and a group that would end before it
-    begins is empty.
+    What is beyond the last end belongs to no group, and is zero in a result of groups of rows or columns; a group
+    without k is zero. Offsets on a GPU are not checked: past the end they are cut off, and a group that would end
+    before it begins is empty.
 
     Parameters
     ----------

@@ -44,8 +44,8 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
             return f"{reason}; pass a copy with padded rows"
         if _begins_within_rows(problem, name):
             return (
-                f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would begin "
-                f"between the 16 bytes that TMA moves together; pass a copy that is contiguous along the other dimension"
+                f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would "
+                "begin between the 16 bytes that TMA moves together; pass a copy with the other dimension contiguous"
             )
     if not problem.d.is_row_major:
         return "D is not row-major; pass an output whose last dimension is contiguous"
@@ -79,7 +79,7 @@ def _by_threads(problem: GroupedProblem) -> bool:
 
 
 def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
-    """Specialise for the types, the directions in which A and B are contiguous, the divided one, and how D is written."""
+    """Specialise for the types, the contiguous dimensions of A and B, the divided one, and how D is written."""
     del config
     majors = "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
     written = "threads" if _by_threads(problem) else "boxes"
@@ -165,7 +165,7 @@ def _expected_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
 SPEC = KernelSpec(
     name="hopper_grouped",
     operation="grouped",
-    summary="groups of rows, columns or parts of K of float16 and bfloat16, whose sizes are in device memory: wgmma, TMA",
+    summary="groups along M, N or K of float16 and bfloat16, whose sizes are in device memory: wgmma, TMA",
     package=__package__,
     archs=(HOPPER,),
     configs=(

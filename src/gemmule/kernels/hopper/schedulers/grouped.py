@@ -2,7 +2,8 @@
 
 The host does not know how many tiles there are. Every CTA reads all ends once. Along M and N, a warp counts the rows or
 columns of tiles of each group, and leaves their running sum in shared memory: the group of a tile is the number of sums
-that are not beyond it, which a warp counts 32 at a time. Along K every group has the same tiles, and k-tiles of its own.
+that are not beyond it, which a warp counts 32 at a time. Along K all groups have the same tiles, each with k-tiles of
+its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class GroupedWork(NamedTuple):
 
     Attributes
     ----------
-    mD : Tensor
+    d : Tensor
         D, for its extents.
     offsets : Tensor
         The groups' ends, in device memory.
@@ -34,7 +35,7 @@ class GroupedWork(NamedTuple):
         In shared memory, for each group the rows or columns of tiles of it and of those before it.
     """
 
-    mD: Any
+    d: Any
     offsets: Any
     extent: Any
     tile_ends: Any = None
@@ -117,7 +118,7 @@ class GroupedScheduler(_Grouped):
         """Return how many tiles of whole clusters there are along the other mode of D."""
         other = cutlass.const_expr(1 - self.axis)
         step = cutlass.const_expr((self.tile_m * self.cluster_m, self.tile_n * self.cluster_n)[other])
-        return cute.ceil_div(work.mD.shape[other], step)
+        return cute.ceil_div(work.d.shape[other], step)
 
     @cute.jit
     def work(self, work, num_k_tiles):
@@ -189,19 +190,19 @@ class GroupedKScheduler(_Grouped):
     def work(self, work: Any, num_k_tiles: Any) -> Any:
         """Return the indices of this cluster's tiles."""
         del num_k_tiles
-        return self.work_range(self.num_tiles(work.mD))
+        return self.work_range(self.num_tiles(work.d))
 
     @cute.jit
     def work_tile(self, work, work_index, k_range):
         """Return a work tile; its coordinate is that of a tile, and the group."""
-        coord = self.tile_coord(work.mD, work_index)
+        coord = self.tile_coord(work.d, work_index)
         return WorkTile(coord, KTileRange(Int32(0), self.k_tile_count(work, work_index, k_range.num_k_tiles)))
 
     @cute.jit
     def k_tile_count(self, work, work_index, num_k_tiles):
         """Return how many k-tiles a work tile has; past the end any number."""
         del num_k_tiles
-        tiles_m, tiles_n = self.tiles(work.mD)
+        tiles_m, tiles_n = self.tiles(work.d)
         group = cutlass.min(work_index // (tiles_m * tiles_n), work.offsets.shape[0] - 1)
         start, end = self.bounds(work, group)
         return (end - start + (self.tile_k - 1)) // self.tile_k
