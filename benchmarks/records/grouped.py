@@ -24,13 +24,15 @@ from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice
 from gemmule.dispatch.grouped import choose_grouped
-from gemmule.kernels.hopper.grouped.spec import SPEC
+from gemmule.kernels.hopper.grouped.spec import SPEC, further
 
 #: Groups, rows of all, columns and k: of the issue that asked for grouped products.
 SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096))
 #: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 6e14
 HOPPER = Arch.parse("sm_90a")
+#: Configs of a sweep.
+SWEPT = (*SPEC.configs, *further())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +189,7 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
                     device="cuda", dtype=torch.bfloat16)  # fmt: skip
     names = ("a", "b", "offsets", "d")
     calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE / problem.flop)))
-    for config in SPEC.configs:
+    for config in SWEPT:
         places = [tuple(x.data_ptr() for x in (a, b, ends, d)) for a, b in sets]
         queue = repeated(problem, Choice(SPEC, config), names, places[0], 0)
         assert queue is not None
@@ -215,7 +217,7 @@ def main() -> None:
         for cell in cells():
             problem = cell.problem()
             chosen = choose_grouped(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3").config
-            configs = SPEC.configs if given.sweep else (chosen,)
+            configs = SWEPT if given.sweep else (chosen,)
             jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
         list(compile_all(list(dict.fromkeys(jobs))))
         return

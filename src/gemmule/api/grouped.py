@@ -83,8 +83,9 @@ class GroupedProduct:
 
 def _matrix(view: ArrayView) -> StridedMatrix:
     alignment = min((view.address & -view.address) or _MOST_ALIGNED, _MOST_ALIGNED)
-    rows, cols = view.shape[-2:]
-    return StridedMatrix(dtype_named(view.dtype_name), rows, cols, *view.strides[-2:], view.strides[:-2], alignment)
+    (rows, cols), (row_stride, col_stride) = view.shape[-2:], view.strides[-2:]
+    dtype = dtype_named(view.dtype_name)
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, view.strides[:-2], alignment)
 
 
 def _checked(a: Any, b: Any, offsets: Any, out: Any, out_dtype: Any, stream: Any) -> GroupedProduct:
@@ -233,7 +234,8 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
 
     given = product.operands.views
     seen = {role: as_device_view(view) for role, view in given.items()}
-    problem = product.problem(seen)
+    # As for launches, of a problem only its batch and its operands are read.
+    problem: Any = product.problem(seen)
     choice = choose_grouped(problem, virtual_arch())
 
     def run() -> Any:
@@ -280,8 +282,8 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
 
 
 @functools.lru_cache(maxsize=1024)
-def _queue_of(problem: GroupedProblem, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a problem, given the addresses of A, B, the offsets and D."""
+def _queue_of(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
+    """Return what queues a `GroupedProblem`, given the addresses of A, B, the offsets and D."""
     del began
     from gemmule.runtime.repeated import repeated
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
 from gemmule.kernels.hopper.grouped.spec import SPEC
@@ -38,7 +38,7 @@ def choose_grouped(
 
 @functools.lru_cache(_MOST_CHOSEN)
 def _chosen(
-    problem: GroupedProblem, arch: Arch, multiprocessors: int | None, chip: str | None, began: int
+    problem: Any, arch: Arch, multiprocessors: int | None, chip: str | None, began: int
 ) -> Choice:  # fmt: skip
     del began
     assert SPEC.refuses is not None
@@ -49,7 +49,7 @@ def _chosen(
     gpu = rates_for(chip, multiprocessors)
     found = SPEC.cheapest(problem, arch, gpu)
     if found is None:
-        return Choice(SPEC, SPEC.default.on(multiprocessors), gpu=gpu or H200_RATES)
+        raise UnsupportedError(f"no grouped product: {SPEC.name} has no config for {multiprocessors} multiprocessors")
     return Choice(SPEC, found[0], (), "cost", found[1], gpu=gpu)
 
 

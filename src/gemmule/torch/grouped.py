@@ -95,7 +95,7 @@ def _describe(a: Any, b: Any, offs: Any) -> Any:
 @register_flop_formula(torch.ops.gemmule.grouped_mm)
 def _flop(a_shape: Any, b_shape: Any, *_: Any, **__: Any) -> int:
     """Count operations as if the groups filled what is divided."""
-    return 2 * math.prod((a_shape[-2], a_shape[-1], b_shape[-1]))
+    return 2 * int(math.prod((a_shape[-2], a_shape[-1], b_shape[-1])))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

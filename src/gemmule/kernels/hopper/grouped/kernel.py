@@ -1,14 +1,14 @@
 """Grouped GEMM: products of several groups in one launch, whose sizes are in device memory.
 
 Idea
-    The groups lie one after another in a matrix, along M (the rows of tokens that each expert of a mixture gets), N or
-    K (the gradients of the experts' weights). A persistent CTA reads the groups' ends and finds the group of each of
+    The groups lie one after another in a matrix: along M, as tokens of the experts of a mixture; along N; or along K,
+    for gradients of their weights. A persistent CTA reads the groups' ends and finds the group of each of
     its tiles by itself: the host neither knows nor waits for a size. TMA takes a tile from any row on, so that one
     tensor map of all rows serves every group; a tile may load rows of the next group, and does not write them.
 Compared with hopper_gemm
-    `hopper_gemm` with a grouped scheduler and an epilogue with ends. Along M, an epilogue tile that ends before its 64th
-    row is written by threads, 16 bytes each, all others by TMA. Along K, the consumers zero what a group's last k-tile
-    has of the next group, in both operands, before they multiply.
+    `hopper_gemm` with a grouped scheduler and an epilogue with ends. Along M, an epilogue tile that ends before its
+    64th row is written by threads, 16 bytes each, all others by TMA. Along K, the consumers zero what a group's last
+    k-tile has of the next group, in both operands, before they multiply.
 Data movement
     As of `hopper_gemm`, with a weight matrix for each group.
 Limits

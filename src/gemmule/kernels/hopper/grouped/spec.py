@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -19,7 +20,7 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, why_not_ar
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
 
-from .config import MAX_GROUPS, GroupedConfig
+from .config import MAX_GROUPS, GroupedConfig, every_config
 
 DTYPES = (BFLOAT16, FLOAT16)
 #: Most rows and columns, and tiles, that 32-bit numbers count with those of a wave beyond.
@@ -162,6 +163,12 @@ def _expected_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
     return max(round(sides[0] * sides[1]), 1) * (problem.groups if problem.axis == "k" else 1)
 
 
+@functools.cache
+def further() -> tuple[GroupedConfig, ...]:
+    """Return the configs that a search tries beyond those below."""
+    return tuple(one for one in every_config() if one not in SPEC.configs)
+
+
 SPEC = KernelSpec(
     name="hopper_grouped",
     operation="grouped",
@@ -188,4 +195,5 @@ SPEC = KernelSpec(
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
+    further=further,
 )

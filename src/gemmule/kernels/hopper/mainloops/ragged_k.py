@@ -13,6 +13,9 @@ from gemmule.kernels.hopper.tile_config import WARPGROUP
 from .operands import OperandStages
 from .tma_wgmma import Mainloop
 
+#: Bytes that a thread stores at once.
+_CHUNK = 16
+
 
 class ZeroFillMainloop(Mainloop):
     """As `Mainloop`, for tiles that may have no k-tile."""
@@ -44,7 +47,7 @@ class RaggedFragments(NamedTuple):
 class RaggedKMainloop(ZeroFillMainloop):
     """As `ZeroFillMainloop`; of a tile's last k-tile only the first `depth` of K count.
 
-    Zeros in one operand are not enough: the other may hold infinities there.
+    Zeros in one operand are not enough: the other may hold infinities there. Both are MN-major.
 
     Parameters
     ----------
@@ -68,23 +71,44 @@ class RaggedKMainloop(ZeroFillMainloop):
         self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
         """Return `RaggedFragments`; parameters as of `Mainloop.fragments`."""
-        return RaggedFragments(*super().fragments(operands, make_tiled_mma, smem_ab, warpgroup_idx, acc), smem_ab)
+        mma, a, b, accumulators = super().fragments(operands, make_tiled_mma, smem_ab, warpgroup_idx, acc)
+        return RaggedFragments(mma, a, b, accumulators, smem_ab)
 
     @cute.jit
     def on_full(self, fragments, stage, k_tiles_left):
         """Zero what is beyond the end of K in the last k-tile, by the threads that share the stage."""
         depth = fragments.depth
         if k_tiles_left == 1 and depth < self.tile_k:
-            tid, _, _ = cute.arch.thread_idx()
-            threads = cutlass.const_expr(self.warpgroups * WARPGROUP)
             for operand in cutlass.range_constexpr(2):
-                tiles = fragments.smem_ab[operand]
-                lines = cutlass.const_expr(cute.size(tiles, mode=[0]))
-                for unit in cutlass.range(tid % threads, lines * (self.tile_k - depth), threads, unroll=1):
-                    tiles[unit % lines, depth + unit // lines, stage] = tiles.element_type(0)
+                self.zero_rows(fragments.smem_ab[operand], stage, depth)
             # wgmma reads through the async proxy.
             cute.arch.fence_proxy("async.shared", space="cta")
             self.sync_readers()
+
+    @cute.jit
+    def zero_rows(self, tiles: cute.Tensor, stage, first):
+        """Zero the rows of a stage of an MN-major operand from one of K on, 16 bytes a thread.
+
+        The stage is made of blocks of `tile_k` rows, each of as many of M or N as TMA's swizzle takes. The swizzle
+        moves 16 bytes within a row, so that whole rows are where they would be without it.
+        """
+        tid, _, _ = cute.arch.thread_idx()
+        threads = cutlass.const_expr(self.warpgroups * WARPGROUP)
+        item = cutlass.const_expr(tiles.element_type.width // 8)
+        line_bytes = cutlass.const_expr(cute.size(tiles, mode=[0]) * item)
+        row_bytes = cutlass.const_expr(next(width for width in (128, 64, 32, 16) if line_bytes % width == 0))
+        chunks = cutlass.const_expr(line_bytes * self.tile_k // _CHUNK)
+        begin = tiles.iterator.toint() + stage * (line_bytes * self.tile_k)
+        zeros = cute.make_rmem_tensor(cute.make_layout(4), cutlass.Uint32)
+        zeros.fill(0)
+        for x in cutlass.range_constexpr(-(-chunks // threads)):
+            chunk = tid % threads + x * threads
+            row = chunk * _CHUNK // row_bytes % self.tile_k
+            if row >= first and chunk < chunks:
+                pointer = cute.make_ptr(
+                    cutlass.Uint32, begin + chunk * _CHUNK, cute.AddressSpace.smem, assumed_align=_CHUNK
+                )
+                cute.make_tensor(pointer, cute.make_layout(4)).store(zeros.load())
 
     @cute.jit
     def sync_readers(self):
