@@ -344,8 +344,8 @@ def grouped_gemm(
     - a (groups, m, k), b (groups, k, n), without offsets: `matmul`.
 
     What is beyond the last end belongs to no group, and is zero in a result of groups of rows or columns; a group
-    without k is zero. Offsets on a GPU are not checked: past the end they are cut off, and a group that would end
-    before it begins is empty.
+    without k is zero. Offsets on a GPU are not checked: past the end they are cut off; where they decrease, the
+    result is undefined, and nothing beyond it is written.
 
     Parameters
     ----------

@@ -14,8 +14,15 @@ MAX_GROUPS, TABLE_BYTES = 512, 2048
 
 #: What a search tries: rows and columns of a tile and whether it is ping-pong, and clusters; with most stages.
 _TILES = (
-    (128, 256, 0), (256, 128, 0), (256, 192, 0), (128, 192, 0), (128, 192, 1), (192, 128, 1), (128, 128, 1), (64, 256, 1),
-)  # fmt: skip
+    (128, 256, 0),
+    (256, 128, 0),
+    (256, 192, 0),
+    (128, 192, 0),
+    (128, 192, 1),
+    (192, 128, 1),
+    (128, 128, 1),
+    (64, 256, 1),
+)
 _CLUSTER_SHAPES = ((1, 1), (2, 1), (1, 2), (1, 4))
 _MOST_STAGES = 12
 
