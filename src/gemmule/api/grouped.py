@@ -270,7 +270,7 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
         stream = operands.work_stream()
         assert stream is not None
         out, finish = product.new_output(stream)
-        queue = _queue_of(problem, device.ordinal, generation())
+        queue = grouped_queue(problem, device.ordinal, generation())
         queue((*(views[role].address for role in ("a", "b", _OFFSETS)), out.address), stream)
         operands.keep_until_done(stream, out)
         return finish()
@@ -282,7 +282,7 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
 
 
 @functools.lru_cache(maxsize=1024)
-def _queue_of(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
+def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
     """Return what queues a `GroupedProblem`, given the addresses of A, B, the offsets and D."""
     del began
     from gemmule.runtime.repeated import repeated
@@ -298,7 +298,7 @@ def _queue_of(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ..
     return queue
 
 
-register_clear(_queue_of.cache_clear)
+register_clear(grouped_queue.cache_clear)
 
 
 def _zeroed(product: GroupedProduct, device: Device, reason: str) -> Plan:
