@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,7 @@ def by_parts(lhs, rhs, sizes):
     """JAX has no second derivative of its own product."""
     del sizes
     starts = np.cumsum((0, *SIZES))
-    return jnp.concatenate([lhs[s:e] @ rhs[g] for g, (s, e) in enumerate(zip(starts, starts[1:], strict=False))])
+    return jnp.concatenate([lhs[s:e] @ rhs[g] for g, (s, e) in enumerate(itertools.pairwise(starts))])
 
 
 def test_gradients_and_theirs(rng):
