@@ -12,7 +12,7 @@ JAX = 0.10.2
 # Kernels of the wheel: all, or few for a test of it.
 KERNELS = all
 
-.PHONY: help demo test test-all lint gpu-test test-interop kernels-wheel pages clean
+.PHONY: help demo test test-all lint gpu-test test-interop kernels-wheel pages docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,7 +32,7 @@ gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
 	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
 
 test-interop: $(VENV)/.interop ## the tests with PyTorch and JAX, on the CPU
-	$(PYTEST) -n auto --dist loadfile tests/interop tests/docs
+	$(PYTEST) -n auto --dist loadfile tests/interop tests/docs tests/examples
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
@@ -45,8 +45,12 @@ kernels-wheel: $(VENV)/.dev ## compile the kernels for Hopper GPUs into a wheel,
 pages: $(VENV)/.dev ## make the generated tables and plots of the documentation anew
 	PYTHONPATH=tools $(BIN)/python -m pages .
 
+docs: $(VENV)/.docs ## build the site of the documentation into build/site, with warnings as errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site-cache docs build/site
+	@echo "build/site/index.html"
+
 clean: ## remove the environment, caches and everything that was built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and an extra installed again when pyproject.toml changes.
@@ -73,4 +77,8 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 
 $(VENV)/.interop: $(VENV)/.dev
 	$(PIP) install --quiet 'torch==$(TORCH)' 'jax==$(JAX)'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.interop
+	$(PIP) install --quiet --editable '.[docs]'
 	@touch $@

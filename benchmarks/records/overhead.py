@@ -80,6 +80,12 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
         "matmul_out": lambda: gm.matmul(a, b, out=out),
         "torch_mm": lambda: torch.mm(a, b),
         "matmul": lambda: gm.matmul(a, b),
+        # A tensor object that no call has seen, as each activation of a model; making it is measured by itself.
+        "torch_detach": a.detach,
+        "torch_mm_out_new": lambda: torch.mm(a.detach(), b, out=theirs),
+        "matmul_out_new": lambda: gm.matmul(a.detach(), b, out=out),
+        "torch_mm_new": lambda: torch.mm(a.detach(), b),
+        "matmul_new": lambda: gm.matmul(a.detach(), b),
         "gemm_out": lambda: gm.gemm(a, b, alpha=2.0, out=out),
         "torch_addmm_relu": lambda: torch.relu_(torch.addmm(bias, a, b, out=theirs)),
         "gemm_relu": lambda: gm.gemm(a, b, bias=bias, epilogue="relu", out=out),

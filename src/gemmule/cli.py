@@ -18,7 +18,7 @@ from .commands.json_output import echo_json
 from .core.name_suggestions import did_you_mean, similar_names
 
 #: Commands by name: each is ``{name}_command`` of the module of its name.
-_COMMANDS = ("bench", "calibrate", "compare", "explain", "info", "matmul", "pack", "profile", "report", "tune")
+_COMMANDS = ("bench", "calibrate", "check", "compare", "explain", "info", "matmul", "pack", "profile", "report", "tune")
 #: Commands that have another name now.
 _FORMER_COMMANDS = {"multiply": "matmul"}
 

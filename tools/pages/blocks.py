@@ -24,7 +24,8 @@ were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems
 …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
-type beside it, ``draws FILE`` what untuned calls reach on random products, ``versions FILE`` the same calls of two
+type beside it, ``draws FILE`` what untuned calls reach on random products and
+``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two
 versions, ``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time
 of layers, and ``models FILE`` the times of models.
 """
@@ -53,6 +54,7 @@ from .batches import batches_table
 from .call_overhead import overhead_table
 from .ceilings import ceiling_table
 from .disk import disk_ways_table, file_runs_table
+from .draw_plot import draw_plot
 from .draws import draws_block
 from .epilogues import epilogue_table
 from .errors import errors_table
@@ -317,8 +319,14 @@ def _timelines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], s
     return [timeline_plot(records, kernel) for kernel in kernels], f"{Path(file).stem}-timeline"
 
 
+def _draws_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the picture of record files of draws, and what its files are called after."""
+    return [draw_plot(record for file in words for record in read_records(results / file))], Path(words[0]).stem
+
+
 _PICTURES = {
-    "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of, "timeline_plot": _timelines_of,
+    "draw_plot": _draws_of, "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of,
+    "timeline_plot": _timelines_of,
 }  # fmt: skip
 
 #: Tables of the records of one file or several.

@@ -22,6 +22,11 @@ _PATHS: dict[str, tuple[str, str | None]] = {
     "part_launch_otherwise": ("a launch in order where that one overlaps, and the other way round", "torch_mm_out"),
     "torch_mm": ("`torch.mm(a, b)`", None),
     "matmul": ("`gm.matmul(a, b)`", "torch_mm"),
+    "torch_detach": ("`a.detach()`, which makes a new tensor object", None),
+    "torch_mm_out_new": ("`torch.mm(a.detach(), b, out=c)`", None),
+    "matmul_out_new": ("`gm.matmul(a.detach(), b, out=c)`", "torch_mm_out_new"),
+    "torch_mm_new": ("`torch.mm(a.detach(), b)`", None),
+    "matmul_new": ("`gm.matmul(a.detach(), b)`", "torch_mm_new"),
     "torch_addmm_relu": ("`torch.relu_(torch.addmm(bias, a, b, out=c))`", None),
     "gemm_relu": ('`gm.gemm(a, b, bias=bias, epilogue="relu", out=c)`', "torch_addmm_relu"),
     "gemm_function": (

@@ -7,7 +7,7 @@ from typing import Any
 
 from .markdown import markdown
 
-#: What a row says of its kind of product, and its page, from the root.
+#: What a row says of its kind of product, and its page, from docs.
 _KINDS = {
     "bfloat16": ("bfloat16", "hopper/hopper_gemm.md"),
     "float16": ("float16", "hopper/hopper_gemm.md"),
@@ -41,7 +41,7 @@ def glance_table(records: Sequence[Mapping[str, Any]]) -> str:
             usual = of_kind[max(of_kind)]["kernel"]
             layouts = ", ".join(dict.fromkeys(one["layout"] for one in of_kind.values()))
             row = [_cell(of_kind[edge], usual) if edge in of_kind else "" for edge in edges]
-            rows.append([f"[{text}](docs/{page})", layouts, *row])
+            rows.append([f"[{text}]({page})", layouts, *row])
     return markdown(["M = N = K", "layout", *map(str, edges)], rows)
 
 

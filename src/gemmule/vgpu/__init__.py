@@ -1,6 +1,7 @@
 """The virtual GPU: runs compiled kernels on the CPU, checks them for races, and counts what the hardware would do."""
 
 from .counts import Counter, Counts
+from .cute_run import run
 from .engine.observer import Observer
 from .launcher import Options, launch
 from .report import CheckError, DeadlockError, FaultError, Finding, VirtualGpuError
@@ -16,4 +17,5 @@ __all__ = [
     "Options",
     "VirtualGpuError",
     "launch",
+    "run",
 ]

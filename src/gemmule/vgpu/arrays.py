@@ -97,6 +97,11 @@ class DeviceArrays:
                 view[...] = _bits(arrays[name])
 
     @property
+    def arrays(self) -> dict[str, Array]:
+        """The caller's arrays by name."""
+        return {name: placed.array for name, placed in self._placed.items()}
+
+    @property
     def addresses(self) -> dict[str, int]:
         """Address of the first element of each array."""
         return {name: placed.address for name, placed in self._placed.items()}

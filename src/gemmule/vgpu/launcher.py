@@ -183,22 +183,54 @@ def run(
     ctas: range | None = None,
 ) -> None:
     """Run one launch, or some CTAs of it, on arrays that are in the virtual GPU's memory already."""
+    params, maps = _packed(program, recipe, addresses, memory)
+    run_packed(program, Packed(recipe, params, maps), memory, options, observers, ctas)
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """A launch with the bytes of its parameters.
+
+    Attributes
+    ----------
+    recipe : Launch
+        Grid, block, cluster and shared memory; its parameters are not read.
+    params : bytes
+        The parameters, each at the offset that the kernel expects.
+    maps : dict of int to TensorMap
+        The tensor maps among them by offset.
+    """
+
+    recipe: Launch
+    params: bytes
+    maps: dict[int, TensorMap]
+
+
+def run_packed(
+    program: Program,
+    packed: Packed,
+    memory: GlobalMemory,
+    options: Options,
+    observers: tuple[Observer, ...] = (),
+    ctas: range | None = None,
+) -> None:
+    """Run one launch, or some CTAs of it, whose parameters are bytes already."""
+    recipe = packed.recipe
     geometry = Geometry(recipe.grid, recipe.block, recipe.cluster)
     if not 0 < geometry.threads <= _MAX_THREADS:
         raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
     _check_geometry(program, geometry)
-    params, maps = _packed(program, recipe, addresses, memory)
     setting = Setting(
         kernel=program.kernel,
         binder=program.binder,
         geometry=geometry,
-        params=params,
+        params=packed.params,
         memory=memory,
         shared_bytes=recipe.shared_bytes,
         schedule=options.schedule,
         seed=options.seed,
         mma=options.mma,
-        maps=maps,
+        maps=packed.maps,
     )
     shared = program.binder.static_shared_end + recipe.shared_bytes
     if shared > _MAX_SHARED + 1024:

@@ -12,8 +12,8 @@ from .types import Array
 
 #: Address of the arena. Nothing else has addresses near it.
 GLOBAL_BASE = 1 << 36
-#: Bytes around every array that belong to none.
-RED_ZONE = 1024
+#: Bytes around every array that belong to none: more than most rows of a matrix have.
+RED_ZONE = 1 << 20
 #: The arena's arrays start at multiples of this, plus the misalignment that the caller gives.
 ALIGNMENT = 1024
 #: Content of unwritten memory: NaN in every floating-point type.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gemmule.core.errors import GemmuleError
 
 from .ptx.module import Instruction
+from .source_text import line_text, own_name, shown_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Finding:
         nearest, negative before it; else within the space.
     times : int
         Occurrences at this place.
+    instructions : int
+        Instructions of the source line that have them.
     """
 
     kind: str
@@ -50,6 +53,7 @@ class Finding:
     space: str = ""
     address: int | None = None
     times: int = 1
+    instructions: int = 1
 
     @property
     def source(self) -> str:
@@ -58,10 +62,23 @@ class Finding:
             return ""
         return str(self.instruction.source)
 
+    @property
+    def kernel_name(self) -> str:
+        """The kernel's name in its source, as far as that is known."""
+        source = None if self.instruction is None else self.instruction.source
+        return own_name(self.kernel, "" if source is None else source.file)
+
+    @property
+    def line_text(self) -> str:
+        """Text of the source line, as far as it can be read."""
+        source = None if self.instruction is None else self.instruction.source
+        return "" if source is None else line_text(source.file, source.line)
+
     def __str__(self) -> str:
-        parts = [f"{self.kind} in {self.kernel}"]
-        if self.source:
-            parts.append(f"at {self.source}")
+        parts = [f"{self.kind} in {self.kernel_name}"]
+        if self.instruction is not None and self.instruction.source is not None:
+            source, text = self.instruction.source, self.line_text
+            parts.append(f"at {shown_path(source.file)}:{source.line}" + (f" `{text}`" if text else ""))
         if self.cta is not None:
             parts.append(f"CTA {self.cta}")
         if self.warp is not None:
@@ -71,7 +88,48 @@ class Finding:
         text = f"{', '.join(parts)}: {self.message}"
         if self.instruction is not None:
             text += f" [PTX {self.instruction}]"
-        return text + (f" ({self.times} times)" if self.times > 1 else "")
+        by = f" by {self.instructions} instructions of the line" if self.instructions > 1 else ""
+        return text + (f" ({self.times} times{by})" if self.times > 1 else "")
+
+
+def merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return findings as they are shown: one for a kind and a source line, and one for a kernel's deadlock."""
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        place = finding.source or str(number)
+        key = (finding.kind, finding.kernel) if finding.kind == "deadlock" else (finding.kind, finding.kernel, place)
+        groups.setdefault(key, []).append(finding)
+    return tuple(
+        _deadlock(group) if group[0].kind == "deadlock" else _of_line(group) if len(group) > 1 else group[0]
+        for group in groups.values()
+    )
+
+
+def _of_line(group: Sequence[Finding]) -> Finding:
+    """Return the first finding of a source line, with the number of all."""
+    return dataclasses.replace(group[0], times=sum(one.times for one in group), instructions=len(group))
+
+
+def _deadlock(group: Sequence[Finding]) -> Finding:
+    """Return one finding for the warps that wait: what each group of them waits for, and where."""
+    waits: dict[tuple[str, str], list[Finding]] = {}
+    for one in group:
+        place = "" if one.instruction is None else one.instruction.place
+        waits.setdefault((one.message, place), []).append(one)
+    if len(waits) == 1 and len(group) == 1:
+        return group[0]
+    texts = []
+    for (message, place), waiting in waits.items():
+        ctas = dict.fromkeys(one.cta for one in waiting)
+        first = next(iter(ctas))
+        warps = sorted({one.warp for one in waiting if one.cta == first and one.warp is not None})
+        others = len(ctas) - 1
+        more = f" and of {others} more CTA{'s' * (others > 1)}" if others else ""
+        verb = message.removeprefix("waits").removeprefix("polls")
+        several = len(warps) > 1 or others
+        word = ("poll" if message.startswith("polls") else "wait") + "s" * (not several)
+        texts.append(f"warp{'s' * (len(warps) > 1)} {_ranges(warps)} of CTA {first}{more} {word}{verb}, {place}")
+    return dataclasses.replace(group[0], message="; ".join(texts), cta=None, warp=None, lanes=())
 
 
 class VirtualGpuError(GemmuleError, RuntimeError):
@@ -80,11 +138,11 @@ class VirtualGpuError(GemmuleError, RuntimeError):
     Attributes
     ----------
     findings : tuple of Finding
-        The findings.
+        The findings, a deadlock's by warps; the text has them merged.
     """
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__("\n".join(map(str, findings)))
+        super().__init__("\n".join(map(str, merged(findings))))
         self.findings = tuple(findings)
 
     def __reduce__(self) -> tuple[type[VirtualGpuError], tuple[tuple[Finding, ...]]]:
@@ -92,16 +150,16 @@ class VirtualGpuError(GemmuleError, RuntimeError):
         return type(self), (self.findings,)
 
 
-class FaultError(VirtualGpuError):
+class CheckError(VirtualGpuError):
+    """A check found fault with a kernel, which ran to its end unless the error is one of the two below."""
+
+
+class FaultError(CheckError):
     """A fault that ends a kernel: an access outside of memory, a misaligned one, a trap."""
 
 
-class DeadlockError(VirtualGpuError):
+class DeadlockError(CheckError):
     """Threads wait for an event that cannot happen."""
-
-
-class CheckError(VirtualGpuError):
-    """The kernel ran to its end, but a check found fault with it."""
 
 
 def _ranges(lanes: Sequence[int]) -> str:

@@ -76,34 +76,45 @@ class TensorMap:
         ArgumentError
             If the driver would refuse the map, or it leads outside of the operand.
         """
-        item, inner = param.dtype.itemsize, param.box[0] * param.dtype.itemsize
-        what = f"the tensor map of operand {param.operand}"
-        rank = len(param.extents)
+        item = param.dtype.itemsize
+        base = address - GLOBAL_BASE
+        found = cls(
+            base, param.dtype.name, item, param.extents, param.pitches, param.box, param.swizzle, param.tf32, param.nan
+        )
+        found.check(f"the tensor map of operand {param.operand}", memory)
+        return found
+
+    def check(self, what: str, memory: GlobalMemory) -> None:
+        """Refuse a map that the driver would refuse, or that leads outside of an array; `what` names it.
+
+        Raises
+        ------
+        ArgumentError
+            With the rule that it breaks.
+        """
+        inner, rank = self.box[0] * self.itemsize, len(self.extents)
+        address = GLOBAL_BASE + self.base
         rules = (
-            (1 <= rank <= 5 and len(param.box) == rank and len(param.pitches) == rank - 1,
-             f"extents {param.extents}, pitches {param.pitches} and box {param.box} must be of 1 to 5 directions"),
-            (all(0 < extent <= _LONGEST_EXTENT for extent in param.extents), f"extents {param.extents} of 1 to 2**32"),
-            (all(0 < side <= _LONGEST_SIDE for side in param.box), f"a box {param.box} of sides of 1 to 256"),
-            (all(0 < pitch < _LONGEST_PITCH and pitch % 16 == 0 for pitch in param.pitches),
-             f"pitches {param.pitches} of multiples of 16 bytes below 2**40"),
+            (1 <= rank <= 5 and len(self.box) == rank and len(self.pitches) == rank - 1,
+             f"extents {self.extents}, pitches {self.pitches} and box {self.box} must be of 1 to 5 directions"),
+            (all(0 < extent <= _LONGEST_EXTENT for extent in self.extents), f"extents {self.extents} of 1 to 2**32"),
+            (all(0 < side <= _LONGEST_SIDE for side in self.box), f"a box {self.box} of sides of 1 to 256"),
+            (all(0 < pitch < _LONGEST_PITCH and pitch % 16 == 0 for pitch in self.pitches),
+             f"pitches {self.pitches} of multiples of 16 bytes below 2**40"),
             (address % 16 == 0, f"an address {address:#x} that is a multiple of 16"),
             (inner % 16 == 0, f"boxes of multiples of 16 bytes in the first direction, not {inner}"),
-            (param.swizzle in SWIZZLE_MASKS, f"a swizzle of 0, 32, 64 or 128 bytes, not {param.swizzle}"),
-            (param.swizzle in (0, inner), f"boxes as wide as its swizzle of {param.swizzle} bytes, not {inner}"),
-            (not param.nan or param.dtype.name in _WITH_NAN, f"a type of {', '.join(_WITH_NAN)}, not {param.dtype}"),
+            (self.swizzle in SWIZZLE_MASKS, f"a swizzle of 0, 32, 64 or 128 bytes, not {self.swizzle}"),
+            (self.swizzle in (0, inner), f"boxes as wide as its swizzle of {self.swizzle} bytes, not {inner}"),
+            (not self.nan or self.dtype in _WITH_NAN, f"a type of {', '.join(_WITH_NAN)}, not {self.dtype}"),
         )  # fmt: skip
         for holds, rule in rules:
             if not holds:
                 raise ArgumentError(f"{what} needs {rule}")
-        base = address - GLOBAL_BASE
-        steps = zip(param.extents[1:], param.pitches, strict=True)
-        end = base + param.extents[0] * item + sum((extent - 1) * pitch for extent, pitch in steps)
-        allocation = memory.allocation_at(base)
+        steps = zip(self.extents[1:], self.pitches, strict=True)
+        end = self.base + self.extents[0] * self.itemsize + sum((extent - 1) * pitch for extent, pitch in steps)
+        allocation = memory.allocation_at(self.base)
         if allocation is None or end > allocation.end:
             raise ArgumentError(f"{what} reaches to {memory.describe(end - 1)}")
-        return cls(
-            base, param.dtype.name, item, param.extents, param.pitches, param.box, param.swizzle, param.tf32, param.nan
-        )
 
     @property
     def copy_bytes(self) -> int:

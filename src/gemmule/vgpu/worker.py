@@ -28,6 +28,7 @@ def request_of(program: Program, setting: Setting, arena: Path) -> dict[str, Any
     geometry, memory = setting.geometry, setting.memory
     return {
         "ptx": program.ptx,
+        "entry": program.kernel.name,
         "geometry": [geometry.grid, geometry.block, geometry.cluster],
         "params": setting.params.hex(),
         "arena": str(arena),
@@ -42,7 +43,7 @@ def request_of(program: Program, setting: Setting, arena: Path) -> dict[str, Any
 
 def launch_of(request: dict[str, Any]) -> tuple[Program, Setting]:
     """Return the program and setting that a request describes; its memory is the file that it names."""
-    program, memory = program_of(request["ptx"]), GlobalMemory()
+    program, memory = program_of(request["ptx"], request["entry"]), GlobalMemory()
     for name, start, end in request["arrays"]:
         memory.place(name, start, end)
     with open(request["arena"], "r+b") as file:

@@ -45,6 +45,9 @@ def can_be_spread(kernel: Kernel) -> bool:
 def _is_atomic(instruction: Instruction) -> bool:
     """Say whether an instruction combines something with what global memory may hold."""
     spaces = {part.split("::")[0] for part in instruction.modifiers}
+    if instruction.name == "call":
+        # It prints.
+        return True
     if instruction.name in ("atom", "red") or is_strong(instruction):
         return "shared" not in spaces
     return instruction.name == "cp" and "reduce" in spaces

@@ -105,7 +105,7 @@ def test_blocks():
             "between shared memories",
         ),
         ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%r1}, %d1, %d2, 1, 1, 1, 0, 0;", "not modelled"),
-        ("call foo;", "no register, variable"),
+        ("call foo;", "functions that kernels call are not modelled"),
         ("ld.param.b32 %r1, [param_a+8];", "outside of the kernel's parameters"),
         ("setp.lt.b32 %p1, %r1, %r2;", "equal or not equal"),
         ("mov.u32 %r1, 0d3FF0000000000000;", "is no .u32"),

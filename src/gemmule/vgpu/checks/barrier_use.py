@@ -30,6 +30,14 @@ class BarrierUse(Check):
             and "warp" not in instruction.modifiers
             and len(instruction.operands) == 2
         ]
+        # Of a reduction the destination stands in front, and the predicate behind.
+        waits += [
+            instruction.operands[1]
+            for instruction in kernel.instructions
+            if instruction.name in ("bar", "barrier")
+            and "red" in instruction.modifiers
+            and len(instruction.operands) == 4
+        ]
         self._waited = {operand.value if isinstance(operand, Immediate) else None for operand in waits}
 
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:

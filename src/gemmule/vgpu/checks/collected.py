@@ -13,10 +13,23 @@ from ..types import Array
 
 
 class Collected:
-    """Findings by kind and instruction: the first of each, with the number of times."""
+    """Findings by kind and instruction: the first of each, with the number of times.
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, int], Finding] = {}
+    Parameters
+    ----------
+    compiled : bool
+        Whether the kernel comes from a compiler whose choices its author cannot change: `note` then adds no finding.
+
+    Attributes
+    ----------
+    notes : list of Finding
+        What was noted only.
+    """
+
+    def __init__(self, compiled: bool = False) -> None:
+        self._compiled = compiled
+        self.notes: list[Finding] = []
+        self._found: dict[tuple[str, str, int], Finding] = {}
 
     def add(
         self, batch: Batch, kind: str, message: str, instruction: Instruction | None, index: Array, **where: Any
@@ -24,9 +37,16 @@ class Collected:
         """Add a finding about lanes of a batch; `where` is space and address."""
         self.take(batch.finding(kind, message, instruction, index, **where))
 
+    def note(self, batch: Batch, kind: str, message: str, instruction: Instruction, index: Array) -> None:
+        """Add a finding that is a choice of a compiler; a note where one made the kernel."""
+        if not self._compiled:
+            self.add(batch, kind, message, instruction, index)
+        elif all(one.instruction != instruction for one in self.notes):
+            self.notes.append(batch.finding(kind, message, instruction, index))
+
     def take(self, finding: Finding) -> None:
         """Add a finding."""
-        key = (finding.kind, -1 if finding.instruction is None else finding.instruction.index)
+        key = (finding.kind, finding.kernel, -1 if finding.instruction is None else finding.instruction.index)
         known = self._found.get(key)
         if known is None:
             self._found[key] = finding

@@ -20,6 +20,18 @@ class MBarrierUse(ClockCheck):
         del batch
         self._last: dict[int, tuple[Instruction, int]] = {}
 
+    def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        order = np.argsort(places, kind="stable")
+        again = np.zeros(len(places), np.bool_)
+        again[order[1:]] = places[order[1:]] == places[order[:-1]]
+        if again.any():
+            barriers, place = MBarriers.of(batch), int(places[again][0])
+            same = lanes.index[places == place]
+            what = f"{len(same)} lanes initialise the mbarrier at {barriers.name(place)}; one thread must"
+            self._collected.add(
+                batch, "barrier", what, instruction, same, space="shared", address=barriers.address(place)
+            )
+
     def mbarrier_arrived(
         self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
     ) -> None:

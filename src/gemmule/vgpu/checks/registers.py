@@ -13,7 +13,7 @@ import numpy as np
 
 from ..dataflow.control_flow import Block
 from ..dataflow.effects import registers_in
-from ..dataflow.uses import COPIES, uses_of
+from ..dataflow.uses import COMPUTES, uses_of
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
 from ..ptx.module import Instruction, Kernel, Negated, Pair, Register
@@ -24,7 +24,9 @@ from .collected import Check
 class UninitialisedRegisters(Check):
     """Looks for the use of uninitialised values: in registers, or loaded from shared memory.
 
-    Loading such a value, or copying it, is no use of it yet: kernels read ahead beyond the last k-tile.
+    Loading such a value, copying it or computing with it is no use of it yet: kernels read ahead beyond the last
+    k-tile, and lanes that are masked compute along. It is one where it decides a branch or an address, or where memory,
+    another lane or a matrix product gets it. What a selection chooses of two values counts as unwritten if both are.
     """
 
     def begin(self, kernel: Kernel) -> None:
@@ -32,7 +34,7 @@ class UninitialisedRegisters(Check):
         self._followed: set[Register] = set()
         # Of each block the instructions that touch a register that is followed.
         self._touching: dict[int, list[Instruction]] = {}
-        self._follow(self._uses.unwritten)
+        self._follow(self._uses.unwritten | self._results_of({*self._uses.unwritten}))
 
     def _follow(self, registers: Set[Register]) -> None:
         """Follow more registers: list the instructions that touch them."""
@@ -49,6 +51,8 @@ class UninitialisedRegisters(Check):
         self._under_way: tuple[Block, Lanes, int] | None = None
         self._unwritten = {register: np.ones(batch.lane_count, np.bool_) for register in self._uses.unwritten}
         self._origin: dict[Register, str] = {}
+        # Those of which a lane may be unwritten.
+        self._live = set(self._unwritten)
 
     def executed(self, batch: Batch, block: Block, lanes: Lanes) -> None:
         self._finish(batch)
@@ -75,9 +79,10 @@ class UninitialisedRegisters(Check):
         """See an instruction write uninitialised values into registers of those lanes."""
         # What it writes was written, but for these.
         self._advance(batch, instruction.index + 1)
-        self._follow({*targets} | self._copies_of({*targets}))
+        self._follow({*targets} | self._results_of({*targets}))
         for register in targets:
             self._bad(batch, register)[index] = True
+            self._live.add(register)
             self._origin[register] = what
 
     def _finish(self, batch: Batch) -> None:
@@ -97,11 +102,11 @@ class UninitialisedRegisters(Check):
             if begin <= instruction.index < end:
                 self._step(batch, instruction, lanes.index, mask)
 
-    def _copies_of(self, registers: set[Register]) -> set[Register]:
-        """Return the registers into which a chain of copies may carry those."""
+    def _results_of(self, registers: set[Register]) -> set[Register]:
+        """Return the registers whose values may be computed from those."""
         found, waiting = set(registers), list(registers)
         while waiting:
-            more = self._uses.copies.get(waiting.pop(), set()) - found
+            more = self._uses.results.get(waiting.pop(), set()) - found
             found |= more
             waiting += more
         return found - registers
@@ -114,29 +119,38 @@ class UninitialisedRegisters(Check):
 
     def _step(self, batch: Batch, instruction: Instruction, index: Array, mask: Array | None) -> None:
         """Process one instruction: its reads and writes in the lanes for which its guard holds."""
-        copies = instruction.name in COPIES
+        computes = instruction.name in COMPUTES
         operands, written = self._uses.operands[instruction.index], self._uses.writes[instruction.index]
+        if self._live.isdisjoint(self._uses.reads[instruction.index]) and self._live.isdisjoint(written):
+            return
         guard = instruction.guard
         if guard is not None:
             # All lanes read the guard.
             register = guard.register if isinstance(guard, Negated) else guard
             self._use(batch, instruction, register, index)
         index = index if mask is None else index[mask]
-        bad = np.zeros(len(index), np.bool_)
+        unwritten = []
         for register in operands:
-            if register not in self._followed:
+            here = self._bad(batch, register)[index] if register in self._live else None
+            if here is None or not here.any():
                 continue
-            if not copies:
+            unwritten.append((register, here))
+            if computes:
+                origin = self._origin.get(register, "which was not written")
+                if instruction.name != "mov" and not origin.startswith("computed"):
+                    origin = f"computed in {_where(instruction)} from {register}, {origin}"
+                self._origin.update((target, origin) for target in written)
+            else:
                 self._use(batch, instruction, register, index)
-                continue
-            here = self._bad(batch, register)[index]
-            bad |= here
-            if here.any():
-                self._origin.update((target, self._origin[register]) for target in written if register in self._origin)
+        bad = _combined(instruction, unwritten, len(index))
         for register in written:
             if register in self._followed:
                 known = self._bad(batch, register)
-                known[index] = bad if copies else False
+                known[index] = bad if computes else False
+                if known.any():
+                    self._live.add(register)
+                else:
+                    self._live.discard(register)
 
     def _use(self, batch: Batch, instruction: Instruction, register: Register, index: Array) -> None:
         """See lanes use a register."""
@@ -145,3 +159,25 @@ class UninitialisedRegisters(Check):
             if here.any():
                 what = self._origin.get(register, "which was not written")
                 self._collected.add(batch, "uninitialised", f"uses {register}, {what}", instruction, index[here])
+
+
+def _combined(instruction: Instruction, unwritten: list[tuple[Register, Array]], lanes: int) -> Array:
+    """Return the lanes in which an instruction's result is unwritten, from those in which its operands are."""
+    bad = np.zeros(lanes, np.bool_)
+    for _, here in unwritten:
+        bad |= here
+    if instruction.name not in ("selp", "slct") or not bad.any():
+        return bad
+    known = dict(unwritten)
+    none = np.zeros(lanes, np.bool_)
+    first, second, chooser = (
+        known.get(operand, none) if isinstance(operand, Register) else none for operand in instruction.operands[1:4]
+    )
+    found: Array = (first & second) | chooser
+    return found
+
+
+def _where(instruction: Instruction) -> str:
+    """Return a place in the source, or else in the PTX text."""
+    source = instruction.source
+    return f"PTX line {instruction.line}" if source is None else f"line {source.line}"

@@ -19,7 +19,7 @@ _BY_NAME = {
     "convert": ("cvt", "cvta"),
     "compare": ("setp", "set", "testp", "selp", "slct"),
     "move": ("mov",),
-    "branch": ("bra", "brx", "ret", "exit", "trap"),
+    "branch": ("bra", "brx", "call", "ret", "exit", "trap"),
     "logic": ("and", "or", "xor", "not", "cnot", "shl", "shr", "shf", "lop3", "prmt", "bfe", "bfi", "bfind", "brev",
               "popc", "clz"),
     "function": ("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"),

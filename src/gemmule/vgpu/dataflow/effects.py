@@ -6,9 +6,16 @@ from ..ptx.module import Address, Immediate, Instruction, Negated, Operand, Pair
 
 #: Instructions without a destination: all their operands are read.
 _NO_DESTINATION = frozenset(
-    {"st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch",
+    {"st", "red", "call", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch",
      "prefetchu", "stmatrix", "nanosleep", "discard", "applypriority", "pmevent", "setmaxnreg", "griddepcontrol"}
 )  # fmt: skip
+
+
+def _has_no_destination(instruction: Instruction) -> bool:
+    """Say whether all operands of an instruction are read; a reduction at a barrier has a result."""
+    return instruction.name in _NO_DESTINATION and not (
+        instruction.name in ("bar", "barrier") and "red" in instruction.modifiers
+    )
 
 
 def registers_in(operand: Operand) -> tuple[Register, ...]:
@@ -29,14 +36,14 @@ def registers_in(operand: Operand) -> tuple[Register, ...]:
 
 def written(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers that an instruction writes."""
-    if instruction.name in _NO_DESTINATION or not instruction.operands:
+    if _has_no_destination(instruction) or not instruction.operands:
         return ()
     return registers_in(instruction.operands[0])
 
 
 def operands_read(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers among the operands that an instruction reads."""
-    operands = instruction.operands if instruction.name in _NO_DESTINATION else instruction.operands[1:]
+    operands = instruction.operands if _has_no_destination(instruction) else instruction.operands[1:]
     if instruction.name == "prmt" and instruction.modifiers == ("b32",) and isinstance(operands[2], Immediate):
         # A register of which no byte is selected is not read: the compiler names any there.
         chosen = {operands[2].value >> 4 * number & 4 for number in range(4)}

@@ -10,8 +10,13 @@ from ..ptx.module import Instruction, Kernel, Register
 from .control_flow import Block, flow_of
 from .effects import operands_read, read, written
 
-#: Instructions that copy a register into another.
-COPIES = ("mov",)
+#: Instructions whose only effect is a result that depends on their operands, lane by lane.
+COMPUTES = frozenset(
+    {"mov", "add", "sub", "mul", "mad", "fma", "div", "rem", "neg", "abs", "min", "max", "sad", "and", "or",
+     "xor", "not", "cnot", "lop3", "shl", "shr", "shf", "bfe", "bfi", "bfind", "brev", "popc", "clz", "prmt",
+     "cvt", "cvta", "set", "setp", "selp", "slct", "rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh",
+     "copysign", "testp", "addc", "subc", "madc", "mul24", "mad24", "dp2a", "dp4a", "szext", "bmsk"}
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +29,8 @@ class Uses:
         For each instruction, by its number: what it reads, its guard included; what its operands read; what it writes.
     touching : dict of Register to list of (int, Instruction)
         For each register, the instructions that read or write it, each with its block, in the order of the code.
-    copies : dict of Register to set of Register
-        For each register, those into which an instruction copies it.
+    results : dict of Register to set of Register
+        For each register, those into which an instruction of `COMPUTES` puts what it makes of it.
     unwritten : frozenset of Register
         Registers that some path reads before it writes them.
     """
@@ -34,7 +39,7 @@ class Uses:
     operands: tuple[tuple[Register, ...], ...]
     writes: tuple[tuple[Register, ...], ...]
     touching: dict[Register, list[tuple[int, Instruction]]]
-    copies: dict[Register, set[Register]]
+    results: dict[Register, set[Register]]
     unwritten: frozenset[Register]
 
 
@@ -45,17 +50,17 @@ def uses_of(kernel: Kernel) -> Uses:
     reads, writes = tuple(map(read, code)), tuple(map(written, code))
     blocks = flow_of(kernel).blocks
     touching: dict[Register, list[tuple[int, Instruction]]] = collections.defaultdict(list)
-    copies: dict[Register, set[Register]] = collections.defaultdict(set)
+    results: dict[Register, set[Register]] = collections.defaultdict(set)
     for block in blocks:
         for instruction in block.instructions:
             number = instruction.index
             for register in dict.fromkeys((*reads[number], *writes[number])):
                 touching[register].append((block.index, instruction))
-            if instruction.name in COPIES:
+            if instruction.name in COMPUTES:
                 for register in reads[number]:
-                    copies[register].update(writes[number])
+                    results[register].update(writes[number])
     unwritten = _read_unwritten(blocks, set(kernel.registers), reads, writes)
-    return Uses(reads, tuple(map(operands_read, code)), writes, dict(touching), dict(copies), frozenset(unwritten))
+    return Uses(reads, tuple(map(operands_read, code)), writes, dict(touching), dict(results), frozenset(unwritten))
 
 
 def _read_unwritten(

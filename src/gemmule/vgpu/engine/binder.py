@@ -13,6 +13,8 @@ from .registers import Uses, View
 
 #: Start of shared memory: the hardware reserves the first kilobyte.
 SHARED_START = 1024
+#: Addresses of texts of the module, which only printf reads.
+_TEXTS = 1 << 47
 
 
 def _aligned(value: int, alignment: int) -> int:
@@ -60,14 +62,26 @@ class Binder:
                 start = _aligned(ends[variable.space], variable.alignment)
                 self._addresses[variable.name] = (variable.space, start)
                 ends[variable.space] = start + variable.size
+        self._texts: dict[int, bytes] = {}
+        self._text_addresses: dict[str, int] = {}
+        for variable in variables:
+            if variable.space == "global" and variable.alignment == 1 and variable.data[-1:] == b"\0":
+                address = _TEXTS + sum(map(len, self._texts.values()))
+                self._text_addresses[variable.name], self._texts[address] = address, variable.data
         self.param_bytes = ends["param"]
         self.static_shared_end = ends["shared"]
         self.local_bytes = _aligned(ends["local"], 16)
 
     def address_of(self, symbol: Symbol) -> int | None:
         """Return the address of a variable within its space; None for spaces that are not modelled."""
+        if symbol.name in self._text_addresses:
+            return self._text_addresses[symbol.name] + symbol.offset
         found = self._addresses.get(symbol.name)
         return None if found is None else found[1] + symbol.offset
+
+    def text_at(self, address: int) -> str:
+        """Return the text of the module at an address, up to its zero byte; an empty one where none begins."""
+        return self._texts.get(address, b"").split(b"\0", 1)[0].decode(errors="replace")
 
     def address_of_name(self, name: str) -> int:
         """Return the address of a parameter within its space."""

@@ -132,6 +132,6 @@ FLOAT_TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"})
 
 
 @functools.lru_cache(maxsize=256)
-def program_of(ptx: str) -> Program:
-    """Return a PTX text's kernel ready to run."""
-    return Program(parse(ptx), ptx)
+def program_of(ptx: str, entry: str | None = None) -> Program:
+    """Return a PTX text's kernel, the one of that name where it holds several, ready to run."""
+    return Program(parse(ptx, entry), ptx)

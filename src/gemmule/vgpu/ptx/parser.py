@@ -7,7 +7,7 @@ import re
 from gemmule.core.errors import UnsupportedError
 
 from .errors import PtxError
-from .module import Instruction, Kernel, Negated, Operand, Register, SourceLine, Variable
+from .module import Address, Instruction, Kernel, Negated, Operand, Register, SourceLine, Symbol, Variable
 from .operands import OperandReader, split
 from .scopes import Scope
 from .statements import LINE_DIRECTIVES, Statement, count_semicolons, statements
@@ -16,27 +16,44 @@ _OPCODE = re.compile(r"(?:@\s*(?P<guard>!?\s*[\w$%]+)\s+)?(?P<opcode>[A-Za-z_][\
 _ENTRY = re.compile(
     r"(?:\.\w+\s+)*\.entry\s+(?P<name>[\w$]+)\s*(?:\((?P<params>.*)\))?\s*(?P<directives>.*)$", re.DOTALL
 )
+#: The only function that kernels may call: declared, and called with a format and its arguments.
+_PRINTS = re.compile(r"\.extern\s+\.func\s*\([^)]*\)\s*vprintf\b")
+_CALL = re.compile(r"\(\s*\w+\s*\)\s*,\s*vprintf\s*,\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)$")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:\\.|[^"\\])*)"')
 _TUNING = re.compile(r"\.(\w+)[ \t]*([\d, \t]*)")
 _IGNORED = (".version", ".address_size", ".pragma", ".branchtargets", ".callprototype")
 
 
-def parse(text: str) -> Kernel:
-    """Parse a PTX text that holds one kernel.
+def parse(text: str, entry: str | None = None) -> Kernel:
+    """Parse a kernel of a PTX text.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    entry : str, optional
+        Name of the kernel; not needed where the text holds one. The bodies of the others are skipped.
 
     Raises
     ------
     PtxError
         If a statement is not understood; with its line and text.
     UnsupportedError
-        If there is not exactly one kernel.
+        If there is no such kernel, or no name and more than one.
     """
-    return _Parser(text).kernel()
+    return _Parser(text, entry).kernel()
+
+
+def entries(text: str) -> tuple[str, ...]:
+    """Return the names of a PTX text's kernels in order."""
+    matches = (_ENTRY.match(item.text) for item in statements(text) if item.kind == "header")
+    return tuple(match["name"] for match in matches if match is not None)
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, entry: str | None) -> None:
+        self._entry = entry
         self._items = list(statements(text))
         ended = sum(item.kind in ("instruction", "empty") or _takes_semicolon(item) for item in self._items)
         lost = count_semicolons(text) - ended
@@ -52,6 +69,7 @@ class _Parser:
         self._variables: list[Variable] = []
         self._directives: dict[str, str] = {}
         self._code: list[tuple[Statement, Scope, tuple[int, int, int] | None]] = []
+        self._of_calls: set[str] = set()
         self._scopes = 0
 
     def kernel(self) -> Kernel:
@@ -77,8 +95,20 @@ class _Parser:
         scope = outermost = self._new_scope(None)
         names: list[str] = []
         place: tuple[int, int, int] | None = None
+        # Depth of braces within a kernel that is skipped.
+        skipped: int | None = None
         for item in self._items:
-            if item.kind == "header":
+            if skipped is not None and item.kind != "directive":
+                skipped += {"open": 1, "close": -1}.get(item.kind, 0)
+                if item.kind == "close" and skipped == 0:
+                    skipped = None
+            elif skipped is not None:
+                self._file(item)
+            elif item.kind == "header" and _PRINTS.match(item.text):
+                continue
+            elif item.kind == "header" and self._is_other(item):
+                skipped = 0
+            elif item.kind == "header":
                 names.append(self._header(item, outermost))
             elif item.kind == "open":
                 # The body of the kernel shares the numbering of the outermost scope: its names are unchanged.
@@ -105,9 +135,21 @@ class _Parser:
                     self._directive(item, scope)
         if scope is not outermost:
             raise UnsupportedError("the PTX text ends inside a function; it is cut off")
+        if not names and self._entry is not None:
+            raise UnsupportedError(f"the PTX text has no kernel {self._entry}")
         if len(names) != 1:
             raise UnsupportedError(f"the PTX text must hold one kernel, but holds {', '.join(names) or 'none'}")
         return names[0]
+
+    def _is_other(self, item: Statement) -> bool:
+        """Say whether a function is a kernel other than the one that was named."""
+        match = _ENTRY.match(item.text)
+        return self._entry is not None and match is not None and match["name"] != self._entry
+
+    def _file(self, item: Statement) -> None:
+        match = _FILE.match(item.text)
+        if match is not None:
+            self._files[int(match[1])] = match[2]
 
     def _header(self, item: Statement, scope: Scope) -> str:
         match = _ENTRY.match(item.text)
@@ -124,6 +166,11 @@ class _Parser:
         rest = f"{tail} {rest}".strip()
         if word == ".reg":
             scope.declare_registers(item.text, item.line)
+        elif word == ".param":
+            # Of a call: a thread's own, like local memory.
+            variable = scope.declare_variable(item.text.replace(".param", ".local", 1), item.line)
+            self._variables.append(variable)
+            self._of_calls.add(variable.name)
         elif word in (".shared", ".local", ".global", ".const", ".extern", ".visible", ".weak", ".common"):
             self._variables.append(scope.declare_variable(item.text, item.line))
         elif word == ".target":
@@ -150,13 +197,24 @@ class _Parser:
         if match["guard"]:
             name = match["guard"].replace(" ", "")
             guard = Negated(reader.register(name[1:])) if name.startswith("!") else reader.register(name)
-        operands: tuple[Operand, ...] = tuple(map(reader.read, split(match["operands"])))
         name, *modifiers = re.split(r"\.", match["opcode"])
+        given = split(match["operands"])
+        if name == "call":
+            call = _CALL.match(match["operands"])
+            if call is None:
+                raise PtxError(item.line, item.text, "functions that kernels call are not modelled, but for vprintf")
+            given = [f"[{call[1]}]", f"[{call[2]}]"]
+        operands: tuple[Operand, ...] = tuple(map(reader.read, given))
+        if modifiers[:1] == ["param"] and any(map(self._is_of_call, operands)):
+            modifiers[0] = "local"
         source = None
         if place is not None and place[1] > 0:
             source = SourceLine(self._files.get(place[0], f"file {place[0]}"), place[1], place[2])
         text = " ".join(item.text.split())
         return Instruction(index, name, tuple(modifiers), operands, guard, item.line, text, source)
+
+    def _is_of_call(self, operand: Operand) -> bool:
+        return isinstance(operand, Address) and isinstance(operand.base, Symbol) and operand.base.name in self._of_calls
 
     def _register(self, name: str, kind: str) -> Register:
         found = self._registers.get(name)

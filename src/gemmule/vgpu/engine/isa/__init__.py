@@ -1,6 +1,21 @@
 """The instruction set: files that define instructions, each with the units of the machine that these share."""
 
-from . import atomics, bits, compare, control, convert, floating, integer, loads, matrix, move, signs, tensormap, warp
+from . import (
+    atomics,
+    bits,
+    compare,
+    control,
+    convert,
+    floating,
+    integer,
+    loads,
+    matrix,
+    move,
+    printing,
+    signs,
+    tensormap,
+    warp,
+)
 from .async_copy import Copies
 from .barrier import Barriers
 from .bulk_copy import BulkCopies
@@ -11,8 +26,8 @@ from .wgmma import Warpgroups
 
 __all__ = [
     "UNITS",
-    "atomics", "bits", "compare", "control", "convert", "floating", "integer", "loads", "matrix", "move", "signs",
-    "tensormap", "warp",
+    "atomics", "bits", "compare", "control", "convert", "floating", "integer", "loads", "matrix", "move", "printing",
+    "signs", "tensormap", "warp",
 ]  # fmt: skip
 
 #: Units of a machine, in the order in which their operations complete.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from gemmule.vgpu.types import NUMPY, Array, size_of
@@ -14,6 +15,11 @@ from ..machine import Frame
 from ..spaces import address_of, locator, refuse_parameters, space_of, words
 
 _TYPES = ("u32", "s32", "u64", "s64", "b32", "b64", "b16", "f32", "f64", "f16", "f16x2", "bf16", "bf16x2")
+#: Floating-point elements of types that registers hold as bits.
+_ELEMENTS = {
+    "f16": np.dtype(np.float16), "f16x2": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16), "bf16x2": np.dtype(ml_dtypes.bfloat16),
+}  # fmt: skip
 _OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas")
 
 
@@ -45,8 +51,12 @@ def _atom(build: Build) -> Step:
     name = build.take(*_OPERATIONS)
     space = space_of(build)
     kind = build.type(*_TYPES)
-    if kind in ("f16", "f16x2", "bf16", "bf16x2", "b16"):
-        raise build.error("atomic operations on 16-bit values are not modelled by the virtual GPU")
+    # Packed values are two: an atomic operation on each.
+    element = _ELEMENTS.get(kind, NUMPY[kind])
+    if kind in _ELEMENTS and name != "add":
+        raise build.error(f"{name} of {kind} is no atomic operation of PTX")
+    if kind == "b16" and name not in ("cas", "exch"):
+        raise build.error(f"{name} of b16 is no atomic operation of PTX")
     operands = list(build.operands)
     target = operands.pop(0) if returns else None
     build.done(*((3, 4) if returns else (2,)))
@@ -73,7 +83,10 @@ def _atom(build: Build) -> Step:
             where = index[lanes]
             old = memory[where]
             before[lanes] = old
-            memory[where] = _apply(name, old, values[lanes], None if compares is None else compares[lanes])
+            new = _apply(
+                name, old.view(element), values[lanes].view(element), None if compares is None else compares[lanes]
+            )
+            memory[where] = new.view(dtype)
         if out is not None:
             frame[out][...] = before
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 
-from gemmule.vgpu.ptx.module import Instruction
+from gemmule.vgpu.ptx.module import TYPE_BYTES, Instruction, Operand, Register
 from gemmule.vgpu.report import Finding
 from gemmule.vgpu.types import Array
 
@@ -18,6 +19,30 @@ from .warp_barrier import warp_barrier
 
 #: Barriers of a CTA.
 COUNT = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Vote:
+    """What lanes contribute to a reduction at a barrier, and where its result goes.
+
+    Attributes
+    ----------
+    operation : str
+        ``popc``, ``and`` or ``or``.
+    values : array of bool
+        The predicate of each lane.
+    width, row : int
+        The result's width in bytes and its row of the register file.
+    """
+
+    operation: str
+    values: Array
+    width: int
+    row: int
+
+    def where(self, mask: Array) -> Vote:
+        """Return the votes of some lanes."""
+        return dataclasses.replace(self, values=self.values[mask])
 
 
 class Barriers(Unit):
@@ -44,9 +69,21 @@ class Barriers(Unit):
         self._came = np.zeros((ctas, COUNT, batch.geometry.warps), np.bool_)
         self._instructions: dict[int, Instruction] = {}
         self._waiting = 0
+        # Of reductions the lanes that voted for each barrier, and those whose predicate held; and by the number of the
+        # instruction where its result goes.
+        self._votes = np.zeros((2, ctas, COUNT), np.int64)
+        self._results: dict[int, Vote] = {}
 
     def arrive(
-        self, instruction: Instruction, lanes: Lanes, barrier: Array, count: int | None, goes_to: int, *, wait: bool
+        self,
+        instruction: Instruction,
+        lanes: Lanes,
+        barrier: Array,
+        count: int | None,
+        goes_to: int,
+        *,
+        wait: bool,
+        vote: Vote | None = None,
     ) -> None:
         """Let lanes arrive at a barrier.
 
@@ -64,6 +101,8 @@ class Barriers(Unit):
             Block where they continue.
         wait : bool
             Whether they wait for the barrier to complete.
+        vote : Vote, optional
+            What they contribute to a reduction.
         """
         batch = self._batch
         if not ((barrier >= 0) & (barrier < COUNT)).all():
@@ -71,13 +110,17 @@ class Barriers(Unit):
             raise batch.fault("barrier", f"barrier {int(barrier[bad][0])} is none of 0 to 15", instruction, lanes, bad)
         self._came_by[lanes.index] = instruction.index
         if count is None:
-            self._admit(instruction, lanes, barrier, None, goes_to, np.ones(lanes.count, np.int64), wait=wait)
+            weight = np.ones(lanes.count, np.int64)
+            self._admit(instruction, lanes, barrier, None, goes_to, weight, wait=wait, vote=vote)
             return
         weight = self._weights(lanes)
         turn = self._turns(lanes, barrier, count, weight)
         for number in range(int(turn.max()) + 1):
             mask = turn == number
-            self._admit(instruction, lanes.where(mask), barrier[mask], count, goes_to, weight[mask], wait=wait)
+            part = None if vote is None else vote.where(mask)
+            self._admit(
+                instruction, lanes.where(mask), barrier[mask], count, goes_to, weight[mask], wait=wait, vote=part
+            )
 
     def _weights(self, lanes: Lanes) -> Array:
         """Return for how many threads each lane counts: a warp is 32, its last running lane counts for the others."""
@@ -109,12 +152,13 @@ class Barriers(Unit):
         weight: Array,
         *,
         wait: bool,
+        vote: Vote | None,
     ) -> None:
         """Let lanes arrive that complete a barrier at most once."""
         batch = self._batch
         for observer in batch.observers:
             observer.barrier_arrived(batch, instruction, lanes, barrier)
-        if wait and count is None and self._all_at_once(lanes, barrier):
+        if wait and vote is None and count is None and self._all_at_once(lanes, barrier):
             for observer in batch.observers:
                 observer.barrier_released(batch, lanes, barrier)
             batch.scheduler.go(goes_to, lanes)
@@ -128,6 +172,10 @@ class Barriers(Unit):
         cta = lanes.pick(batch.cta_of_lane)
         self._expect(instruction, lanes, cta, barrier, count or 0)
         np.add.at(self.arrived, (cta, barrier), weight)
+        if vote is not None:
+            self._results[instruction.index] = vote
+            np.add.at(self._votes[0], (cta, barrier), 1)
+            np.add.at(self._votes[1], (cta, barrier), vote.values)
         self._came[cta, barrier, lanes.pick(batch.warp_of_lane) % batch.geometry.warps] = True
         self._release()
 
@@ -171,6 +219,9 @@ class Barriers(Unit):
         waiting = np.flatnonzero(self._waits_at >= 0)
         waiting = waiting[complete[batch.cta_of_lane[waiting], self._waits_at[waiting]]]
         barrier = self._waits_at[waiting]
+        if self._results:
+            self._give_results(waiting, barrier)
+            self._votes[:, complete] = 0
         self._waits_at[waiting] = -1
         self._waiting -= len(waiting)
         if not len(waiting):
@@ -181,6 +232,15 @@ class Barriers(Unit):
         blocks = self._goes_to[waiting]
         for block in np.unique(blocks).tolist():
             batch.scheduler.go(block, released.where(blocks == block))
+
+    def _give_results(self, index: Array, barrier: Array) -> None:
+        """Write the results of reductions into the registers of the lanes that waited for them."""
+        batch = self._batch
+        voted, held = self._votes[:, batch.cta_of_lane[index], barrier]
+        for number, vote in self._results.items():
+            here = self._came_by[index] == number
+            found = {"popc": held, "and": held == voted, "or": held > 0}[vote.operation]
+            batch.file.rows[vote.width][vote.row][index[here]] = found[here]
 
     def lanes_ended(self) -> None:
         if self._waiting:
@@ -220,12 +280,15 @@ def _bar(build: Build) -> Step:
     build.flag("cta")
     if build.flag("warp"):
         return warp_barrier(build)
-    action = build.take("sync", "arrive")
+    action = build.take("sync", "arrive", "red")
     # `bar` is `barrier.aligned`: the same instruction in all lanes of a warp.
     build.flag("aligned")
-    build.done(*((2,) if action == "arrive" else (1, 2)))
-    barrier = build.source(build.operands[0], "u32")
-    count = build.source(build.operands[1], "u32") if len(build.operands) == 2 else None
+    operands = list(build.operands)
+    reduction = _reduction(build, operands) if action == "red" else None
+    if reduction is None:
+        build.done(*((2,) if action == "arrive" else (1, 2)))
+    barrier = build.source(operands[0], "u32")
+    count = build.source(operands[1], "u32") if len(operands) == 2 else None
     build.sends = True
     instruction, following = build.instruction, build.next_block
 
@@ -245,6 +308,29 @@ def _bar(build: Build) -> Step:
                     lanes,
                     wrong,
                 )
-        Barriers.of(frame.batch).arrive(instruction, lanes, number, expected, following, wait=action == "sync")
+        vote = None
+        if reduction is not None:
+            made, slot, negated = reduction
+            values = np.broadcast_to(np.asarray(frame[slot]), (lanes.count,)) ^ negated
+            vote = dataclasses.replace(made, values=values)
+        Barriers.of(frame.batch).arrive(
+            instruction, lanes, number, expected, following, wait=action != "arrive", vote=vote
+        )
 
     return arrive
+
+
+def _reduction(build: Build, operands: list[Operand]) -> tuple[Vote, int, bool]:
+    """Take a reduction's destination and predicate out of the operands; return the former, and the latter's slot."""
+    operation = build.take("popc", "and", "or")
+    kind = "u32" if operation == "popc" else build.type("pred")
+    if operation == "popc":
+        build.type("u32")
+    build.done(3, 4)
+    target, voted = operands.pop(0), operands.pop()
+    if not isinstance(target, Register) or TYPE_BYTES[target.type] != TYPE_BYTES[kind]:
+        raise build.error(f"the destination must be a .{kind} register")
+    slot, negated = build.predicate(voted)
+    # Written when the barrier completes, not when this step is over.
+    width, row = build.binder.row(target)
+    return Vote(operation, np.empty(0, np.bool_), width, row), slot, negated

@@ -1,0 +1,183 @@
+"""``gemmule check``: run a kernel of CuTe DSL on the virtual GPU with all checks, without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .json_output import echo_json, json_option
+
+if TYPE_CHECKING:
+    from ..vgpu import Finding
+
+_ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>\d+(?:,\d+)*)\](?:=(?P<fill>[-+.\w]+))?$")
+_NAMES = {"None": None, "True": True, "False": False}
+
+
+@click.command(
+    "check",
+    short_help="Check a kernel of CuTe DSL without a GPU.",
+    epilog="\b\nExamples: gemmule check axpy.py::axpy 'float32[1000]' 'float32[1000]' 2.0\n"
+    "          gemmule check kernels.py::case --schedules 3 --sarif found.sarif",
+)
+@click.argument("target", metavar="FILE.py::FUNCTION")
+@click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
+@click.option(
+    "--schedules",
+    type=click.IntRange(1, 3),
+    default=1,
+    show_default=True,
+    help="How many schedules of asynchronous operations to run under.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the arrays' content.")
+@click.option("--sarif", "sarif_file", type=click.Path(dir_okay=False, path_type=Path), help="Write SARIF 2.1.0 too.")
+@click.option("--github", is_flag=True, help="Print annotations for GitHub Actions too.")
+@json_option
+@click.pass_context
+def check_command(
+    ctx: click.Context,
+    *,
+    target: str,
+    arguments: tuple[str, ...],
+    schedules: int,
+    seed: int,
+    sarif_file: Path | None,
+    github: bool,
+    as_json: bool,
+) -> None:
+    """Check a kernel of CuTe DSL on the virtual GPU: races, bounds, unwritten values, barriers, deadlocks.
+
+    FUNCTION is a @cute.jit function, or a class with one as __call__, and is called with the ARGUMENTs: arrays such as
+    'float32[40,24]' of random numbers or 'int32[8]=0' of one, numbers, and None for a stream. Without an ARGUMENT it is
+    an ordinary function that calls gemmule.vgpu.run itself. The exit code is 1 where something was found. Put -- before
+    arguments that begin with a minus sign.
+    """
+    from ..vgpu.finding_formats import annotation, record, sarif
+
+    function = _function(target)
+    values = _values(arguments, seed)
+    with _printing(as_json):
+        findings = _findings(function, values, schedules)
+    if sarif_file is not None:
+        sarif_file.write_text(json.dumps(sarif(findings), indent=1), encoding="utf-8")
+    if as_json:
+        code = 1 if findings else 0
+        echo_json({"target": target, "findings": [record(one) for one in findings], "exit_code": code})
+    else:
+        for one in findings:
+            click.echo(str(one))
+        count = f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "no findings"
+        click.echo(f"{target}: {count} under {schedules} schedule{'s' * (schedules > 1)}")
+        if github:
+            for one in findings:
+                click.echo(annotation(one))
+    if findings:
+        ctx.exit(1)
+
+
+@contextlib.contextmanager
+def _printing(as_json: bool) -> Iterator[None]:
+    """Keep what kernels and their host code print out of the JSON."""
+    with contextlib.redirect_stdout(io.StringIO()) if as_json else contextlib.nullcontext():
+        yield
+
+
+def _findings(function: Any, values: list[Any], schedules: int) -> tuple[Finding, ...]:
+    from ..vgpu import CheckError, run
+    from ..vgpu.cute_run import SCHEDULES_VARIABLE
+    from ..vgpu.report import merged
+
+    before = os.environ.get(SCHEDULES_VARIABLE)
+    os.environ[SCHEDULES_VARIABLE] = str(schedules)
+    try:
+        if values:
+            run(function() if inspect.isclass(function) else function, *values)
+        else:
+            function()
+    except CheckError as error:
+        return merged(error.findings)
+    finally:
+        if before is None:
+            del os.environ[SCHEDULES_VARIABLE]
+        else:
+            os.environ[SCHEDULES_VARIABLE] = before
+    return ()
+
+
+def _function(target: str) -> Any:
+    """Return the function that a target names."""
+    file, separator, name = target.rpartition("::")
+    path = Path(file)
+    if not separator or not name or path.suffix != ".py":
+        raise click.UsageError(f"{target!r} is no FILE.py::FUNCTION; give e.g. kernels.py::axpy")
+    if not path.is_file():
+        raise click.UsageError(f"{file} is no file; give the path of a Python file")
+    # As `python FILE.py` would find its neighbours.
+    sys.path.insert(0, str(path.resolve().parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise click.UsageError(f"{file} has no {name}; give the name of a function in it")
+    if not callable(found):
+        raise click.UsageError(f"{name} in {file} is no function")
+    return found
+
+
+def _values(arguments: tuple[str, ...], seed: int) -> list[Any]:
+    """Return the values that arguments name."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    return [_value(text, rng) for text in arguments]
+
+
+def _value(text: str, rng: Any) -> Any:
+    import ml_dtypes
+    import numpy as np
+
+    if text in _NAMES:
+        return _NAMES[text]
+    match = _ARRAY.match(text)
+    if match is None:
+        try:
+            return int(text)
+        except ValueError:
+            pass
+        try:
+            return float(text)
+        except ValueError:
+            raise click.UsageError(
+                f"argument {text!r} is no array such as 'float32[40,24]' or 'int32[8]=0', no number and not None"
+            ) from None
+    try:
+        dtype = np.dtype(getattr(ml_dtypes, match["dtype"], None) or match["dtype"])
+    except TypeError:
+        raise click.UsageError(f"argument {text!r}: {match['dtype']} is no type of NumPy or ml_dtypes") from None
+    shape = tuple(map(int, match["shape"].split(",")))
+    if match["fill"] is not None:
+        try:
+            return np.full(shape, float(match["fill"])).astype(dtype)
+        except ValueError:
+            raise click.UsageError(f"argument {text!r}: {match['fill']} is no number") from None
+    integers = dtype.kind in "iub"
+    return (rng.integers(0, 2 if dtype.kind == "b" else 5, shape) if integers else rng.standard_normal(shape)).astype(
+        dtype
+    )

@@ -1,0 +1,123 @@
+"""Compiled ``@cute.jit`` functions: their kernels' PTX, their host part as IR, and the arguments of that."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import tempfile
+from typing import Any
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import CompilerMissingError, KernelFailedError, UnsupportedError
+
+from .cute_arguments import CuteArguments
+from .toolchain import REMEDY
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class CuteFunction:
+    """A ``@cute.jit`` function, compiled for arguments.
+
+    Parameters
+    ----------
+    function : callable
+        The function, or an object whose ``__call__`` is one.
+    arguments : CuteArguments
+        Its arguments.
+    arch : Arch
+        Architecture to compile for.
+
+    Attributes
+    ----------
+    ptx : str
+        PTX of its kernels.
+    module : cutlass._mlir.ir.Module
+        Its host part in MLIR's LLVM dialect.
+    name : str
+        Name of the host function in `module`.
+    arguments : list of (str, int)
+        Type and address of each argument's bytes, which live as long as this object.
+
+    Raises
+    ------
+    CompilerMissingError
+        If nvidia-cutlass-dsl is not installed.
+    KernelFailedError
+        If it does not compile.
+    """
+
+    def __init__(self, function: Any, arguments: CuteArguments, arch: Arch) -> None:
+        from cutlass import cute
+        from cutlass.base_dsl.common import DSLBaseError
+        from cutlass.base_dsl.compiler import DumpDir
+
+        self._arguments = arguments
+        name = getattr(function, "__name__", type(function).__name__)
+        with tempfile.TemporaryDirectory() as folder, arguments.on_gpu():
+            options = (
+                cute.KeepPTX(),
+                cute.KeepCUBIN(),
+                cute.GenerateLineInfo(True),
+                cute.GPUArch(arch.name),
+                DumpDir(folder),
+            )
+            try:
+                self._compiled = cute.compile[options](function, *arguments.args, **arguments.kwargs)
+            except DSLBaseError as error:
+                raise KernelFailedError(f"{name} for {arch}: {_COLOURS.sub('', str(error)).strip()}") from error
+            if self._compiled is None or not self._compiled.__ptx__ or self._compiled.ir_module is None:
+                raise KernelFailedError(
+                    f"{name}: the compiler returned no code; is one of its CUTE_DSL_ variables set?"
+                )
+            execution = self._compiled.execution_args
+            runtime = execution.get_rectified_args_from_original_args(
+                _bound(function, arguments.args), arguments.kwargs
+            )
+            pointers, adapted = execution.generate_execution_args(runtime, {})
+        # Pointers own what they point to.
+        self._alive = pointers, adapted, runtime
+        self.ptx: str = self._compiled.__ptx__
+        self.module: Any = self._compiled.ir_module
+        self.name: str = self._compiled.function_name
+        kinds = [str(argument.type) for argument in _entry(self.module, self.name).arguments]
+        if len(pointers) != len(kinds):
+            raise UnsupportedError(f"{name} has {len(pointers)} arguments, and its host code takes {len(kinds)}")
+        self.arguments = [(kind, _address(pointer)) for kind, pointer in zip(kinds, pointers, strict=True)]
+
+
+def check_compiler() -> None:
+    """Raise an error if the kernel compiler is not installed.
+
+    Raises
+    ------
+    CompilerMissingError
+        With the command that installs it.
+    """
+    try:
+        import cutlass  # noqa: F401
+    except ImportError as error:
+        raise CompilerMissingError(
+            f"a CuTe kernel is to be compiled, and the compiler is not installed; {REMEDY}"
+        ) from (error)
+
+
+def _bound(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return positional arguments with the object that a method or a callable object is called on."""
+    owner = getattr(function, "__self__", None)
+    if owner is not None:
+        return (owner, *args)
+    return args if hasattr(function, "__code__") or hasattr(function, "__wrapped__") else (function, *args)
+
+
+def _entry(module: Any, name: str) -> Any:
+    """Return the first block of the host function."""
+    for op in module.body.operations:
+        found = op.operation
+        if found.name == "llvm.func" and found.attributes["sym_name"].value == name:
+            return found.regions[0].blocks[0]
+    raise UnsupportedError(f"the compiled module has no function {name}")
+
+
+def _address(pointer: Any) -> int:
+    return pointer if isinstance(pointer, int) else ctypes.cast(pointer, ctypes.c_void_p).value or 0

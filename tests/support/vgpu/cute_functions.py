@@ -1,0 +1,206 @@
+"""Small ``@cute.jit`` functions of the tests' own, as their authors would launch them."""
+
+from __future__ import annotations
+
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import cute
+from cutlass.cute.nvgpu import cpasync
+from cutlass.memory import SmemAllocator
+
+THREADS = 128
+TILE, TILE_K = 16, 16
+
+
+@cute.kernel
+def axpy_kernel(x: cute.Tensor, y: cute.Tensor, alpha: cutlass.Float32):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    place = block * THREADS + thread
+    if place < cute.size(x):
+        y[place] = x[place] * alpha + y[place]
+
+
+@cute.jit
+def axpy(x: cute.Tensor, y: cute.Tensor, alpha: cutlass.Float32, stream: cuda.CUstream):
+    axpy_kernel(x, y, alpha).launch(
+        grid=(cute.ceil_div(cute.size(x), THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream
+    )
+
+
+@cute.jit
+def axpy_twice(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor):
+    """Two launches, the second of which reads what the first has written."""
+    grid = (cute.ceil_div(cute.size(x), THREADS), 1, 1)
+    axpy_kernel(x, y, cutlass.Float32(2.0)).launch(grid=grid, block=(THREADS, 1, 1))
+    axpy_kernel(y, z, cutlass.Float32(3.0)).launch(grid=grid, block=(THREADS, 1, 1))
+
+
+@cute.kernel
+def past_the_end_kernel(x: cute.Tensor, ahead: cutlass.Int32):
+    thread, _, _ = cute.arch.thread_idx()
+    x[thread + ahead] = cutlass.Float32(1.0)
+
+
+@cute.jit
+def past_the_end(x: cute.Tensor, ahead: cutlass.Int32):
+    past_the_end_kernel(x, ahead).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
+
+
+class Sgemm:
+    """C = A @ B.T through shared memory; `barriers` says whether the kernel has them."""
+
+    def __init__(self, barriers: bool = True):
+        self.barriers = barriers
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, scale: cutlass.Constexpr = 1.0):
+        grid = (cute.ceil_div(mC.shape[0], TILE), cute.ceil_div(mC.shape[1], TILE), 1)
+        self.kernel(mA, mB, mC, scale).launch(grid=grid, block=(TILE, TILE, 1))
+
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, scale: cutlass.Constexpr):
+        column, row, _ = cute.arch.thread_idx()
+        tile_m, tile_n, _ = cute.arch.block_idx()
+        smem = SmemAllocator()
+        sA = smem.allocate_tensor(cutlass.Float32, cute.make_layout((TILE, TILE_K), stride=(TILE_K + 1, 1)), 16)
+        sB = smem.allocate_tensor(cutlass.Float32, cute.make_layout((TILE, TILE_K), stride=(TILE_K + 1, 1)), 16)
+        m, n = tile_m * TILE + row, tile_n * TILE + column
+        total = cutlass.Float32(0.0)
+        for k in cutlass.range(cute.ceil_div(mA.shape[1], TILE_K)):
+            place = k * TILE_K + column
+            a, b = cutlass.Float32(0.0), cutlass.Float32(0.0)
+            if m < mA.shape[0] and place < mA.shape[1]:
+                a = mA[m, place]
+            if tile_n * TILE + row < mB.shape[0] and place < mB.shape[1]:
+                b = mB[tile_n * TILE + row, place]
+            sA[row, column], sB[row, column] = a, b
+            if cutlass.const_expr(self.barriers):
+                cute.arch.sync_threads()
+            for inner in cutlass.range_constexpr(TILE_K):
+                total += sA[row, inner] * sB[column, inner]
+            if cutlass.const_expr(self.barriers):
+                cute.arch.sync_threads()
+        if m < mC.shape[0] and n < mC.shape[1]:
+            mC[m, n] = total * scale
+
+
+class TmaCopy:
+    """y = x, tile by tile through TMA and an mbarrier; `waits` says whether the threads wait for it."""
+
+    rows, columns = 32, 64
+
+    def __init__(self, waits: bool = True):
+        self.waits = waits
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor):
+        tile = (self.rows, self.columns)
+        layout = cute.make_layout(tile, stride=(self.columns, 1))
+        load, from_x = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, tile)
+        grid = (cute.ceil_div(x.shape[0], self.rows), cute.ceil_div(x.shape[1], self.columns), 1)
+        self.kernel(load, from_x, y, layout).launch(grid=grid, block=(THREADS, 1, 1))
+
+    @cute.kernel
+    def kernel(self, load: cute.CopyAtom, from_x: cute.Tensor, y: cute.Tensor, layout: cute.Layout):
+        thread, _, _ = cute.arch.thread_idx()
+        row, column, _ = cute.arch.block_idx()
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        smem = SmemAllocator()
+        arrived = smem.allocate_array(cutlass.Int64, 1)
+        tile = smem.allocate_tensor(y.element_type, layout, 128)
+        if warp == 0:
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_init(arrived, 1)
+            cute.arch.mbarrier_init_fence()
+        cute.arch.sync_threads()
+        tiles = cute.local_tile(from_x, (self.rows, self.columns), (None, None))
+        target, source = cpasync.tma_partition(
+            load, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
+        if warp == 0:
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_arrive_and_expect_tx(arrived, self.rows * self.columns * y.element_type.width // 8)
+            cute.copy(load, source[None, row, column], target, tma_bar_ptr=arrived)
+        if cutlass.const_expr(self.waits):
+            cute.arch.mbarrier_wait(arrived, 0)
+        for place in cutlass.range(thread, self.rows * self.columns, THREADS):
+            m, n = row * self.rows + place // self.columns, column * self.columns + place % self.columns
+            if m < y.shape[0] and n < y.shape[1]:
+                y[m, n] = tile[place // self.columns, place % self.columns]
+
+
+@cute.kernel
+def cluster_kernel(x: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    if thread == 0:
+        x[block] = cute.arch.block_in_cluster_idx()[0] + 10 * cute.arch.cluster_idx()[0]
+
+
+@cute.jit
+def cluster_ranks(x: cute.Tensor):
+    cluster_kernel(x).launch(grid=(cute.size(x), 1, 1), block=(32, 1, 1), cluster=(4, 1, 1))
+
+
+@cute.kernel
+def never_arrives_kernel(x: cute.Tensor):
+    arrived = SmemAllocator().allocate_array(cutlass.Int64, 1)
+    thread, _, _ = cute.arch.thread_idx()
+    if thread == 0:
+        cute.arch.mbarrier_init(arrived, 1)
+    cute.arch.sync_threads()
+    cute.arch.mbarrier_wait(arrived, 0)
+    x[thread] = cutlass.Float32(1.0)
+
+
+@cute.jit
+def never_arrives(x: cute.Tensor):
+    never_arrives_kernel(x).launch(grid=(2, 1, 1), block=(64, 1, 1))
+
+
+@cute.kernel
+def store_kernel(
+    x: cute.Tensor, a: cutlass.Int32, b: cutlass.Int32, c: cutlass.Int32, d: cutlass.Int32, e: cutlass.Int32
+):
+    x[0], x[1], x[2], x[3], x[4] = a, b, c, d, e
+
+
+@cute.kernel
+def store_last_kernel(x: cute.Tensor, f: cutlass.Int32):
+    x[5] = f
+
+
+@cute.jit
+def host_arithmetic(x: cute.Tensor, n: cutlass.Int32):
+    """Store what the host computes: quotient, remainder, a branch's value, a loop's sum, minimum, absolute value."""
+    quotient = n // 3
+    if n < 0:
+        quotient = -((-n) // 3)
+    half = n
+    if n >= 0:
+        half = n // 2
+    total = cutlass.Int32(0)
+    for i in range(n):
+        total += i * i
+    if n > 0:
+        cute.printf("n is %d", n)
+    store_kernel(x, quotient, n - 3 * quotient, half, total, cutlass.min(n, 2)).launch(grid=(1, 1, 1), block=(1, 1, 1))
+    absolute = n
+    if n < 0:
+        absolute = -n
+    store_last_kernel(x, absolute).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+@cute.kernel
+def printing_kernel(x: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    if thread < 2:
+        cute.printf("lane %d has %.3f", thread, x[thread])
+    if thread == 32:
+        cute.printf("done")
+
+
+@cute.jit
+def printing(x: cute.Tensor):
+    printing_kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))

@@ -1,0 +1,46 @@
+"""The worked example of docs/vgpu.md: it runs, it is checked at the command line, and its fault is found as quoted."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+PAGE = (Path(__file__).parents[3] / "docs" / "vgpu.md").read_text(encoding="utf-8")
+
+
+def block(name):
+    return re.search(rf"<!-- tested: {re.escape(name)} -->\n```\w*\n(.*?)```", PAGE, re.DOTALL)[1]
+
+
+@pytest.fixture
+def run(tmp_path):
+    def command(*arguments):
+        return subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    (tmp_path / "axpy.py").write_text(block("axpy.py"))
+    return command
+
+
+def test_the_example_runs(run):
+    done = run("axpy.py")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_finds_nothing(run):
+    done = run("-m", "gemmule", "check", "axpy.py::axpy", "float32[1000]", "float32[1000]=0", "2.0", "--schedules", "3")
+    assert done.stdout in PAGE
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_fault_is_found_as_quoted(run, tmp_path):
+    text = block("axpy.py").replace("    if place < cute.size(x):\n        y[place]", "    y[place]")
+    (tmp_path / "axpy.py").write_text(text)
+    done = run("axpy.py")
+    assert done.returncode == 1
+    assert " ".join(block("finding").split()) in done.stderr
