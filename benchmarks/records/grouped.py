@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.grouped_problem import GroupedProblem
@@ -204,22 +205,25 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
                "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
 
 
+def compile_first(*, sweep: bool) -> None:
+    """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
+    jobs = []
+    for cell in cells():
+        problem = cell.problem()
+        chosen = choose_grouped(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3").config
+        configs = SWEPT if sweep else (chosen,)
+        jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
+    list(compile_all(list(dict.fromkeys(jobs))))
+
+
 def main() -> None:
     """Compile, or measure and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--sweep", action="store_true")
     given = parser.parse_args()
+    compile_first(sweep=given.sweep)
     if given.folder == "compile":
-        from gemmule.compiler.pool import Job, compile_all
-
-        jobs = []
-        for cell in cells():
-            problem = cell.problem()
-            chosen = choose_grouped(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3").config
-            configs = SWEPT if given.sweep else (chosen,)
-            jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
-        list(compile_all(list(dict.fromkeys(jobs))))
         return
     from gemmule.lab.experiment import experiment
     from gemmule.lab.records import RecordFile
