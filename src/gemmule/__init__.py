@@ -3,8 +3,8 @@
 `matmul` multiplies by the rules of the array API standard, `gemm` by those of BLAS, with a bias and a function of each
 element, which `gemmule.epilogue` has the functions for; `grouped_gemm` multiplies groups, as of a mixture of experts;
 `transpose` and `matrix_transpose` give transposes; `gemmule.outofcore.matmul` multiplies files and arrays that do not
-fit into memory. ``matmul.plan`` says what a call would run, and why; every one of these functions has a ``plan``. Errors
-are `GemmuleError` and its kinds.
+fit into memory. ``matmul.plan`` says what a call would run, and why; every one of these functions has a ``plan``.
+Errors are `GemmuleError` and its kinds.
 `gemmule.torch` and `gemmule.jax`, which are imported by name, have the product as an operator of the framework.
 """
 
