@@ -12,13 +12,14 @@ from gemmule.runtime.stream import stream_handle
 
 from .calls.call_cache import CALLS
 from .calls.dispatcher import LAST_TWO, product, transposed
+from .grouped import grouped_gemm
 from .packs import load_pack
 from .planning import functions as plans
 from .planning.plan import Plan
 from .planning.transposes import axes_as_given, last_two_exchanged
 from .validation.product import ProductArguments
 
-__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
+__all__ = ["Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
 _multiplies, _executor = CALLS.by_layout, executor_in_environment
