@@ -19,7 +19,7 @@ from .toolchain import REMEDY, toolchain
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # The compiler has global state and is not thread-safe.
-_LOCK = threading.Lock()
+COMPILER_LOCK = threading.Lock()
 
 
 def compile_kernel(
@@ -38,7 +38,7 @@ def compile_kernel(
         If the kernel does not compile.
     """
     what = f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}"
-    with _LOCK:
+    with COMPILER_LOCK:
         _check_installed(f"kernel {spec.name} for {arch} is not in the cache, and")
         buildable = spec.build(config, signature)
         kernel_class: Any = type(buildable.function)
@@ -69,7 +69,7 @@ def compile_ptx(buildable: Buildable, arch: Arch) -> str:
     KernelFailedError
         If it does not compile.
     """
-    with _LOCK:
+    with COMPILER_LOCK:
         _check_installed("a CuTe kernel is to be compiled, and")
         ptx, _ = _code(
             buildable, arch, f"{getattr(buildable.function, '__name__', buildable.function)} for {arch}", True

@@ -97,6 +97,8 @@ class CuteArguments:
             self._keep(name, _memory_of(value))
             self._tensors.append(value)
             return value
+        if isinstance(value, np.generic):
+            return value.item()
         if isinstance(value, tuple | list):
             items = [self._converted(f"{name}[{place}]", item) for place, item in enumerate(value)]
             if all(new is old for new, old in zip(items, value, strict=True)):

@@ -10,6 +10,7 @@ from typing import Any
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompilerMissingError, KernelFailedError, UnsupportedError
 
+from .compile import COMPILER_LOCK
 from .cute_arguments import CuteArguments
 from .toolchain import REMEDY
 
@@ -54,7 +55,7 @@ class CuteFunction:
 
         self._arguments = arguments
         name = getattr(function, "__name__", type(function).__name__)
-        with tempfile.TemporaryDirectory() as folder, arguments.on_gpu():
+        with COMPILER_LOCK, tempfile.TemporaryDirectory() as folder, arguments.on_gpu():
             options = (
                 cute.KeepPTX(),
                 cute.KeepCUBIN(),

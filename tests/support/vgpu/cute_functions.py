@@ -204,3 +204,14 @@ def printing_kernel(x: cute.Tensor):
 @cute.jit
 def printing(x: cute.Tensor):
     printing_kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+@cute.kernel
+def fill_kernel(start: cute.Pointer):
+    thread, _, _ = cute.arch.thread_idx()
+    cute.make_tensor(start, cute.make_layout(THREADS))[thread] = cutlass.Float32(7.0)
+
+
+@cute.jit
+def fill(start: cute.Pointer):
+    fill_kernel(start).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))

@@ -274,10 +274,15 @@ def test_import_and_registry_need_no_compiler_and_no_gpu_package():
         import gemmule as gm
         # Nobody who multiplies arrays waits for what streams files.
         assert not {"gemmule.outofcore", "gemmule.lab", "gemmule.vgpu"} & set(sys.modules)
-        from gemmule.dispatch.registry import REGISTRY
         a = np.arange(6.0).reshape(2, 3)
         assert (gm.matmul(a, a.T) == a @ a.T).all()
         assert gm.matmul.plan(a, a.T).executor == "cpu"
+        # A call on the host loads no spec, and a product few of a transpose.
+        assert not [name for name in sys.modules if name.startswith("gemmule.kernels") and name.endswith("spec")]
+        from gemmule.dispatch.registry import kernels_of
+        assert kernels_of("gemm") is kernels_of("gemm")
+        assert "gemmule.kernels.ladder.transpose_rungs" not in sys.modules
+        from gemmule.dispatch.registry import REGISTRY
         print(len(REGISTRY))
     """)
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)

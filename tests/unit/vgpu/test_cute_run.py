@@ -112,3 +112,23 @@ def test_unknown_schedules_are_refused(functions, schedules):
 def test_a_function_that_does_not_compile_says_why(functions):
     with pytest.raises(KernelFailedError, match="alpha"):
         vgpu.run(functions.axpy, np.zeros(4, np.float32), np.zeros(4, np.float32))
+
+
+def test_pointers_lead_into_the_memory_that_is_given(functions):
+    from cutlass.cute.runtime import make_ptr
+
+    x = np.zeros(160, np.float32)
+    start = make_ptr(cutlass.Float32, x[32:].ctypes.data, cutlass.AddressSpace.gmem, assumed_align=16)
+    vgpu.run(functions.fill, start, memory=[x])
+    assert (x == [0] * 32 + [7] * 128).all()
+    with pytest.raises(ArgumentError, match=r"pass memory=\[array\]"):
+        vgpu.run(functions.fill, start)
+    with pytest.raises(vgpu.CheckError, match="out of bounds in fill_kernel"):
+        vgpu.run(functions.fill, start, memory=[x[:64]])
+
+
+def test_numbers_of_numpy_and_keywords(rng, functions):
+    x, y = small(rng, 64), small(rng, 64)
+    expected = 3 * x + y
+    vgpu.run(functions.axpy, x, y=y, alpha=np.float32(3), stream=None)
+    assert (y == expected).all()

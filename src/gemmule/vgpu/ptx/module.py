@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from gemmule.vgpu.source_text import shown_path
+
 #: Bytes of a value of each type; predicates are one byte here.
 TYPE_BYTES = {
     "pred": 1,
@@ -172,7 +174,9 @@ class Instruction:
     @property
     def place(self) -> str:
         """Its source line, as messages give it; else its line of PTX."""
-        return f"at {self.source}" if self.source is not None else f"in PTX line {self.line}"
+        if self.source is None:
+            return f"in PTX line {self.line}"
+        return f"at {shown_path(self.source.file)}:{self.source.line}"
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.text}"
