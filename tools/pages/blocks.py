@@ -2,7 +2,7 @@
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
-``host_to_gpu FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
+``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
 yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
 [PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
@@ -72,7 +72,7 @@ from .rung_diff import diff_block, source_block
 from .searched import searched
 from .streams import (
     device_stream_table,
-    host_to_gpu_table,
+    host_arrays_table,
     mapped_table,
     stream_conditions_table,
     stream_lines_table,
@@ -153,7 +153,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "file_runs": file_runs_table,
                     "float8": float8_table,
                     "forms": hopper_forms.forms_table,
-                    "host_to_gpu": host_to_gpu_table,
+                    "host_arrays": host_arrays_table,
                     "neighbours": neighbours_block,
                     "numa_links": stream_shapes.numa_links_table,
                     "overhead": overhead_table,

@@ -89,7 +89,11 @@ def _chosen(
 
 
 def clear_choices() -> None:
-    """Clear all caches of choices in this process, after a change of tuned configurations."""
+    """Forget all choices of this process: what is called next is planned, as if for the first time.
+
+    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK`` or the user's tuned configurations is seen by calls of known
+    kinds only after this. `load_pack` does it itself.
+    """
     _generation[0] += 1
     _chosen.cache_clear()
     for clear in _clear_functions:

@@ -99,7 +99,7 @@ def chosen_executor(
         If the executor that was asked for is not to be had here, or cannot take the problem.
     """
     # A file is always worth the way to a GPU: what it costs is reading it.
-    chosen, _ = host_arrays_executor(wanted_executor(name), None, dtypes, c_dtype)
+    chosen, _ = host_arrays_executor(wanted_executor(name), dtypes, c_dtype, None)
     if chosen == "gpu":
         from gemmule.dispatch.select import choose
         from gemmule.runtime.memory import usable_memory

@@ -233,7 +233,7 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
         if asked:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
         return None
-    name, _ = host_arrays_executor(wanted_executor(request.executor), None, *problem.dtype_names)
+    name, _ = host_arrays_executor(wanted_executor(request.executor), *problem.dtype_names, None)
     if name == "vgpu" and asked:
         raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; give 'gpu' or 'cpu'")
     if request.devices is not None:
