@@ -122,9 +122,11 @@ def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", [4, 5])
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
-def test_every_config(config, rng):
-    m, n, k = config.tile_m + 5, config.tile_n + 4, 5 * config.tile_k + 3
+def test_every_config(config, columns, rng):
+    # Rows of the result are multiples of 16 bytes, or begin anywhere.
+    m, n, k = config.tile_m + 5, config.tile_n + columns, 5 * config.tile_k + 3
     a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
     d = multiply(a, laid_out(b, "padded"), poisoned(FLOAT32, (m, n)), config=config)
     assert_product(d, a, b)
