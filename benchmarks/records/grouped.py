@@ -27,7 +27,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.kernels.hopper.grouped.spec import SPEC, further
 
-#: Groups, rows of all, columns and k: of the issue that asked for grouped products.
+#: Groups, rows of all, columns and k: layers of mixtures of experts.
 SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096))
 #: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 6e14
