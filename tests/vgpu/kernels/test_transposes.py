@@ -143,7 +143,7 @@ ROWS = next(spec for spec in TRANSPOSES if spec.name == "transpose_rows")
 
 
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
-@pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
 @pytest.mark.parametrize("itemsize", ITEMSIZES)
 def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng):
     """Every config on units of 1 to 16 bytes: the axes but the last are reversed."""
