@@ -14,7 +14,6 @@ from gemmule.core.dtype import dtype_named, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from gemmule.core.grouped_problem import AXES, GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.dispatch.grouped import choose_grouped
 from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import Device, get_device
@@ -230,6 +229,7 @@ def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
 
 
 def _on_virtual_gpu(product: GroupedProduct) -> Plan:
+    from gemmule.dispatch.grouped import choose_grouped
     from gemmule.vgpu.arch import device_name, virtual_arch
 
     given = product.operands.views
@@ -257,6 +257,9 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
 
 
 def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
+    # Specs of kernels are loaded where one is chosen.
+    from gemmule.dispatch.grouped import choose_grouped
+
     operands = product.operands
     reason = check_device_arrays(executor)
     assert operands.device is not None
@@ -285,6 +288,7 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
 def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
     """Return what queues a `GroupedProblem`, given the addresses of A, B, the offsets and D."""
     del began
+    from gemmule.dispatch.grouped import choose_grouped
     from gemmule.runtime.repeated import repeated
 
     device = get_device(ordinal)
