@@ -1,11 +1,11 @@
 """Times of all plausible configs of random products, beside cuBLASLt's: what the cost model is fitted to.
 
 For random products of a type in a drawn layout, extents log-uniform from 64 to 8192, the registered configs of the
-kernel (`hopper_gemm`, of float32 `simt_gemm`) and candidates that are not registered are timed, interleaved with each
-other and with the eight algorithms that cuBLASLt's heuristic names, in CUDA graphs over rotating buffers. A config is
-plausible if the cost model predicts little more than its least, or if it differs from such a one in the cluster only;
-some others are drawn. Of `simt_gemm` all are timed, and a third of the products has odd extents. Needs an NVIDIA GPU,
-PyTorch and the compiler.
+kernel (`hopper_gemm`, of float32 `simt_gemm`, of float64 `float64_gemm`) and candidates that are not registered are
+timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic names, in CUDA graphs over
+rotating buffers. A config is plausible if the cost model predicts little more than its least, or if it differs from
+such a one in the cluster only; some others are drawn. Of `simt_gemm` and `float64_gemm` all are timed, and a third of
+the products has odd extents. Needs an NVIDIA GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, W
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.simt.config import SimtConfig
@@ -52,16 +54,19 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "bfloat16": ("bfloat16", None, 8, LAYOUTS, 2e12),
     "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
     "float32": ("float32", None, 4, LAYOUTS, 1e11),
+    "float64": ("float64", None, 2, LAYOUTS, 1e11),
 }
-#: Of float32 every so many-th product has odd extents.
+#: Of float32 and float64 every so many-th product has odd extents.
 _ONE_ODD_OF = 3
 #: Registered and candidate tiles, `c` cooperative and `p` ping-pong, with clusters along M, N and K.
 _CANDIDATES = {
     "c128x256": "11 21 41 22",
     "c256x128": "12 14 22",
+    "c256x144": "12 21",
     "c256x160": "12 14 22",
     "c256x176": "12 21",
     "c256x192": "11 21 12 14 22",
+    "c128x240": "11 21 12 22",
     "c128x224": "21 41 22",
     "c128x208": "11 21 12 22",
     "c128x192": "21 41",
@@ -92,7 +97,9 @@ _CANDIDATES = {
     "p64x32": "11 21 41 12 14 22 24 42 k2 k4",
     "p64x16": "11 21 12 14 k2",
     "p64x8": "11",
-    "c128x64": "k4 k8",
+    "c128x128": "11 21 k2 k4",
+    "c128x96": "k2 k4",
+    "c128x64": "k2 k4 k8",
 }
 _MOST_STAGES = 16
 #: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and
@@ -117,6 +124,34 @@ _SIMT = (
     (64, 32, 16, 2, 1, 4, (2, 4)),
     (32, 64, 16, 1, 2, 4, (1, 2, 4)),
 )
+
+
+#: Candidates of `float64_gemm`, as what differs from the default.
+_FLOAT64: tuple[dict[str, int], ...] = (
+    {"cluster_k": 2},
+    {"cluster_k": 4},
+    {"mma_k": 8, "cluster_k": 4},
+    {"stages": 3, "mma_k": 8, "cluster_k": 2},
+    {"stages": 3, "mma_k": 8, "cluster_k": 4},
+    {"tile_m": 32, "mma_k": 8, "cluster_k": 4},
+    {"tile_m": 96, "stages": 3},
+    {"tile_m": 96, "stages": 3, "mma_k": 8},
+    {"tile_m": 96, "stages": 3, "mma_k": 8, "cluster_k": 2},
+    {"tile_m": 128, "stages": 3, "mma_k": 8},
+    {"tile_m": 128, "warps_m": 4, "mma_k": 8},
+    {"tile_m": 128, "warps_m": 4, "mma_k": 8, "cluster_k": 2},
+    {"tile_m": 128, "tile_n": 128, "warps_n": 4, "cluster_k": 2},
+    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": 2},
+    {"tile_m": 32, "warps_n": 1, "mma_k": 8, "cluster_k": 8},
+    {"tile_m": 32, "warps_n": 1, "mma_k": 8, "cluster_k": 4},
+    {"warps_m": 4, "warps_n": 1, "mma_k": 8, "cluster_k": 8},
+    {"warps_m": 4, "warps_n": 1, "mma_k": 8, "cluster_k": 4},
+)
+
+
+def float64_candidates() -> tuple[Float64Config, ...]:
+    """Return the registered configs, and those of `_FLOAT64`."""
+    return tuple(dict.fromkeys([*FLOAT64_GEMM.configs, *(Float64Config(**one) for one in _FLOAT64)]))
 
 
 def simt_candidates() -> tuple[SimtConfig, ...]:
@@ -152,7 +187,7 @@ def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
         logs = (numbers.uniform(math.log(_LEAST), math.log(_MOST)) for _ in range(3))
         m, n, k = (max(round(math.exp(log) / unit), 1) * unit for log in logs)
         layout = numbers.choice(layouts)
-        if dtype == "float32" and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
+        if dtype in ("float32", "float64") and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
             m, n, k = m | 1, n | 1, k | 1
         if 2.0 * m * n * k <= most:
             yield dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=Precision.parse(precision))
@@ -164,7 +199,7 @@ def plausible(problem: GemmProblem, spec: KernelSpec, configs: Sequence[Config],
     costs = spec.costs(problem, configs, rates_for(device.name, device.multiprocessors))
     order = sorted(range(len(configs)), key=costs.__getitem__)
     order = [x for x in order if spec.why_not(problem, device.arch, configs[x]) is None]
-    if spec is SIMT_GEMM:
+    if spec is not HOPPER_GEMM:
         return order
     least = costs[order[0]]
     found = [x for x in order if costs[x] <= _FACTOR * least][:_PLAUSIBLE]
@@ -288,14 +323,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200, help="time for measuring, after compiling")
     parser.add_argument("--kernels", type=int, default=1200, help="most kernels to compile: those needed most")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
+    parser.add_argument("--registered", action="store_true", help="no config that is not registered")
+    parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began, device = time.time(), get_device()
-    spec = SIMT_GEMM if given.dtype == "float32" else HOPPER_GEMM
-    configs: tuple[Config, ...] = simt_candidates() if spec is SIMT_GEMM else candidates()
+    spec = {"float32": SIMT_GEMM, "float64": FLOAT64_GEMM}.get(given.dtype, HOPPER_GEMM)
+    configs: tuple[Config, ...] = (
+        simt_candidates() if spec is SIMT_GEMM else float64_candidates() if spec is FLOAT64_GEMM else candidates()
+    )
+    if given.registered:
+        configs = spec.configs
     choices = [Choice(spec, one) for one in configs]
-    found = list(itertools.islice(draws(given.seed, given.dtype), given.count))
+    every = draws(given.seed, given.dtype)
+    found = list(itertools.islice((one for one in every if one.k % 2 or not given.odd), given.count))
     trials = [(one, plausible(one, spec, configs, device, number)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()

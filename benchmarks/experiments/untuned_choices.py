@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.compiler.pool import Job, compile_all
-from gemmule.core.dtype import Kind, Precision
+from gemmule.core.dtype import FLOAT8_SEEN, Kind, Precision
 from gemmule.core.errors import CompileError, WrongResultError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -185,6 +185,7 @@ class Pool:
         if problem.a.dtype.kind is not Kind.INTEGER:
             unit = 2.0**-11 if problem.precision.value == "tf32" else 0.0
             sums = (problem.k + 3) * problem.accumulator.unit_roundoff * (2 if problem.a.dtype.itemsize == 8 else 1)
+            sums += FLOAT8_SEEN if problem.precision is Precision.FLOAT8 else 0.0
             bound = (sums + 2 * unit) * 1.01 * (some.abs() @ wide.abs())
             bound += problem.d.dtype.unit_roundoff * exact.abs() * 1.01
         if not bool(((got - exact).abs() <= bound).all()):

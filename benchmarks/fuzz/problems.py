@@ -144,6 +144,7 @@ RECIPES: dict[str, Recipe] = {
     "transpose_in_registers": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
     "transpose_gathered": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
     "transpose_word_aligned": Recipe(sides=((100, 2000),) * 2, operation="transpose", sizes=(1, 2)),
+    "transpose_skinny": Recipe(sides=((2, 30), (1000, 9000)), operation="transpose", sizes=(1, 2, 4, 8)),
     "transpose_reference": Recipe(
         sides=((1, 300),) * 2, operation="transpose", sizes=(1, 2, 4, 8), free=True, edges=0.3
     ),

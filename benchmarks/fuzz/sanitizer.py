@@ -27,7 +27,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 #: Without a record of it so far.
 KERNELS = (
     *("h01", "hopper_", "bf16x6_", "ozaki_", "simt_syrk", "float64_syrk"),
-    *("transpose_in_registers", "transpose_gathered", "transpose_word_aligned"),
+    *("transpose_in_registers", "transpose_gathered", "transpose_word_aligned", "transpose_skinny"),
 )
 #: What a tool prints at the end where it found nothing.
 CLEAN = {"racecheck": "0 hazards displayed (0 errors, 0 warnings)"}

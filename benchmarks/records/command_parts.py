@@ -39,9 +39,9 @@ PARTS = {
     "gemmule.outofcore.device.planner.budgets": {"choose_within": "plan"},
     "gemmule.outofcore.device.engine.streaming": {"_Run._prepare": "load kernels", "_Run.run": "stream"},
     "gemmule.outofcore.journal.resumption": {"open_work": "open the result"},
-    "gemmule.api.streaming.devices": {"measured_rates": "probes, the rest"},
-    "gemmule.api.streaming.device_engine": {"DeviceEngine.run": "run, the rest"},
-    "gemmule.api.streaming.session": {"StreamSession.conclude": "check and commit"},
+    "gemmule.outofcore.calls.devices": {"measured_rates": "probes, the rest"},
+    "gemmule.outofcore.calls.device_engine": {"DeviceEngine.run": "run, the rest"},
+    "gemmule.outofcore.calls.session": {"StreamSession.conclude": "check and commit"},
 }  # fmt: skip
 #: Parts in the order of the table, with those that are not functions.
 NAMES = [

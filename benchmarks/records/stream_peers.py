@@ -22,12 +22,12 @@ import numpy as np
 from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
-from gemmule.api.streaming.device_engine import beside_parts
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.residues import HALF_SIDE
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
+from gemmule.outofcore.calls.device_engine import beside_parts
 from gemmule.outofcore.device.engine.buffers import Buffers
 from gemmule.outofcore.device.engine.staging_probe import staged_by
 from gemmule.outofcore.device.engine.streaming import Settings, stream_product

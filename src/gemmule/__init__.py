@@ -1,9 +1,10 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python.
 
 `matmul` multiplies by the rules of the array API standard, `gemm` by those of BLAS, with a bias and a function of each
-element, which `gemmule.epilogue` has the functions for; `transpose` and `matrix_transpose` give transposes;
-`gemmule.outofcore.matmul` multiplies files and arrays that do not fit into memory. ``matmul.plan`` says what a call
-would run, and why; every one of these functions has a ``plan``. Errors are `GemmuleError` and its kinds.
+element, which `gemmule.epilogue` has the functions for; `grouped_gemm` multiplies groups, as of a mixture of experts;
+`transpose` and `matrix_transpose` give transposes; `gemmule.outofcore.matmul` multiplies files and arrays that do not
+fit into memory. ``matmul.plan`` says what a call would run, and why; every one of these functions has a ``plan``.
+Errors are `GemmuleError` and its kinds.
 `gemmule.torch` and `gemmule.jax`, which are imported by name, have the product as an operator of the framework.
 """
 
@@ -33,8 +34,9 @@ from gemmule.core.errors import (
 
 if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
-    from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, transpose
+    from gemmule.api import Plan, gemm, grouped_gemm, load_pack, matmul, matrix_transpose, transpose
     from gemmule.compiler.pack import Pack
+    from gemmule.dispatch.select import clear_choices
 
 __version__ = "0.1.0.dev0"
 
@@ -56,8 +58,10 @@ __all__ = [
     "UnsupportedError",
     "WrongResultError",
     "__version__",
+    "clear_choices",
     "epilogue",
     "gemm",
+    "grouped_gemm",
     "load_pack",
     "matmul",
     "matrix_transpose",
@@ -68,8 +72,9 @@ __all__ = [
 
 #: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
 _LAZY = {
-    "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
+    "gemmule.api": ("Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
     "gemmule.compiler.pack": ("Pack",),
+    "gemmule.dispatch.select": ("clear_choices",),
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 #: Public modules, imported likewise.

@@ -15,6 +15,7 @@ from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
+from support.gpu.kernel_products import multiply
 from support.oracle import assert_product, poisoned, random_matrix
 
 
@@ -39,3 +40,22 @@ def test_tf32_rounds_to_nearest(shape, layout, rng):
         assert SPEC.why_not(problem, get_device().arch, SPEC.default) is None
         run_kernel(problem, Choice(SPEC, SPEC.default), {"a": da.address, "b": db.address, "d": dd.address}, 0, STREAM)
         assert_product(dd.get(), to_tf32(a), to_tf32(b))
+
+
+@pytest.mark.parametrize("config", [one for one in SPEC.configs if one.cluster_k > 1], ids=lambda one: one.cluster_k)
+@pytest.mark.parametrize("layout", [("row", "col"), ("col", "row")], ids="-".join)
+@pytest.mark.parametrize("shape", [(64, 64, 4096), (67, 209, 1229), (285, 175, 5531), (65, 70, 3)], ids=str)
+def test_clusters_split_k(shape, layout, config, rng):
+    if get_device().capability < (9, 0):
+        pytest.skip("needs clusters")
+    (m, n, k), precision = shape, Precision.TF32
+    a, b, c = (rng.integers(-3, 3, x, endpoint=True).astype(np.float32) for x in ((m, k), (k, n), (m, n)))
+    results = [
+        multiply(
+            SPEC, a, b, poisoned(FLOAT32, (m, n)), kinds=(*layout, "row"), c=c, alpha=2, beta=-1, config=config,
+            precision=precision,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert_product(results[0], a, b, c, 2, -1)
+    np.testing.assert_array_equal(*results)

@@ -52,6 +52,16 @@ def test_types_layouts_and_shapes(dtype, out, precision, layout, shape, rng):
     assert_product(got, a, b)
 
 
+@pytest.mark.parametrize("shape", [(67, 65, 131), (1, 3, 5), (257, 131, 1001), (1039, 305, 77)], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+def test_tf32_of_any_alignment(layout, shape, rng):
+    m, n, k = shape
+    a, b, c = (rng.integers(-3, 3, x, endpoint=True).astype(np.float32) for x in ((m, k), (k, n), (m, n)))
+    poison = poisoned(dtype_named("float32"), (m, n))
+    got = multiply(SPEC, a, b, poison, kinds=(*layout, "row"), c=c, alpha=2, beta=-1, precision=Precision.TF32)
+    assert_product(got, a, b, c, 2, -1)
+
+
 @pytest.mark.parametrize(
     "kinds", [("row", "padded", "row"), ("col", "padded", "row"), ("col", "col", "col")], ids="-".join
 )

@@ -170,3 +170,15 @@ def test_within_inference_mode(planned):
         with mode():
             for _ in range(3):
                 assert (gm.matmul(x(), x()) == 4).all()
+
+
+def test_alternating_states_of_torch_are_each_planned_once(planned):
+    for turn in range(4):
+        gm.matmul(x(), x())
+        with torch.inference_mode():
+            gm.matmul(x(), x())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            gm.matmul(x(), x())
+        if turn == 0:
+            first = len(planned)
+    assert len(planned) == first <= 3

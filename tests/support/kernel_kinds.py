@@ -55,13 +55,20 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family(_SINGLE, "tf32", (4,), ("rcr",)),
         Family(_INT8, units=(16,), layouts=("rcr",)),
     ),
-    "hopper_gemm_unaligned": (Family((*_HALVES, (_BF, _BF, _F32)), units=(16,), layouts=("rcr", "ccr"), ragged=True),),
-    "hopper_gemm_repacked": (Family(_HALVES), Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",))),
+    "hopper_gemm_unaligned": (
+        Family((*_HALVES, (_BF, _BF, _F32)), units=(16,), layouts=("rcr", "ccr"), ragged=True),
+        Family(_SINGLE, "tf32", (4,), ("rcr",), ragged=True),
+    ),
+    "hopper_gemm_repacked": (
+        Family(_HALVES),
+        Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",)),
+        Family(_SINGLE, "tf32", layouts=("rcr",)),
+    ),
     "hopper_gemm_w8a16": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
     "hopper_gemm_k_major": (
         Family(_INT8, units=(16,), layouts=("rrr", "crr")),
         Family(((_E4, _E4, _BF), (_E5, _E4, _F32)), "float8", (16,), ("rrr", "crr")),
-        Family(_SINGLE, "tf32", (4,), ("rrr", "crr")),
+        Family(_SINGLE, "tf32", (1, 4), ("rrr", "crr")),
     ),
     "hopper_gemm_upcast": (
         Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),

@@ -2,7 +2,7 @@
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
-``host_to_gpu FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
+``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
 yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
 [PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
@@ -39,17 +39,17 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.core.chips import chip_named
-from gemmule.lab import bench_tables, counted, gemm_tables, rooflines
+from gemmule.lab import bench_tables, gemm_tables
 from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.gemm_operation import GEMM
 from gemmule.lab.kernel_labels import labels
 from gemmule.lab.pictures import Picture, fingerprint, plot_stem
 from gemmule.lab.plots import Plot, plots
 from gemmule.lab.records import read_records
-from gemmule.lab.tables import check_rows, experiment_line
+from gemmule.lab.tables import experiment_line
 from gemmule.lab.transpose_plots import transpose_plots
 
-from . import checked_kernels, faithfulness, frameworks, hopper_forms, stream_shapes, transposes
+from . import checked_kernels, counted, faithfulness, frameworks, hopper_forms, rooflines, stream_shapes, transposes
 from .batches import batches_table
 from .call_overhead import overhead_table
 from .ceilings import ceiling_table
@@ -64,6 +64,7 @@ from .float8 import float8_table
 from .fuzz_campaigns import fuzz_block
 from .glance_cells import glance_table
 from .markdown import markdown
+from .neighbours import neighbours
 from .profiles import profile_block
 from .random_problems import random_problems_block, untuned_block
 from .registry import dtype_table, kernel_table
@@ -71,7 +72,7 @@ from .rung_diff import diff_block, source_block
 from .searched import searched
 from .streams import (
     device_stream_table,
-    host_to_gpu_table,
+    host_arrays_table,
     mapped_table,
     stream_conditions_table,
     stream_lines_table,
@@ -152,7 +153,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "file_runs": file_runs_table,
                     "float8": float8_table,
                     "forms": hopper_forms.forms_table,
-                    "host_to_gpu": host_to_gpu_table,
+                    "host_arrays": host_arrays_table,
                     "neighbours": neighbours_block,
                     "numa_links": stream_shapes.numa_links_table,
                     "overhead": overhead_table,
@@ -192,7 +193,14 @@ def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) ->
 
 def checks_block(records: Sequence[Record]) -> str:
     """Return the checks of a record file, by file of tests."""
-    return markdown(*check_rows(records))
+    totals: dict[str, list[int]] = {}
+    for record in records:
+        if record["record"] == "check":
+            counts = totals.setdefault(record["what"].split("::")[0], [0, 0, 0])
+            for place, name in enumerate(("passed", "failed", "skipped")):
+                counts[place] += record.get(name, 0)
+    rows = [[what, *map(str, counts)] for what, counts in totals.items()]
+    return markdown(["checks", "passed", "failed", "skipped"], rows)
 
 
 def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
@@ -265,7 +273,7 @@ def counts_block(kernel: str, records: Sequence[Record]) -> str:
 
 def neighbours_block(records: Sequence[Record]) -> str:
     """Return what odd sizes reach of their aligned neighbours."""
-    return markdown(*gemm_tables.neighbours(records))
+    return markdown(*neighbours(records))
 
 
 def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:

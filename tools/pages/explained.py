@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gemmule.lab.counted import SECTOR, WARP, Counted, Counts, counted, percent, scaled
 from gemmule.lab.kernel_labels import labels
 
+from .counted import SECTOR, WARP, Counted, Counts, counted, percent, scaled
 from .markdown import markdown
 
 Reader = Callable[[Counts], float | None]

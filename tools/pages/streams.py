@@ -207,17 +207,27 @@ def _device_memory(record: Record) -> str:
     return f"{devices} x {record['budgets']['device']}" if devices > 1 else str(record["budgets"]["device"])
 
 
-def host_to_gpu_table(records: Sequence[Record]) -> str:
-    """Return the times of host arrays on the host and through the GPU."""
+def host_arrays_table(records: Sequence[Record]) -> str:
+    """Return the times of host arrays by `gm.matmul`, PyTorch's round trip and NumPy."""
+
+    def ms(value: float | None) -> str:
+        return "" if value is None else f"{value:.3g}"
+
     rows = [
         [
-            str(r["m"]),
-            f"{2 * r['m'] * r['n'] * r['k']:.2e}",
-            f"{r['host_ms']:.2f}",
-            f"{r['gpu_ms']:.2f}",
-            f"{r['host_over_gpu']:.2f}",
+            r["dtype"], str(r["m"]), r["executor"], ms(r["gm_ms"]), ms(r.get("round_trip_ms")), ms(r.get("numpy_ms")),
+            f"{r['ratio']:.2f}",
         ]
         for r in records
-        if r["record"] == "host_to_gpu"
+        if r["record"] == "host_arrays"
+    ]  # fmt: skip
+    header = [
+        "type",
+        "M = N = K",
+        "executor",
+        "gm.matmul, ms",
+        "PyTorch's round trip, ms",
+        "NumPy, ms",
+        "best of these / gm",
     ]
-    return markdown(["M = N = K", "operations", "host, ms", "through the GPU, ms", "host / GPU"], rows)
+    return markdown(header, rows)

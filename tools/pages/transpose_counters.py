@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gemmule.lab.counted import Counted, Counts, counted, scaled
 from gemmule.lab.kernel_labels import labels_of
+
+from .counted import Counted, Counts, counted, scaled
 
 Record = Mapping[str, Any]
 

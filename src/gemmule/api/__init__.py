@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from numpy import ndarray
+
+from gemmule.runtime.arrays.descriptions import executor_in_environment
 from gemmule.runtime.stream import stream_handle
 
 from .calls.call_cache import CALLS
 from .calls.dispatcher import LAST_TWO, product, transposed
+from .grouped import grouped_gemm
 from .packs import load_pack
 from .planning import functions as plans
 from .planning.plan import Plan
 from .planning.transposes import axes_as_given, last_two_exchanged
 from .validation.product import ProductArguments
 
-__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
+__all__ = ["Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
+_multiplies, _executor = CALLS.by_layout, executor_in_environment
 
 
 @plans.attached(plans.matmul)
@@ -94,6 +99,10 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
+    if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
+        multiply = _multiplies.get((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
+        if multiply is not None and a.flags.aligned and b.flags.aligned:
+            return multiply(a, b)
     at = None
     if _replays and out_dtype is precision is executor is None:
         at = (id(a), id(b), id(out))

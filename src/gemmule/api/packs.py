@@ -40,7 +40,9 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     ArgumentError
         If `path` is no path.
     FileFormatError
-        If it is no pack, a damaged one, or cannot be opened.
+        If it is no pack, or a damaged one.
+    FileAccessError
+        If it cannot be opened: also a FileNotFoundError or PermissionError where it is one.
 
     Examples
     --------
@@ -51,16 +53,12 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     from gemmule.compiler.pack import PACKS, read_pack
     from gemmule.compiler.toolchain import compiler_installed
     from gemmule.dispatch.select import clear_choices
+    from gemmule.files.file_errors import errors_name
 
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path={shown(path)} is no path; give the name of a file that `gemmule pack` wrote")
-    try:
+    with errors_name(os.fspath(path)):
         pack = read_pack(Path(path).absolute())
-    except OSError as error:
-        raise FileFormatError(
-            f"the pack {os.fspath(path)!r} cannot be opened ({error.strerror}); check its name, or make it with "
-            "gemmule pack"
-        ) from error
     _take_table(pack)
     PACKS.load(pack)
     if not compiler_installed():

@@ -13,7 +13,7 @@ from ..core.dtype import Precision
 from ..core.errors import ArgumentError, FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
-from .bench_end import end, measured
+from .bench_end import draw_plots, end, measured
 from .bench_transpose import show_transposes, transpose_command
 from .choice import NameChoice
 from .command_line import RecordedCommand, command_line
@@ -281,16 +281,10 @@ def _print_ratios(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) -> None:
-    from ..lab.pictures import draw
     from ..lab.plots import plots
 
-    found = plots(records)
-    for plot in found:
-        for path in draw(plot, folder, stem):
-            if not quiet:
-                click.echo(f"plot: {path}")
-    if not found:
-        click.echo("no plot: measure two sizes with M = N, with the same K or with K = M", err=True)
+    without = "measure two sizes with M = N, with the same K or with K = M"
+    draw_plots(plots(records), folder, stem, without=without, quiet=quiet)
 
 
 @bench_command.command(

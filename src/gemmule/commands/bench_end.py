@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,30 @@ from .progress import steps_progress
 
 if TYPE_CHECKING:
     from ..lab.bench import Bench
+    from ..lab.plots import Plot
+    from ..lab.transpose_plots import TransposePlot
 
 Record = dict[str, Any]
+
+
+@contextlib.contextmanager
+def record_file(folder: str | None, block: Record, *, quiet: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Open a new record file in a folder, and yield the function that writes a record, which does nothing without one.
+
+    A failure names the file that holds what was written so far; otherwise the file's name is printed at the end.
+    """
+    from ..lab.records import RecordFile
+
+    if folder is None:
+        yield lambda _: None
+        return
+    meta = click.get_current_context().meta
+    with RecordFile(Path(folder), block) as file:
+        meta[LEFT] = file.partial
+        yield file.write
+    del meta[LEFT]
+    if not quiet:
+        click.echo(f"record: {file.path}")
 
 
 def measured(
@@ -51,15 +73,10 @@ def measured(
         Adds to a record.
     """
     from ..lab.bench_records import TORCH, YARDSTICK
-    from ..lab.records import RecordFile
 
     records: list[Record] = []
     point: list[Record] = []
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
-        if file is not None:
-            click.get_current_context().meta[LEFT] = file.partial
-        step = stack.enter_context(steps_progress("measuring", points))
+    with record_file(folder, block, quiet=show is None) as write, steps_progress("measuring", points) as step:
         for found in bench.records(lambda doing: step(doing, 0)):
             one = add(found) if add is not None else found
             if point and show and key(point[0]) != key(one):
@@ -67,16 +84,23 @@ def measured(
                 point = []
             point.append(one)
             records.append(one)
-            if file is not None:
-                file.write(one)
+            write(one)
             step("", one.get("kernel", YARDSTICK) not in (YARDSTICK, TORCH))
         if point and show:
             show(point)
-    if file is not None:
-        del click.get_current_context().meta[LEFT]
-        if show:
-            click.echo(f"record: {file.path}")
     return records
+
+
+def draw_plots(found: Sequence[Plot | TransposePlot], folder: Path, stem: str, *, without: str, quiet: bool) -> None:
+    """Draw plots into a folder and print their names; where there are none, say `without`, what they take."""
+    from ..lab.pictures import draw
+
+    for plot in found:
+        for path in draw(plot, folder, stem):
+            if not quiet:
+                click.echo(f"plot: {path}")
+    if not found:
+        click.echo(f"no plot: {without}", err=True)
 
 
 def end(

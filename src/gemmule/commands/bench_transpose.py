@@ -13,7 +13,7 @@ import click
 from ..core.errors import FileFormatError
 from ..lab.transposes import SIZE_SETS
 from . import gpu
-from .bench_end import end, measured
+from .bench_end import draw_plots, end, measured
 from .command_line import RecordedCommand, command_line
 from .json_output import echo_json, json_option
 from .option_values import check_finite
@@ -134,7 +134,7 @@ def _transpose(options: _Options) -> None:
         records = measured(
             bench, block, plan.points, options.record, key=size_text, show=None if options.as_json else _show, add=add
         )
-    end(block, records, print_end, draw_plots, plot=options.plot, as_json=options.as_json)
+    end(block, records, print_end, _draw, plot=options.plot, as_json=options.as_json)
 
 
 def _show(point: list[Record]) -> None:
@@ -196,22 +196,15 @@ def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str 
         print_table(size, header, rows, optional=_OPTIONAL)
     print_end(found)
     if plot is not None:
-        draw_plots(records, Path(plot), path.stem, quiet=False)
+        _draw(records, Path(plot), path.stem, quiet=False)
     return True
 
 
-def draw_plots(records: Sequence[Mapping[str, Any]], folder: Path, stem: str, *, quiet: bool) -> None:
-    """Draw the plots that records give, and print their names."""
-    from ..lab.pictures import draw
+def _draw(records: Sequence[Mapping[str, Any]], folder: Path, stem: str, *, quiet: bool) -> None:
     from ..lab.transpose_plots import transpose_plots
 
-    found = transpose_plots(records)
-    for plot in found:
-        for path in draw(plot, folder, stem):
-            if not quiet:
-                click.echo(f"plot: {path}")
-    if not found:
-        click.echo("no plot: measure three sizes with M = N, or one kernel with several block shapes", err=True)
+    without = "measure three sizes with M = N, or one kernel with several block shapes"
+    draw_plots(transpose_plots(records), folder, stem, without=without, quiet=quiet)
 
 
 def _counter() -> Callable[[Record], Record]:

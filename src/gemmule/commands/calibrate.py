@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,8 @@ import click
 from .. import __version__
 from ..core.errors import ArgumentError, UnsupportedError, WrongResultError
 from . import gpu
+from .bench_end import record_file
 from .command_line import RecordedCommand, command_line
-from .failures import LEFT
 from .json_output import echo_json, json_option
 from .option_values import check_finite
 from .progress import steps_progress
@@ -150,7 +149,6 @@ def _measured(
     """Return the experiment block and the records."""
     from ..lab.bench_plan import BenchPlan
     from ..lab.experiment import experiment
-    from ..lab.records import RecordFile
     from ..lab.tuning.tuner import Tuner
 
     most = max((len(search.candidates) for search in searches), default=0)
@@ -158,21 +156,12 @@ def _measured(
     tuner = Tuner(searches, BenchPlan((), tuple(first), **plan), device, gpu.known_chip(device.name), None, keep=most)
     block = experiment(command_line(), device.pci_bus_id) | tuner.about()
     records: list[Record] = []
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
-        if file is not None:
-            click.get_current_context().meta[LEFT] = file.partial
-        step = stack.enter_context(steps_progress("measuring", len(searches)))
+    with record_file(folder, block, quiet=quiet) as write, steps_progress("measuring", len(searches)) as step:
         for cell in tuner.cells(lambda doing: step(doing, 0)):
             records += cell.records
-            if file is not None:
-                for one in cell.records:
-                    file.write(one)
+            for one in cell.records:
+                write(one)
             step("", 1)
-    if file is not None:
-        del click.get_current_context().meta[LEFT]
-        if not quiet:
-            click.echo(f"record: {file.path}")
     return block, records
 
 
@@ -197,19 +186,7 @@ def _timed(searches: Sequence[Search], records: Sequence[Record]) -> list[Timed]
 
 @dataclasses.dataclass(frozen=True)
 class _Calibration:
-    """A calibration that was measured.
-
-    Attributes
-    ----------
-    gpu : str
-        The GPU's name.
-    before : GpuRates
-        Rates that predicted its times before.
-    file : Path
-        The file that rates are written to.
-    block, records
-        The experiment block, and what was measured.
-    """
+    """A calibration that was measured."""
 
     gpu: str
     before: GpuRates

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from ..api.streaming.session import StreamSession
+    from ..outofcore.calls.session import StreamSession
 
 
 def check_drawings(trace: str | None, timeline: str | None, *, force: bool, others: Sequence[str | None] = ()) -> None:
@@ -31,8 +31,8 @@ def check_drawings(trace: str | None, timeline: str | None, *, force: bool, othe
 
 def write_drawings(session: StreamSession, trace: str | None, timeline: str | None, *, force: bool) -> None:
     """Write the trace and the timeline, where the user named files for them."""
-    from ..api.streaming.plan import extents_of
     from ..lab.streams import draw_timeline, write_stream_trace
+    from ..outofcore.calls.plan import extents_of
 
     title = f"{extents_of(session.plan)} by {session.plan.strategy} on {session.engine.device}"
     if trace is not None:

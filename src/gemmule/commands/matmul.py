@@ -20,8 +20,8 @@ from .spelling import in_options
 from .tables import echo_text
 
 if TYPE_CHECKING:
-    from ..api.streaming.request import Request
-    from ..api.streaming.session import StreamSession
+    from ..outofcore.calls.request import Request
+    from ..outofcore.calls.session import StreamSession
     from ..outofcore.tiles.report import Report
     from ..outofcore.verify.freivalds import Verdict
 
@@ -154,10 +154,10 @@ def matmul_command(**options: Any) -> None:
 
 def _run(options: dict[str, Any]) -> None:
     with _context_opened(options):
-        from ..api.streaming.device_engine import DeviceReport
-        from ..api.streaming.plan import plan_line
-        from ..api.streaming.session import StreamSession
         from ..core.errors import WrongResultError
+        from ..outofcore.calls.device_engine import DeviceReport
+        from ..outofcore.calls.plan import plan_line
+        from ..outofcore.calls.session import StreamSession
         from ..outofcore.tiles.result_rules import plain_kind
         from .drawings import check_drawings, write_drawings
 
@@ -218,7 +218,7 @@ def _context_opened(options: Mapping[str, Any]) -> Iterator[None]:
 
 def _echo_plan(request: Request, *, as_json: bool) -> None:
     """Print the plan and its expected time, the verdict first."""
-    from ..api.streaming.plan import planned_request
+    from ..outofcore.calls.plan import planned_request
 
     plan = planned_request(request)
     if as_json:
@@ -230,8 +230,8 @@ def _echo_plan(request: Request, *, as_json: bool) -> None:
 
 def _request(options: Mapping[str, Any]) -> Request:
     """Return the product that the options describe."""
-    from ..api.streaming.request import Request
     from ..core.errors import ArgumentError
+    from ..outofcore.calls.request import Request
 
     for given, name, needed in (
         (options["c0"] and options["beta"] is None, "--c", "--beta"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ import click
 
 from .. import __version__
 from . import gpu
+from .bench_end import record_file
 from .command_line import command_line
-from .failures import LEFT
 from .json_output import echo_json
 from .progress import steps_progress
 from .tune_products import key
@@ -50,7 +49,6 @@ class Run:
         from ..dispatch.tuned_table import chip_name
         from ..lab.bench_plan import BenchPlan
         from ..lab.experiment import experiment
-        from ..lab.records import RecordFile
         from ..lab.tuning.entries import provenance
         from ..lab.tuning.tuner import Tuner
 
@@ -64,17 +62,15 @@ class Run:
         run = provenance(self._block, chip_name(self._device.name), gpu=self._device.name, gemmule=__version__)
         present = {one.key: one for one in read_or_set_aside(self._table) if one.chip == run["chip"]}
         start = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(RecordFile(Path(folder), self._block)) if folder is not None else None
-            if file is not None:
-                click.get_current_context().meta[LEFT] = file.partial
-            step = stack.enter_context(steps_progress("measuring", len(searches)))
+        with (
+            record_file(folder, self._block, quiet=quiet) as write,
+            steps_progress("measuring", len(searches)) as step,
+        ):
             cells = tuner.cells(lambda doing: step(doing, 0)) if searches else iter(())
             for number, cell in enumerate(cells, 1):
                 for one in cell.records:
                     self._records.append(one)
-                    if file is not None:
-                        file.write(one)
+                    write(one)
                 entry = cell.entry(run)
                 if entry is not None:
                     beside = [present[entry.key]] if entry.key in present else []
@@ -99,10 +95,6 @@ class Run:
             use_tuned(self._device.name, [entry for _, entry in self._cells if entry is not None])
         if not self._stopped:
             self._journal.remove()
-        if file is not None:
-            del click.get_current_context().meta[LEFT]
-            if not quiet:
-                click.echo(f"record: {file.path}")
 
     def end(self, *, as_json: bool) -> None:
         """Print the results, and fail if the table could not be written or a kernel was wrong."""

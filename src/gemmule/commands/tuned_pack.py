@@ -20,19 +20,6 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
 
     It has the kernels of the table's entries for a GPU's chip, compiled where they are not in the cache, and those of
     the cache in registered configs: products that the table lacks take these.
-
-    Parameters
-    ----------
-    out : Path
-        The pack.
-    table : Path
-        The table.
-    gpu : str
-        The GPU's name in its driver.
-    multiprocessors : int
-        Its number of SMs.
-    arch : Arch
-        Its architecture.
     """
     from ..api.packs import TUNED
     from ..compiler.artifact import Artifact

@@ -14,6 +14,7 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 from .artifact import Artifact
 from .resources import read_resources
 from .signature import read_entry
+from .source_places import remembered_places
 from .toolchain import REMEDY, toolchain
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -98,7 +99,8 @@ def _code(buildable: Buildable, arch: Arch, what: str, line_info: bool) -> tuple
             DumpDir(folder),
         )
         try:
-            compiled = cute.compile[options](buildable.function, *buildable.arguments)
+            with remembered_places():
+                compiled = cute.compile[options](buildable.function, *buildable.arguments)
         except DSLBaseError as error:
             raise KernelFailedError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
         if compiled is None or not compiled.__ptx__ or not compiled.__cubin__:

@@ -33,7 +33,9 @@ def flop_rate(flop_per_second: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in microseconds, milliseconds or seconds, e.g. ``12.3 us``."""
+    """Return a time in nanoseconds, microseconds, milliseconds or seconds, e.g. ``12.3 us``."""
+    if 0 < seconds < 1e-7:
+        return f"{seconds * 1e9:.3g} ns"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} us"
     return f"{seconds * 1e3:.4g} ms" if seconds < 1 else f"{seconds:.4g} s"

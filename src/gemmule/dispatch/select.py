@@ -22,7 +22,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec, Signature, least_first
 from .problem_key import key_of
 from .rates_table import rates_for
 from .recording import record_shape
-from .registry import REGISTRY
+from .registry import kernels_of
 from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
 
@@ -43,7 +43,7 @@ _clear_functions: list[Callable[[], object]] = []
 def choose(
     problem: Problem,
     arch: Arch,
-    registry: Sequence[KernelSpec] = REGISTRY,
+    registry: Sequence[KernelSpec] | None = None,
     *,
     multiprocessors: int | None = None,
     chip: str | None = None,
@@ -57,8 +57,8 @@ def choose(
         The problem.
     arch : Arch
         The GPU's architecture.
-    registry : sequence of KernelSpec
-        The kernels to choose from, best first.
+    registry : sequence of KernelSpec, optional
+        The kernels to choose from, best first; by default all of the operation.
     multiprocessors : int, optional
         The GPU's number of SMs. The config has the least predicted cost; without a cost model it computes least beyond
         the edges with a CTA for each SM, of equals with the largest tiles. None chooses the first supported config.
@@ -73,7 +73,7 @@ def choose(
     NoKernelError
         If no kernel supports the problem; its `refused` has every kernel's reason.
     """
-    if registry is not REGISTRY:
+    if registry is not None:
         return _runnable(problem, arch, registry, multiprocessors, chip, tuned)
     return _chosen(problem, arch, multiprocessors, chip, tuned, _generation[0])
 
@@ -84,11 +84,16 @@ def _chosen(
 ) -> Choice:
     """Return the choice among all kernels, cached by everything that it depends on."""
     del generation
-    return _runnable(problem, arch, REGISTRY, multiprocessors, chip, tuned)
+    operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
+    return _runnable(problem, arch, kernels_of(operation), multiprocessors, chip, tuned)
 
 
 def clear_choices() -> None:
-    """Clear all caches of choices in this process, after a change of tuned configurations."""
+    """Forget all choices of this process: what is called next is planned, as if for the first time.
+
+    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK`` or the user's tuned configurations is seen by calls of known
+    kinds only after this. `load_pack` does it itself.
+    """
     _generation[0] += 1
     _chosen.cache_clear()
     for clear in _clear_functions:

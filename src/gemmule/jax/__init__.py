@@ -15,9 +15,10 @@ except ModuleNotFoundError as _error:
 if not hasattr(_jax, "ffi"):
     raise ImportError(f"gemmule.jax needs JAX 0.5 or newer, and {_jax.__version__} is installed; upgrade it")
 
+from .grouped import ragged_dot
 from .handlers import register
 from .product import gemm, matmul
 
 register()
 
-__all__ = ["gemm", "matmul"]
+__all__ = ["gemm", "matmul", "ragged_dot"]

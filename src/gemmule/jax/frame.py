@@ -22,6 +22,8 @@ _METADATA = 1
 _INVALID_ARGUMENT, _INTERNAL = 3, 13
 #: XLA's numbers of element types.
 _DTYPES = {10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}
+#: That of the ends of groups.
+_INT32 = {4: "int32"}
 
 
 _CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(structs.ErrorArguments))
@@ -81,10 +83,11 @@ def buffer_of(raw: Raw, address: int = 0) -> Buffer:
         If the type is none that products have.
     """
     number, extents = raw
-    if number not in _DTYPES:
+    dtype = (_DTYPES | _INT32).get(number)
+    if dtype is None:
         known = ", ".join(_DTYPES.values())
         raise DTypeError(f"an array has XLA's type number {number}; gemmule.jax takes {known}: convert it")
-    return Buffer(address, _DTYPES[number], struct.unpack(f"={len(extents) // _WORD}q", extents))
+    return Buffer(address, dtype, struct.unpack(f"={len(extents) // _WORD}q", extents))
 
 
 class CallFrame:

@@ -9,13 +9,16 @@ import ctypes
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 
 import gemmule as gm
+from gemmule.api.grouped import grouped_queue
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
+from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.dispatch.select import generation, register_clear
@@ -28,8 +31,8 @@ from .frame import HANDLER, Buffer, CallFrame, Raw, buffer_of, spoken_minor
 from .launches import KEPT, MOST_ALIGNED, alignments_of, kept_queue, queue_of
 from .options import Options
 
-#: The name that XLA knows the product by.
-TARGET = "gemmule_gemm"
+#: The names that XLA knows the products by.
+TARGET, GROUPED = "gemmule_gemm", "gemmule_grouped"
 
 
 @functools.cache
@@ -42,8 +45,15 @@ def register() -> tuple[object, ...]:
         If the installed JAX has another version of the interface.
     """
     minor = spoken_minor(jax.ffi.include_dir())
-    handlers = tuple(HANDLER(functools.partial(_answer, work, minor)) for work in (_on_host, _on_gpu, _on_gpu_as_kept))
-    for (name, platform), handler in zip(((TARGET, "cpu"), (TARGET, "CUDA"), (KEPT, "CUDA")), handlers, strict=True):
+    work_of = {
+        (TARGET, "cpu"): _on_host,
+        (TARGET, "CUDA"): _on_gpu,
+        (KEPT, "CUDA"): _on_gpu_as_kept,
+        (GROUPED, "cpu"): _groups_on_host,
+        (GROUPED, "CUDA"): _groups_on_gpu,
+    }
+    handlers = tuple(HANDLER(functools.partial(_answer, work, minor)) for work in work_of.values())
+    for (name, platform), handler in zip(work_of, handlers, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler), platform=platform)
     return handlers
 
@@ -131,6 +141,51 @@ def _decided(
         )
     )  # fmt: skip
     return queue_of(mark_own_transpose(problem, same), names, ordinal)
+
+
+def _groups_on_host(frame: CallFrame) -> None:
+    a, b, ends, result = (
+        _array(buffer_of(raw, address)) for raw, address in zip(*frame.arrays(), strict=True)
+    )  # fmt: skip
+    gm.grouped_gemm(*as_stored(frame.text().decode(), a, b), ends, out=result)
+
+
+def _groups_on_gpu(frame: CallFrame) -> None:
+    raw, addresses = frame.arrays()
+    queue = _groups_decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), generation())
+    queue(addresses, frame.stream())
+
+
+@functools.lru_cache(maxsize=2048)
+def _groups_decided(
+    text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, began: int
+) -> Queue:  # fmt: skip
+    """Return what queues grouped products of arrays of those types, shapes and alignments, given their addresses."""
+    del began
+    a, b, ends, result = (buffer_of(one) for one in raw)
+    if 0 in result.shape:
+        return _nothing
+    most = alignments or (MOST_ALIGNED,) * len(raw)
+    matrices = [
+        _matrix(buffer, buffer.shape[:-2], alignment)
+        for buffer, alignment in ((a, most[0]), (b, most[1]), (result, most[3]))
+    ]
+    first, second = as_stored(text.decode(), *(matrix for matrix in matrices[:2]))
+    axis = "k" if len(result.shape) == 3 else "m"
+    problem = GroupedProblem(axis, first.rows, second.cols, first.cols, ends.shape[0], first, second, matrices[2])
+    return grouped_queue(problem, ordinal, generation())
+
+
+register_clear(_groups_decided.cache_clear)
+
+
+def as_stored(text: str, a: Any, b: Any) -> tuple[Any, Any]:
+    """Return operands, of which the one that the text names is stored with its last two dimensions exchanged."""
+
+    def exchanged(x: Any) -> Any:
+        return x.transposed() if isinstance(x, StridedMatrix) else x.swapaxes(-1, -2)
+
+    return (exchanged(a) if text == "a" else a), (exchanged(b) if text == "b" else b)
 
 
 def _nothing(addresses: tuple[int, ...], stream: int) -> None:

@@ -19,15 +19,7 @@ MATRICES = 4
 
 @dataclasses.dataclass(frozen=True)
 class BatchReference:
-    """References of some of a batch's products.
-
-    Attributes
-    ----------
-    problem : GemmProblem
-        The whole, with one batch dimension.
-    parts : tuple of (int, Reference)
-        Which products, and what they should be.
-    """
+    """References of some of a batch's products, by their place; `problem` has one batch dimension."""
 
     problem: GemmProblem
     parts: tuple[tuple[int, Reference], ...]

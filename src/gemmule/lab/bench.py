@@ -98,11 +98,6 @@ class Bench(abc.ABC, Generic[P, PointT]):
     def records(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[Record]:
         """Measure, and yield each record as soon as it is there.
 
-        Parameters
-        ----------
-        tell : callable
-            Is called with the current step.
-
         Yields
         ------
         dict

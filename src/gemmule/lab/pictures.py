@@ -1,4 +1,4 @@
-"""Pictures of plots: matplotlib draws what `plots`, `rooflines` and `transpose_plots` found in records."""
+"""Pictures of plots: matplotlib draws what `plots` and `transpose_plots` found in records."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from .drawing.bars import bars_height, draw_bars
 from .drawing.canvas import Page, figure_on, save
 from .drawing.curves import draw_curves
-from .drawing.places import draw_roofline
 from .drawing.theme import LIGHT, Theme
 from .plots import Plot
-from .rooflines import Roofline
 from .transpose_plots import TransposePlot, as_curves, as_panels
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class OwnPicture(Protocol):
 
 
 #: What a page may show.
-Picture = Plot | Roofline | TransposePlot | OwnPicture
+Picture = Plot | TransposePlot | OwnPicture
 
 
 def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGHT,)) -> list[Path]:
@@ -60,12 +58,10 @@ def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGH
     panels = as_panels(plot) if isinstance(plot, TransposePlot) and plot.bars else ()
     for theme in themes:
         page = Page(theme=theme, height=bars_height(panels, narrow=False)) if panels else Page(theme=theme)
-        if not isinstance(plot, Plot | Roofline | TransposePlot):
+        if not isinstance(plot, Plot | TransposePlot):
             page = plot.page(theme)
         with figure_on(page) as figure:
-            if isinstance(plot, Roofline):
-                draw_roofline(figure, plot, page)
-            elif isinstance(plot, TransposePlot):
+            if isinstance(plot, TransposePlot):
                 draw_bars(figure, panels, page) if panels else draw_curves(figure, as_curves(plot), page)
             elif isinstance(plot, Plot):
                 draw_curves(figure, plot, page)

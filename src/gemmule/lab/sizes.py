@@ -30,12 +30,6 @@ def _odd() -> tuple[Size, ...]:
     )
 
 
-def neighbour(size: Size) -> Size:
-    """Return the aligned neighbour of a size: itself where no edge is one of `NEIGHBOURS`."""
-    m, n, k = (NEIGHBOURS.get(extent, extent) for extent in size)
-    return m, n, k
-
-
 #: The named sets, each with what it is for.
 SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
     "source": ("M = N = 128, 192, 256, 384 ... 16384, K = 1024", tuple((edge, edge, 1024) for edge in _SOURCE_EDGES)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from gemmule.executor.activity import Transfer
 
-from .drawing.canvas import Page, figure_on
+from .drawing.canvas import Page, figure_on, file_content
 from .whole_files import write_whole
 
 #: Streams from above to below, as the figure of Liang et al. (2010) has them: what comes, what is computed, what goes.
@@ -71,7 +70,6 @@ def draw_timeline(path: Path, activity: Sequence[Transfer], title: str, *, force
     page = Page(height=max(240, 60 + 40 * len(streams)))
     end = max((one.end_ns for one in activity), default=0)
     unit, name = next(((size, text) for size, text in _UNITS if end >= size), _UNITS[-1])
-    buffer = io.BytesIO()
     with figure_on(page) as figure:
         axes = figure.subplots()
         for row, stream in enumerate(streams):
@@ -89,9 +87,7 @@ def draw_timeline(path: Path, activity: Sequence[Transfer], title: str, *, force
         axes.grid(axis="x", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.set_title(title, pad=10)
-        kind = path.suffix[1:]
-        figure.savefig(buffer, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
-    write_whole(path, buffer.getvalue(), force=force)
+        write_whole(path, file_content(figure, path.suffix[1:]), force=force)
 
 
 def _streams(activity: Sequence[Transfer]) -> list[str]:

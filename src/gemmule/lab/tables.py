@@ -1,21 +1,9 @@
-"""What a record file says of itself: where it was made, and which checks it holds."""
+"""What a record file says of itself: where and when it was made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-
-def check_rows(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the checks of a record file, by file of tests."""
-    totals: dict[str, list[int]] = {}
-    for record in records:
-        if record["record"] == "check":
-            counts = totals.setdefault(record["what"].split("::")[0], [0, 0, 0])
-            for place, name in enumerate(("passed", "failed", "skipped")):
-                counts[place] += record.get(name, 0)
-    rows = [[what, *map(str, counts)] for what, counts in totals.items()]
-    return ["checks", "passed", "failed", "skipped"], rows
 
 
 def experiment_line(records: Sequence[Mapping[str, Any]]) -> str:

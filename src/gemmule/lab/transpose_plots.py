@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .drawing.bars import Bar, Panel
 from .kernel_labels import labels, name_of
-from .panels import Bar, Panel
 from .plots import Plot
 from .styles import COLOURS, Style
 from .transpose_operation import TRANSPOSE

@@ -7,8 +7,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gemmule.api.streaming.matmul import matmul
-    from gemmule.api.streaming.plan import Plan
+    from gemmule.outofcore.calls.matmul import matmul
+    from gemmule.outofcore.calls.plan import Plan
 
     from .tiles.report import Report
 
@@ -16,9 +16,9 @@ __all__ = ["Plan", "Report", "matmul"]
 
 #: Names by the module that has them, imported when one is first used: the rooms of this package do not need the API.
 _LAZY = {
-    "Plan": "gemmule.api.streaming.plan",
+    "Plan": "gemmule.outofcore.calls.plan",
     "Report": "gemmule.outofcore.tiles.report",
-    "matmul": "gemmule.api.streaming.matmul",
+    "matmul": "gemmule.outofcore.calls.matmul",
 }
 
 

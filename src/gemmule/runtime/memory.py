@@ -121,6 +121,22 @@ class LentMemory:
             use(buffer.address)
 
 
+def is_pinned(array: Array) -> bool:
+    """Whether an array lies in memory that the driver has pinned, from its first to its last byte."""
+    first, end = np.lib.array_utils.byte_bounds(array)
+    return all(_in_pinned_memory(address) for address in (first, end - 1))
+
+
+def _in_pinned_memory(address: int) -> bool:
+    bindings = driver()
+    kind = bindings.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    status, found = bindings.cuPointerGetAttribute(kind, address)
+    # The driver does not know the address of ordinary memory, and says so.
+    return bool(
+        status == bindings.CUresult.CUDA_SUCCESS and int(found) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
+    )
+
+
 def clear(address: int, nbytes: int, ordinal: int, stream: int) -> None:
     """Queue the zeroing of device memory."""
     with current(ordinal):

@@ -21,6 +21,7 @@ from .device import current, get_device
 from .driver import call, driver
 from .execute import Launches, bound_launches, launches_of
 from .huge_pages import HUGE_PAGE, huge_pages
+from .memory import is_pinned
 from .numa import bound_to, processors_near
 from .stopwatch import closing
 from .stream_problems import enlarged, rounding, strided, transpose_of
@@ -143,19 +144,8 @@ class GpuStreams:
         """Whether the array lies in memory that the driver has pinned, from its first to its last byte."""
         if not array.size:
             return True
-        first, end = np.lib.array_utils.byte_bounds(array)
-        return all(self._is_pinned(address) for address in (first, end - 1))
-
-    def _is_pinned(self, address: int) -> bool:
-        bindings = driver()
         with current(self.ordinal):
-            status, kind = bindings.cuPointerGetAttribute(
-                bindings.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address
-            )
-        # The driver does not know the address of ordinary memory, and says so.
-        return bool(
-            status == bindings.CUresult.CUDA_SUCCESS and int(kind) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
-        )
+            return is_pinned(array)
 
     def stream(self, *, rank: int = 0) -> int:
         """Return a new stream, which does not wait for the default one; CTAs of streams of higher rank begin first."""

@@ -44,7 +44,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
             [3., 4.]])
     """
     check_tensors(input=input, other=other)
-    input, other = _as_autocast_wants(input, other)  # noqa: A001
+    input, other = as_autocast_wants(input, other)  # noqa: A001
     for name, x in (("input", input), ("other", other)):
         if x.ndim == 0:
             raise ShapeError(f"{name} has shape () but must have at least one dimension; use * to scale by a number")
@@ -169,7 +169,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     if not torch.compiler.is_dynamo_compiling() and (known := repeated(input, weight, bias, precision)) is not None:
         return known
     check_tensors(input=input, weight=weight, bias=bias)
-    input, weight, bias = _as_autocast_wants(input, weight, bias)  # noqa: A001
+    input, weight, bias = as_autocast_wants(input, weight, bias)  # noqa: A001
     if weight.ndim != 2 or input.ndim == 0:
         raise ShapeError(
             f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; linear takes (..., in_features) "
@@ -200,7 +200,7 @@ def _add_product(
 ) -> Any:
     (given_name, addend), (first_name, a), (second_name, b) = given, first, second
     check_tensors(**{given_name: addend, first_name: a, second_name: b})
-    addend, a, b = _as_autocast_wants(addend, a, b)
+    addend, a, b = as_autocast_wants(addend, a, b)
     for name, x in ((first_name, a), (second_name, b)):
         if x.ndim != rank:
             raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs {rank} dimensions: matmul takes any number")
@@ -216,7 +216,7 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-def _as_autocast_wants(*tensors: Any) -> tuple[Any, ...]:
+def as_autocast_wants(*tensors: Any) -> tuple[Any, ...]:
     """Return tensors in the type of `torch.autocast`, where it is enabled; float64 stays as it is."""
     device = tensors[0].device.type
     # On the meta device asking is an error; torch.compile of older versions cannot trace whether one may ask.

@@ -40,6 +40,6 @@ def plans(monkeypatch, fake, state):
             # A second half begins two elements behind the first.
             places[operand] = (role, getattr(whole, "address", 0) + (8 if part and "gates" not in role else 0))
         plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
-        return types.SimpleNamespace(**plan, execute=lambda: result)
+        return types.SimpleNamespace(**plan, product=None, execute=lambda: result)
 
     monkeypatch.setattr(dispatcher, "plan_product", call_caches.planner(plan_product))

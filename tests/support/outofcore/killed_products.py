@@ -56,7 +56,7 @@ finally:
 #: started and imported once. Says how each ended.
 FORKS = """
 import contextlib, importlib, json, os, pkgutil, sys
-import gemmule.api.streaming.session, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
+import gemmule.outofcore.calls.session, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
 for package in gemmule.commands, gemmule.host, gemmule.outofcore:
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         with contextlib.suppress(ImportError):

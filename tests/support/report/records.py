@@ -69,19 +69,6 @@ def whole():
         for kernel, share in zip(RUNGS, SHARES, strict=True):
             records.append(gemm(kernel, size, size, size, share * 66.9 * size / 4096))
         records.append(gemm("g05_conflict_free", size, size, size, 41 * size / 4096, {"tile_k": 16}, error=4.0))
-    for number, (kernel, config) in enumerate([*((name, None) for name in RUNGS[:7]),
-                                               ("g05_conflict_free", {"tile_k": 16})]):  # fmt: skip
-        for counter, value in {
-            "smsp__inst_executed.sum": 2.4e9, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 4096**3,
-            "smsp__issue_active.avg.pct_of_peak_sustained_active": 10.0 * (number + 1),
-            "sm__warps_active.avg.pct_of_peak_sustained_active": 25.0,
-            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 1e7 * number,
-            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 4e8, "lts__t_sectors_op_read.sum": 6e8 / (number + 1),
-            "dram__bytes_read.sum": 8e9 / (number + 1) ** 2, "dram__bytes_write.sum": 6.7e7,
-            "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": 3.5,
-        }.items():  # fmt: skip
-            records.append(counts(kernel, 4096, counter, config, hardware=value))
-    records.append(counts("g01_naive_uncoalesced", 4096, "smsp__inst_executed.sum", virtual=2.5e9))
     records += [transpose("t01_naive", edge, edge / 10) for edge in (1024, 2048, 4096)]
     records += [transpose("transpose_tiled", edge, edge / 2) for edge in (1024, 2048, 4096)]
     blocks = ((32, 32), (64, 8), (8, 64))

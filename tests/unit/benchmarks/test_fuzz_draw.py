@@ -21,6 +21,8 @@ RUNGS = {
 }  # fmt: skip
 #: Kernels that dispatch does not choose: `simt_gemm` takes all their products first.
 UNCHOSEN = {"g07_cp_async"}
+#: Problems have no permutation that keeps the last axis: they reverse all axes, or exchange the last two.
+UNDRAWN = {"transpose_rows"}
 HERE = Setting(seed=3, target=Target())
 
 
@@ -32,7 +34,7 @@ def kernels():
 
 
 def test_every_kernel_but_rungs_is_drawn():
-    assert set(KINDS) == {spec.name for spec in REGISTRY if spec.name.split("_")[0] not in RUNGS} - UNCHOSEN
+    assert set(KINDS) == {spec.name for spec in REGISTRY if spec.name.split("_")[0] not in RUNGS} - UNCHOSEN - UNDRAWN
 
 
 def test_each_kernel_takes_two_in_a_hundred_problems(kernels):
@@ -55,7 +57,7 @@ def test_templates_need_few_kernels(kernels):
 
 
 def test_all_forms_come():
-    problems = [problem_numbered(HERE, index) for index in range(4 * len(SCHEDULE))]
+    problems = [problem_numbered(HERE, index) for index in range(6 * len(SCHEDULE))]
     seen = collections.Counter(
         word
         for p in problems

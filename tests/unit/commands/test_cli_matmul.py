@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from gemmule.api.streaming.plan import LIBRARY_BYTES
 from gemmule.cli import gemmule
 from gemmule.commands.matmul import _context_opened
+from gemmule.outofcore.calls.plan import LIBRARY_BYTES
 from gemmule.outofcore.journal.resumption import Work
 from support.fakes.cuda import FakeCuda, Result, installed
 from support.system_calls import replaced

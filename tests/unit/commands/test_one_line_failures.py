@@ -229,8 +229,8 @@ def test_numbers_of_thousands_of_digits_are_refused(arguments):
 
 
 def test_an_address_within_the_process_has_three_parts(folder):
-    from gemmule.api.streaming.distributed import check_address
     from gemmule.core.errors import ArgumentError
+    from gemmule.outofcore.calls.distributed import check_address
 
     with pytest.raises(ArgumentError, match="no address of a Dask scheduler"):
         check_address("inproc://x")

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import rich.progress
 
-from gemmule.api.streaming.device_engine import _multiplications
 from gemmule.commands import progress
+from gemmule.outofcore.calls.device_engine import _multiplications
 from gemmule.outofcore.device.engine.progress import Progress
 
 

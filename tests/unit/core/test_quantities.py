@@ -21,4 +21,10 @@ def test_prefixes(value, text):
 def test_rates_and_times():
     assert flop_rate(989.4e12) == "989.4 TFLOP/s"
     assert flop_rate(12.34e6) == "12.34 MFLOP/s"
-    assert [duration(seconds) for seconds in (0, 9.04e-6, 0.012, 61.234)] == ["0.0 us", "9.0 us", "12 ms", "61.23 s"]
+    assert [duration(seconds) for seconds in (0, 1.47e-8, 9.04e-6, 0.012, 61.234)] == [
+        "0.0 us",
+        "14.7 ns",
+        "9.0 us",
+        "12 ms",
+        "61.23 s",
+    ]

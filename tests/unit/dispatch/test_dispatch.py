@@ -17,7 +17,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
-from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
+from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import MAX_GRID
 from gemmule.dispatch.registry import LADDER, REGISTRY
@@ -123,8 +124,11 @@ def test_impossible_configs_are_refused(values):
 def _taken(spec):
     """Return a problem that a kernel takes in its default config."""
     if spec.operation == "transpose":
-        sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1))
+        sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1), (3, 4096, 4))
         problems = [problem_for(spec, spec.default, HOPPER, m, n, itemsize) for m, n, itemsize in sizes]
+        # The first two axes of three change places, and rows stay whole.
+        shape = (64, 48, 32)
+        problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))
     else:
         types = ("float32", "float64", "float16", "float8_e4m3fn")
         # Rows of whole 16 bytes; a result without, and nothing but such.
@@ -274,10 +278,15 @@ def test_import_and_registry_need_no_compiler_and_no_gpu_package():
         import gemmule as gm
         # Nobody who multiplies arrays waits for what streams files.
         assert not {"gemmule.outofcore", "gemmule.lab", "gemmule.vgpu"} & set(sys.modules)
-        from gemmule.dispatch.registry import REGISTRY
         a = np.arange(6.0).reshape(2, 3)
         assert (gm.matmul(a, a.T) == a @ a.T).all()
         assert gm.matmul.plan(a, a.T).executor == "cpu"
+        # A call on the host loads no spec, and a product few of a transpose.
+        assert not [name for name in sys.modules if name.startswith("gemmule.kernels") and name.endswith("spec")]
+        from gemmule.dispatch.registry import kernels_of
+        assert kernels_of("gemm") is kernels_of("gemm")
+        assert "gemmule.kernels.ladder.transpose_rungs" not in sys.modules
+        from gemmule.dispatch.registry import REGISTRY
         print(len(REGISTRY))
     """)
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.streaming.device_engine import beside_parts
 from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
@@ -21,6 +20,7 @@ from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.bf16x6_config import SixProductsConfig, SplitConfig
 from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS, SPEC
 from gemmule.lab.products import gemm_problem
+from gemmule.outofcore.calls.device_engine import beside_parts
 
 HOPPER = Arch.parse("sm_90a")
 

@@ -9,12 +9,14 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
+from gemmule.lab.products import gemm_problem
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -62,6 +64,32 @@ def test_no_config_of_the_search_sums_in_16_bits():
 )
 def test_what_it_refuses(problem, config, reason):
     assert reason in SPEC.why_not(problem, HOPPER, config)
+
+
+def test_clusters_need_hopper():
+    split = next(one for one in SPEC.configs if one.cluster_k == 2)
+    assert SPEC.why_not(gemm(FLOAT16, FLOAT16), HOPPER, split) is None
+    assert "sm_80 has no clusters, which sm_90" in SPEC.why_not(gemm(FLOAT16, FLOAT16), AMPERE, split)
+    assert SPEC.launch(gemm(FLOAT16, FLOAT16), split).grid == (2 * 64, 1, 1)
+    assert SPEC.launch(gemm(FLOAT16, FLOAT16), split).cluster == (2, 1, 1)
+
+
+def tf32(m, n, k, layout):
+    return dataclasses.replace(gemm_problem(m, n, k, "float32", "float32", layout), precision=Precision.TF32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "cluster_k"),
+    [
+        # Few tiles and a long K, a K too short for it, and a tile for each SM.
+        ((285, 175, 5531), "nt", 8),
+        ((81, 131, 957), "tn", 8),
+        ((81, 131, 33), "tn", 1),
+        ((789, 789, 65), "tt", 1),
+    ],
+)
+def test_where_tiles_are_few_clusters_split_k(shape, layout, cluster_k):
+    assert SPEC.cheapest(tf32(*shape, layout), HOPPER, H200_RATES)[0].cluster_k == cluster_k
 
 
 def test_shared_memory_of_the_architecture():
@@ -141,6 +169,9 @@ def test_how_much_is_written_at_once(d, run):
         {"stages": 1},
         {"mma_k_bytes": 8},
         {"sum_bits": 64},
+        {"cluster_k": 0},
+        {"cluster_k": 9},
+        {"sum_bits": 16, "cluster_k": 2},
         {"tile_m": 64, "tile_n": 64, "warps_n": 4},
         {"tile_m": 64, "tile_n": 64, "warps_m": 4, "k_bytes": 64, "stages": 2},
     ],

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.streaming.device_engine import beside_parts
 from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
@@ -24,6 +23,7 @@ from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.lab.products import gemm_problem
+from gemmule.outofcore.calls.device_engine import beside_parts
 
 HOPPER = Arch.parse("sm_90a")
 

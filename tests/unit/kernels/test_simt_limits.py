@@ -41,3 +41,8 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
         problem = gemm_problem(rows, 32, k, "float32", "float32", "nn")
         choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=sms, tuned=False)
         assert getattr(choice.config, "cluster", 1) <= (16 if sms == 132 else 8)
+
+
+@pytest.mark.parametrize(("ctas", "writers"), [(1, 1), (3, 2), (6, 4), (7, 4), (16, 8)])
+def test_as_many_ctas_write_as_divide_the_rows_of_a_thread(ctas, writers):
+    assert SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=ctas).writers == writers

@@ -70,8 +70,9 @@ def test_an_empty_batch_launches_nothing():
 def test_rows_that_begin_anywhere_take_it_and_others_do_not(itemsize):
     for m, n in [(8191, 8193), (2000, 2001), *([(127, 129)] if itemsize > 2 else [])]:
         assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "transpose_whole_sectors"
-    for m, n in [(8192, 8192), (3, 100001), (100001, 3)]:
-        assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "transpose_tiled"
+    for m, n, name in [(8192, 8192, "tiled"), (3, 100001, "skinny"), (100001, 3, "skinny")]:
+        choice = choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132)
+        assert choice.spec.name == f"transpose_{name}"
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])

@@ -22,6 +22,7 @@ from gemmule.lab.records import RecordFile, read_records, write_records
 from gemmule.lab.styles import short
 from pages.__main__ import main
 from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
+from pages.neighbours import neighbours
 from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 from support.fakes.modules import not_installed
 
@@ -94,7 +95,7 @@ def test_odd_sizes_stand_beside_their_aligned_neighbours():
     sizes = [(128, 128, 128), (127, 127, 127), (128, 127, 128), (64, 64, 64)]
     records = measured(sizes, [Choice(G01, CONFIGS[0]), Choice(G02, CONFIGS[0])])
     late = [record | {"alignment": 4} for record in records[1:] if record["m"] == record["n"] == 128]
-    header, rows = gemm_tables.neighbours([*records, *late])
+    header, rows = neighbours([*records, *late])
     assert header[4:6] == ["of the neighbour's", "neighbour's kernel"]
     rates = {(r["m"], r["n"]): r["tflops"] for r in records if r.get("kernel") == "g02"}
     assert [(row[0], row[1], row[4], row[5]) for row in rows] == [
@@ -109,7 +110,7 @@ def test_neighbours_of_several_types_are_told_apart():
     records = measured([(128, 128, 128), (127, 127, 127)], [Choice(G01, CONFIGS[0])])
     slow = [one | {"dtype": "float16", "tflops": one["tflops"] / 2} for one in records if one["record"] == "gemm"]
     slow[1] |= {"tflops": slow[1]["tflops"] / 2}
-    header, rows = gemm_tables.neighbours([*records, *slow])
+    header, rows = neighbours([*records, *slow])
     kinds = {row[header.index("types")]: float(row[header.index("of the neighbour's")]) for row in rows}
     assert list(kinds) == [records[-1]["dtype"], "float16"]
     assert kinds["float16"] == pytest.approx(kinds[records[-1]["dtype"]] / 2, abs=1e-3)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from gemmule.api.streaming import devices, session
 from gemmule.cli import gemmule
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.dispatch.select import choose
+from gemmule.outofcore.calls import devices, session
 from gemmule.outofcore.device.planner.budgets import Budgets
 from gemmule.outofcore.device.planner.disk_probe import Probe, read_rate, write_rate
 from gemmule.outofcore.device.planner.probe_cache import DAYS, ProbeCache, ProbeCacheWarning, probes_file

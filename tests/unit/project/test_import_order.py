@@ -1,7 +1,7 @@
 """The rooms import one way: this reads the imports of every file, without running any.
 
 core <- kernels, compiler <- dispatch <- outofcore, lab; core <- compiler <- runtime, vgpu; core <- host. files and
-executor import only core. Only the entrances join an executor (runtime, vgpu, host) to the rest.
+executor import only core. Only the entrances join an executor to the rest: outofcore/calls is one.
 """
 
 import ast
@@ -29,9 +29,10 @@ MAY_IMPORT = {
     "host": {"core", "executor"},
 }
 #: Modules that may import every room.
-ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "epilogue", "jax", "torch"}
-#: The public face of a room: it names what is in api, and imports it when that is first used.
-FACES = {("outofcore", "__init__")}
+ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "epilogue", "jax", "torch", "outofcore/calls"}
+#: Folders of a room that are entrances, and the files of the room that may import them: they are imported when a public
+#: name is first used.
+FACES = {"outofcore/calls": {"outofcore/__init__.py", "outofcore/calls"}}
 #: What the files of a kernel, or of a ladder's rungs, that are read without the compiler may import, besides the
 #: standard library.
 _RULES = {
@@ -85,8 +86,10 @@ def violations(source):
     found = []
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
-        room = "__init__" if parts in FACES else parts[0]
+        folder = "/".join(parts[:2])
+        room = folder if folder in ENTRANCES else parts[0]
         package = ("gemmule", *parts[:-1])
+        own = path.relative_to(source).as_posix()
         where = path.relative_to(source.parent.parent) if source.parent.name == "src" else path.relative_to(source)
         if room not in MAY_IMPORT and room not in ENTRANCES:
             found.append(f"{where}:1: {room} is not a room; add it to the design and to this test")
@@ -98,6 +101,9 @@ def violations(source):
             if target is not None and room in MAY_IMPORT and target != room and target not in MAY_IMPORT[room]:
                 allowed = ", ".join(sorted(MAY_IMPORT[room])) or "no other room"
                 found.append(f"{here}; {room} may import {allowed}")
+            inner = "/".join(name.split(".")[1:3])
+            if room in MAY_IMPORT and inner in FACES and not {folder, own} & FACES[inner]:
+                found.append(f"{here}; {inner} is an entrance, which {room} may not import")
             if room == "core" and top in GPU_PACKAGES:
                 found.append(f"{here}; core imports no GPU package")
             if top == "cutlass" and room not in {"compiler", "kernels"}:
@@ -110,7 +116,6 @@ def violations(source):
                 near = target in {"core", "kernels"} and not forbidden.intersection(map(_kind, words[3:5]))
                 if not (top in sys.stdlib_module_names or near or late):
                     found.append(f"{here}; {_RULES[kind]}")
-            own = path.relative_to(source).as_posix()
             if path.name == "kernel.py" and _NO_SPEC.match(own) and "spec.py" in map(_kind, words[3:5]):
                 found.append(f"{here}; kernel.py imports no spec.py; move what both need to config.py")
     return found
@@ -143,6 +148,7 @@ def test_import_order():
         ("core/problem.py", "import gemmule.dispatch", "core may import no other room"),
         ("core/problem.py", "from gemmule import host", "core may import no other room"),
         ("core/problem.py", "def f():\n    from ..runtime import device", "core may import no other room"),
+        ("outofcore/tiles/plan.py", "from ..calls import session", "outofcore/calls is an entrance"),
         ("core/problem.py", "import torch", "core imports no GPU package"),
         ("core/problem.py", "from cuda.bindings import driver", "core imports no GPU package"),
         ("files/atomic_file.py", "from ..compiler import cache", "files may import core"),

@@ -13,7 +13,7 @@ MOST = 8
 PUBLIC = {
     "api/__init__.py:gemm",
     "api/planning/functions.py:gemm",
-    "api/streaming/matmul.py:matmul",
+    "outofcore/calls/matmul.py:matmul",
 }
 
 

@@ -120,7 +120,8 @@ def test_kernels_that_only_run_after_another_are_compiled_in_every_config_and_si
     _, listing = tools
     arch = listing.ARCHS[0]
     found = {}
-    for job in listing.launches():
+    first = tuple(spec for spec in listing.REGISTRY if spec.next_kernel is not None)
+    for job in listing.launches(first):
         found.setdefault(job.spec, []).append(job)
     after = {spec for spec in found if spec not in listing.REGISTRY}
     assert {spec.name for spec in after} == {

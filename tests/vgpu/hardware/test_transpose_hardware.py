@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.lab.counted import counted
+from pages.counted import counted
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

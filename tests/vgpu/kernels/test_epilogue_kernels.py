@@ -10,12 +10,12 @@ import pytest
 
 import gemmule as gm
 import gemmule.epilogue as ep
-from gemmule.api.planning import vgpu_products
 from gemmule.compiler import cache
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from support.epilogue_cases import CASES, gelu_tanh, silu
 from support.vgpu.epilogues import finish
+from support.vgpu.kernels_left import leave_kernels
 
 #: Those that take bfloat16.
 SPECS = {
@@ -37,7 +37,7 @@ def only(monkeypatch):
 
     def leave(name, **fields):
         spec = dataclasses.replace(SPECS[name], configs=(numbered(name, **fields),))
-        monkeypatch.setattr(vgpu_products, "REGISTRY", (spec,))
+        leave_kernels(monkeypatch, (spec,))
 
     return leave
 

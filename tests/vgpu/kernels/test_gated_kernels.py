@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.planning import vgpu_products
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu.launcher import SCHEDULES
 from support.epilogue_cases import silu
+from support.vgpu.kernels_left import leave_kernels
 
 SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.next_kernel is None}
 KEEPING = {
@@ -37,7 +37,7 @@ def only(monkeypatch):
     def leave(name, **fields):
         spec = SPECS[name]
         config = type(spec.default)(**spec.default.as_dict() | fields)
-        monkeypatch.setattr(vgpu_products, "REGISTRY", (dataclasses.replace(spec, configs=(config,)),))
+        leave_kernels(monkeypatch, (dataclasses.replace(spec, configs=(config,)),))
 
     return leave
 

@@ -159,6 +159,26 @@ def test_instructions_of_half_the_depth(rng, dtype):
     np.testing.assert_array_equal(d.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
 
 
+@pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        (FLOAT32, (65, 70, 0)),
+        # Fewer k-tiles than CTAs, and as many as do not divide.
+        (FLOAT32, (65, 70, 35)),
+        (FLOAT32, (70, 65, 301)),
+        pytest.param(INT8, (65, 70, 901), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_ctas_of_a_cluster_share_a_tile(dtype, shape, parts, rng):
+    m, n, k = shape
+    config, out = dataclasses.replace(SMALL, cluster_k=parts), OUTPUTS[dtype][-1]
+    a, b, c = integers(rng, dtype, (m, k)), integers(rng, dtype, (k, n)), integers(rng, out, (m, n))
+    d = multiply(laid_out(a, "col"), b, poisoned(out, (m, n)), c, 2, -1, config=config)
+    np.testing.assert_array_equal(d.astype(np.float64), 2 * (a.astype(np.float64) @ b.astype(np.float64)) - c)
+
+
 OTHER_WARPS = {"warps_m": 1, "stages": 2}
 
 

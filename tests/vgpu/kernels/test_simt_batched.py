@@ -26,6 +26,8 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Four threads a matrix, and 8 k at a time.
 SMALL = BatchedConfig(tile_m=8, tile_n=8, tile_k=8, matrices=8)
+#: Up to 8 rows, and the longest k-tile.
+SKINNY = BatchedConfig(tile_m=8, tile_n=64, tile_k=32, matrices=1)
 DTYPES = [FLOAT32, FLOAT64]
 
 
@@ -114,6 +116,27 @@ def test_layouts_and_extents(layout, shape, batch, dtype, rng):
     assert_product(multiply(*moved[:2], d), a, b)
     d[...] = np.nan
     assert_product(multiply(*moved[:2], d, moved[2], 0.75, -1.5), a, b, c, 0.75, -1.5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "k"),
+    [
+        (FLOAT32, ("row", "col", "row"), 45),
+        (FLOAT64, ("row", "col", "row"), 48),
+        pytest.param(FLOAT64, ("col", "row", "row"), 45, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_few_rows_in_one_tile(dtype, layout, k, rng):
+    """One matrix a CTA, and so many k at a time that a thread copies some of several lines."""
+    m, n = 7, 70
+    a, b, c = (random_matrix(rng, dtype, (1, *extents)) for extents in ((m, k), (k, n), (m, n)))
+    moved = [laid_out(x, kind) for x, kind in zip((a, b, c), layout, strict=True)]
+    d = laid_out(poisoned(dtype, (1, m, n)), layout[2])
+    assert SKINNY in SPEC.configs
+    assert_product(multiply(*moved[:2], d, config=SKINNY), a, b)
+    d[...] = np.nan
+    assert_product(multiply(*moved[:2], d, moved[2], 0.75, -1.5, SKINNY), a, b, c, 0.75, -1.5)
 
 
 def test_strides_without_a_unit_one(rng):

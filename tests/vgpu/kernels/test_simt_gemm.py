@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.planning import vgpu_products
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, dtype_named
 from gemmule.core.spec import Choice
@@ -24,6 +23,7 @@ from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.epilogues import finish
 from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernels_left import leave_kernels
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -89,7 +89,26 @@ def test_layouts_and_widths(layout, shape, offset, widths, rng):
     assert_product(multiply(*moved, d, laid_out(c, "row", offset), 0.75, -1.5), a, b, c, 0.75, -1.5)
 
 
-@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_rows_that_begin_anywhere_are_written_by_warps(ctas, rng):
+    config = dataclasses.replace(SMALL, cluster_k=ctas)
+    a, b = random_matrix(rng, FLOAT32, (45, 19)), random_matrix(rng, FLOAT32, (19, 67))
+    d, counter = poisoned(FLOAT32, (45, 67)), Counter()
+    problem = problem_of(a, b, d)
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
+    arrays = {"a": a, "b": b, "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    assert_product(d, a, b)
+    stores = [row for row in counter.counts.instructions if "st.global" in row.text and row.requests]
+    assert stores
+    # 32 contiguous elements are in 5 sectors at most.
+    assert sum(row.sectors for row in stores) <= 5 * sum(row.requests for row in stores)
+    assert counter.counts.bank_conflicts == 0
+
+
+@pytest.mark.parametrize(
+    "ctas", [2, 3, pytest.param(6, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("depth", [3, 100])
 def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
@@ -103,9 +122,11 @@ def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", [4, 5])
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
-def test_every_config(config, rng):
-    m, n, k = config.tile_m + 5, config.tile_n + 4, 5 * config.tile_k + 3
+def test_every_config(config, columns, rng):
+    # Rows of the result are multiples of 16 bytes, or begin anywhere.
+    m, n, k = config.tile_m + 5, config.tile_n + columns, 5 * config.tile_k + 3
     a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
     d = multiply(a, laid_out(b, "padded"), poisoned(FLOAT32, (m, n)), config=config)
     assert_product(d, a, b)
@@ -141,7 +162,7 @@ def only(monkeypatch):
 
     def leave(config=SMALL):
         spec = dataclasses.replace(SPEC, configs=(config,))
-        monkeypatch.setattr(vgpu_products, "REGISTRY", (spec,))
+        leave_kernels(monkeypatch, (spec,))
 
     return leave
 

@@ -10,9 +10,11 @@ import pytest
 
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.transpose.tile_config import SkinnyConfig
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.arrays import virtual_address
@@ -135,6 +137,47 @@ def sizes_of(cases):
 def test_every_config(spec, config, itemsize, wide, rng):
     shape = (80, 144) if wide else (77, 131)
     transposed(spec, config, random_rows(rng, shape, itemsize))
+
+
+ROWS = next(spec for spec in TRANSPOSES if spec.name == "transpose_rows")
+
+
+@pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
+@pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng):
+    """Every config on units of 1 to 16 bytes: the axes but the last are reversed."""
+    source = random_rows(rng, shape, itemsize, pad, offset)
+    order = (*reversed(range(len(shape) - 1)), len(shape) - 1)
+    for config in ROWS.configs:
+        target = rows_of([shape[axis] for axis in order], itemsize, pad + 1, offset)
+        target.view(np.uint8)[...] = 0x77
+        moved, strides = source.transpose(order), []
+        for array in (moved, target):
+            strides.append(tuple(stride // itemsize for stride in array.strides))
+        alignments = [(place & -place) or 256 for place in map(virtual_address, (source, target))]
+        problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
+        if problem.target.col_stride != 1 or problem.source.col_stride != 1:
+            pytest.skip("another axis is contiguous too")
+        assert ROWS.why_not(problem, ARCH, config) is None
+        with nothing_strays(target):
+            run_kernel(problem, Choice(ROWS, config), {"a": source, "d": target}, Options(checks=True))
+        np.testing.assert_array_equal(bits(target), bits(moved))
+
+
+SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7])
+@pytest.mark.parametrize(("short", "long"), [(1, 2100), (2, 1403), (3, 2049), (8, 1100), (33, 777), (64, 512)])
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
+    """Spans inside of the matrix as well as at its ends; the long rows have gaps, the structures have none."""
+    shape = (2, long // itemsize + 512, short) if side == "source" else (2, short, long // itemsize + 512)
+    pads = (0, 5) if side == "source" else (5, 0)
+    source = random_rows(rng, shape, itemsize, pads[0], offset)
+    transposed(SKINNY, SkinnyConfig(512, 4 if short > 3 else 1), source, pad=pads[1], offset=offset)
 
 
 @pytest.mark.parametrize("schedule", ["eager", "random"])

@@ -16,17 +16,20 @@ import numpy as np
 
 from gemmule.dispatch.select import generation, register_clear
 from gemmule.executor.tiles import Array
+from gemmule.host.gemm import CheckedGemm
 from gemmule.runtime.arrays import call_arrays_of
-from gemmule.runtime.arrays.descriptions import CallArrays, Described, DeviceCallArrays, HostCallArrays
+from gemmule.runtime.arrays.descriptions import (
+    CallArrays,
+    Described,
+    DeviceCallArrays,
+    HostCallArrays,
+    executor_in_environment,
+)
 from gemmule.runtime.replay import LOW, Queue, Replay
 from gemmule.runtime.stream import stream_handle
 
-from ..planning.choice import HOST_TO_GPU_FLOP
 from ..planning.plan import Plan
 from ..planning.products import finish_on_host, memory_for_sums
-
-#: Elements of an array in host memory beyond which planning costs little in comparison.
-MOST_ELEMENTS = 2**20
 
 _C, _OUT = 2, 4
 
@@ -136,7 +139,7 @@ class DeviceCall:
 
 
 class HostCall:
-    """A product that the host computes, for any arrays of its description.
+    """A product of arrays in host memory, computed there or by way of a GPU, for any arrays of its description.
 
     Parameters
     ----------
@@ -157,6 +160,11 @@ class HostCall:
         self._memory = memory_for_sums(self._shape.result)
         # Whether the arrays are the matrices that are multiplied, and the output is what is summed into.
         self._plain = self._ending is None and not (self._shape.drop_row or self._shape.drop_col)
+
+    @property
+    def quick(self) -> Callable[[Array, Array], Array] | None:
+        """What multiplies two aligned matrices on the host and returns the result; None where more is to be done."""
+        return self._gemm.product if self._plain and isinstance(self._gemm, CheckedGemm) and self._gemm.quick else None
 
     def run(self, library: HostCallArrays, described: Described, out: Any, in_place: bool) -> Any:
         """Compute it with other arrays; return None where a plan has to look at them.
@@ -218,6 +226,15 @@ class HostCall:
         return np.expand_dims(x, -1) if self._shape.drop_col else x
 
 
+#: Options of a `matmul` that has none.
+PLAIN = ("matmul", 1, 0, None, None, None)
+
+
+def layout_of(a: Array, b: Array) -> tuple[Any, ...]:
+    """Return what `matmul` with two NumPy arrays alone is found by; it writes this out itself."""
+    return executor_in_environment(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides
+
+
 def seen_once(*_: Any) -> None:
     """Stand for a product that was called once with arrays: compute nothing."""
 
@@ -233,14 +250,17 @@ class CallCache:
         by now.
     by_description : dict of tuple to DeviceCall or HostCall
         Calls by their description.
+    by_layout : dict of tuple to callable
+        Of `matmul` with two NumPy arrays alone, what multiplies such on the host, by types, shapes and strides, and
+        ``GEMMULE_EXECUTOR``.
     by_shapes : dict of tuple to Replay
         Of libraries whose guards let all arrays of a kind through, the replays of the latter that are found by shapes
         and arguments alone: the guard checks the rest of the description.
     """
 
-    #: Calls that are found by their description; the oldest is evicted.
+    #: Calls that are found by their description; the oldest half is evicted.
     MOST_CALLS = 2048
-    #: Replays that are found by arrays, or by shapes; then all of them are evicted.
+    #: Replays that are found by arrays, or by shapes; the oldest half is evicted.
     MOST_REPLAYS = 4096
     #: Guards that are made for a call: states of the library in which none of them holds are not followed for ever.
     MOST_GUARDS = 8
@@ -251,6 +271,7 @@ class CallCache:
         self.by_identity: dict[tuple[Any, ...], Replay] = {}
         self.by_description: dict[Any, DeviceCall | HostCall] = {}
         self.by_shapes: dict[tuple[Any, ...], Replay] = {}
+        self.by_layout: dict[tuple[Any, ...], Callable[[Array, Array], Array]] = {}
         # By type of array; None for those whose calls are not cached.
         self.libraries: dict[type, CallArrays | None] = {}
         self._adding = threading.Lock()
@@ -270,11 +291,9 @@ class CallCache:
         """Forget what was decided: kernels or configs would now be chosen otherwise."""
         with self._adding:
             self.by_description.clear()
-            self._forget_replays()
-
-    def _forget_replays(self) -> None:
-        self.by_identity.clear()
-        self.by_shapes.clear()
+            self.by_identity.clear()
+            self.by_shapes.clear()
+            self.by_layout.clear()
 
     def add(
         self,
@@ -297,39 +316,49 @@ class CallCache:
             if began == generation():
                 self._add(key, call)
 
-    def add_on_host(self, library: CallArrays, plan: Plan, given: tuple[Any, ...], options: tuple[Any, ...]) -> None:
-        """Cache a product that the host computes, if it is so small that a plan costs much.
+    def add_on_host(
+        self, library: CallArrays, plan: Plan, given: tuple[Any, ...], options: tuple[Any, ...], began: int
+    ) -> None:
+        """Cache a product of arrays in host memory, unless it was planned before choices were forgotten.
 
         The arrays that were given are A, B, C, the bias and the output, some of which may be None.
         """
         product, host = plan.product, library.host
-        # The B of a gated form holds two factors.
-        if host is None or product is None or (product.ending is not None and product.ending.expression.gated):
+        # The B of a gated form holds two factors. Of an empty product there is nothing to run again.
+        if (
+            host is None
+            or product is None
+            or plan.execution.gemm is None
+            or (product.ending is not None and product.ending.expression.gated)
+        ):
             return
         shape = product.shape
-        sizes = [view.host.size for view in product.operands.views.values() if view.host is not None]
-        flop = 2 * shape.m * shape.n * shape.k
-        if flop >= HOST_TO_GPU_FLOP or max(*sizes, plan.flop // (2 * shape.k or 1)) > MOST_ELEMENTS:
-            return
         host.learn(given)
         a, b, *others = given
         described = library.describe(a, b, tuple(others), options)
         if described is not None:
             call = HostCall(plan, host.host_maker(shape.result, product.out_dtype))
+            quick = (
+                call.quick
+                if type(a) is np.ndarray and options == PLAIN and not any(x is not None for x in others)
+                else None
+            )
             with self._adding:
+                if began != generation():
+                    return
                 self._add(described[0], call)
+                if quick is not None:
+                    _evict(self.by_layout, self.MOST_CALLS)
+                    self.by_layout[layout_of(a, b)] = quick
 
     def _add(self, key: Any, call: DeviceCall | HostCall) -> None:
-        while len(self.by_description) >= self.MOST_CALLS:
-            # Their replays go with them.
-            self._forget_replays()
-            del self.by_description[next(iter(self.by_description))]
+        # Replays of calls that are evicted stay: they hold all that they need, and are as right as before.
+        _evict(self.by_description, self.MOST_CALLS)
         self.by_description[key] = call
 
     def remember(self, key: tuple[Any, ...], replay: Replay) -> None:
         """Let the next call with these arrays find a replay by them."""
-        if len(self.by_identity) >= self.MOST_REPLAYS:
-            self.by_identity.clear()
+        _evict(self.by_identity, self.MOST_REPLAYS)
         self.by_identity[key] = replay
 
     def add_replay(
@@ -385,9 +414,15 @@ class CallCache:
                 if call.generation == generation():
                     self.remember(key, replay)
                     if library.guards_kinds:
-                        if len(self.by_shapes) >= self.MOST_REPLAYS:
-                            self.by_shapes.clear()
+                        _evict(self.by_shapes, self.MOST_REPLAYS)
                         self.by_shapes[shapes] = replay
+
+
+def _evict(cached: dict[Any, Any], most: int) -> None:
+    """Drop the oldest half of a dictionary that is full; other threads may look up and add meanwhile."""
+    if len(cached) >= most:
+        for key in list(cached)[: (most + 1) // 2]:
+            cached.pop(key, None)
 
 
 def _overlap(library: DeviceCallArrays, arrays: Sequence[Any], written: Any) -> list[tuple[int, int]]:

@@ -75,7 +75,6 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     if unread or not (call.out_dtype is call.precision is call.executor is None or _can_be_found_by(options)):
         return plan_product(call).execute()
     described = library.describe(a, call.b, others, options)
-    began = 0
     if described is not None:
         found = _find(described[0])
         if type(found) is HostCall:
@@ -90,13 +89,12 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
                     keys = identities or _identities(call), _shapes(call)
                     CALLS.add_replay(library, found, keys, given, out, described[1], result)
                 return result
-        if described[2] is not None:
-            began = generation()
+    began = generation()
     plan = plan_product(call, traced=traced.made if traced is not None else None)
     result = plan.execute()
-    if plan.executor == "cpu":
+    if plan.product is not None:
         if traced is None and stream is None:
-            CALLS.add_on_host(library, plan, (a, call.b, *others), options)
+            CALLS.add_on_host(library, plan, (a, call.b, *others), options, began)
     elif described is not None and described[2] is not None:
         _add_product(library, plan, described, _roles(call, traced), result, began)
     return result

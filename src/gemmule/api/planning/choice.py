@@ -12,18 +12,20 @@ from typing import Any
 from gemmule.core.errors import ArgumentError, KernelFailedError, UnsupportedError, shown
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
+from gemmule.core.quantities import duration
 from gemmule.core.spec import Choice, KernelSpec
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch import registry
 from gemmule.dispatch.select import choose, why_no_gemm
 from gemmule.runtime.device import Device, device_count, get_device
 
 from ..packs import take_table_of_named_pack
+from .host_rates import HostWork
 from .plan import Execution
 
 _KNOWN = ("gpu", "cpu", "vgpu")
 
-#: Operations in one matrix product from which host arrays are worth the way to the GPU and back.
-HOST_TO_GPU_FLOP = 2**33
+#: Operations of a call below which host arrays stay on the host, and the driver is not started.
+LEAST_GPU_FLOP = 2**24
 
 
 def wanted_executor(executor: Any) -> str | None:
@@ -58,7 +60,7 @@ def check_device_arrays(executor: str | None) -> str:
 
 
 def host_arrays_executor(
-    executor: str | None, flop_per_matrix: int | None, dtypes: tuple[str, str, str], c_dtype: str | None
+    executor: str | None, dtypes: tuple[str, str, str], c_dtype: str | None, work: HostWork | None
 ) -> tuple[str, str]:
     """Return the executor for host arrays, and why.
 
@@ -66,12 +68,12 @@ def host_arrays_executor(
     ----------
     executor : str or None
         What the caller asks for.
-    flop_per_matrix : int or None
-        Operations of one product of the batch; None if the GPU is to be preferred for any number.
     dtypes : tuple of str
         Types of A, B and the result.
     c_dtype : str or None
         Type of the matrix to add, None if there is none.
+    work : HostWork or None
+        The product; None if the GPU is to be preferred whatever it is.
 
     Raises
     ------
@@ -81,12 +83,10 @@ def host_arrays_executor(
     if executor in ("cpu", "vgpu"):
         # The driver is not even asked: this is the way around one that does not work.
         return executor, f"executor={executor!r} is set"
-    if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
+    if executor is None and work is not None and work.flop < LEAST_GPU_FLOP:
         # The driver is not started for small things.
-        return (
-            "cpu",
-            f"host arrays; fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} FLOP a matrix do not repay copies",
-        )
+        limit = LEAST_GPU_FLOP.bit_length() - 1
+        return "cpu", f"host arrays; fewer than 2**{limit} FLOP do not repay copies to a GPU"
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
@@ -95,7 +95,11 @@ def host_arrays_executor(
         return "gpu", "executor='gpu' is set"
     if why_not is not None:
         return "cpu", why_not
-    return "gpu", "host arrays with enough FLOP to repay copies"
+    if work is None:
+        return "gpu", "host arrays pass through the GPU"
+    on_host, on_gpu = work.host_seconds(), work.gpu_seconds()
+    times = f"{duration(on_host)} on the host, {duration(on_gpu)} through the GPU"
+    return "gpu" if on_gpu < on_host else "cpu", f"host arrays; by rates measured on this machine {times}"
 
 
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
@@ -138,7 +142,7 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     from gemmule.lab.transposes import transpose_of
 
     probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = parse_kernels([word], probe, None, REGISTRY, ())
+    found = parse_kernels([word], probe, None, registry.kernels_of(operation), ())
     if len(found) != 1:
         configs = "; ".join(str(choice.config) for choice in found)
         raise ArgumentError(
@@ -159,13 +163,14 @@ class _Compiling:
         self._left: dict[str, tuple[KernelSpec, ...]] = {}
         self._lock = threading.Lock()
 
-    def specs(self, device: Device) -> tuple[KernelSpec, ...]:
-        return self._left.get(device.arch.name, REGISTRY)
+    def specs(self, device: Device) -> tuple[KernelSpec, ...] | None:
+        """Return the kernels that are left; None if that is all."""
+        return self._left.get(device.arch.name)
 
     def leave_out(self, choice: Choice, device: Device) -> None:
         with self._lock:
             left, sms = [], device.multiprocessors
-            for spec in self.specs(device):
+            for spec in self._left.get(device.arch.name, registry.REGISTRY):
                 if spec.name != choice.spec.name:
                     left.append(spec)
                 elif configs := tuple(config for config in spec.configs if config.on(sms) != choice.config):
@@ -181,7 +186,7 @@ def choose_compiling(problem: Problem, device: Device) -> Choice:
     take_table_of_named_pack()
     specs = _COMPILING.specs(device)
     # A tuned config may be the one that was refused.
-    tuned = specs is REGISTRY
+    tuned = specs is None
     return choose(problem, device.arch, specs, multiprocessors=device.multiprocessors, chip=device.name, tuned=tuned)
 
 

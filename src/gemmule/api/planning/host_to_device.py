@@ -1,15 +1,21 @@
-"""Host arrays through a GPU: every matrix of the batch at once where it fits, streamed where it does not."""
+"""Host arrays through a GPU: the whole batch at once where it fits; else matrix by matrix, or streamed."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import Precision
+from gemmule.core.batch_folding import fold_batch
+from gemmule.core.dtype import Precision, dtype_named
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.dispatch.select import choose
+from gemmule.outofcore.calls.device_engine import Limits, beside_parts, plan_device_engine
+from gemmule.outofcore.calls.devices import sums_of, threads_for_copies, usual_staging
+from gemmule.outofcore.calls.request import Request
 from gemmule.outofcore.device.engine.streaming import Settings
 from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
 from gemmule.outofcore.device.planner.rates import Rates
@@ -18,38 +24,145 @@ from gemmule.outofcore.stores.mapped_source import array_source
 from gemmule.outofcore.tiles.memory_budget import memory_limit
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.problem import StreamProblem
-from gemmule.runtime.memory import usable_memory
-from gemmule.runtime.tiles import GpuTileExecutor
+from gemmule.runtime.device import current, get_device
+from gemmule.runtime.round_trip import link_of
 
-from ..streaming.device_engine import Limits, beside_parts, plan_device_engine
-from ..streaming.devices import sums_of, threads_for_copies, usual_staging
-from ..streaming.request import Request
+from .choice import choose_compiling, execute
+from .host_rates import link_times
+from .plan import Execution
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes a second of a link between host and GPU, where it is stated and not measured: PCIe 5.0 x16, as seen.
 LINK_RATE = 50e9
+#: What operands in device memory begin at a multiple of.
+_ALIGNMENT = 256
 
 
-def multiply_on_gpu(
-    a: Array, b: Array, out: Array, alpha: Any, beta: Any, c: Array | None, precision: Precision, ordinal: int = 0
-) -> None:
-    """Write ``alpha * a @ b + beta * c`` into `out`: NumPy arrays of (..., m, k), (..., k, n) and (..., m, n)."""
-    batch = out.shape[:-2]
-    a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-    b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
-    memory = beside_parts(usable_memory(ordinal), precision)
-    with GpuTileExecutor(choose, ordinal, precision) as executor:
-        (m, k), n = a.shape[-2:], b.shape[-1]
-        if executor.tile_bytes(a.dtype, b.dtype, out.dtype, m, n, k) <= memory:
-            for index in np.ndindex(batch):
-                with executor.tile_sum(m, n, a.dtype, b.dtype, out.dtype) as total:
-                    total.add(a[index], b[index])
-                    total.finish(out[index], alpha, beta, c[index] if c is not None else None)
-            return
-    for index in np.ndindex(batch):
-        added = c[index] if c is not None else None
-        stream_arrays(Request(a[index], b[index], out[index], added, alpha, beta, precision=precision), Limits())
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where an operand lies in a call's device memory.
+
+    Attributes
+    ----------
+    matrix : StridedMatrix
+        The operand there.
+    begin : int
+        Bytes behind the beginning.
+    nbytes : int
+        Its size.
+    transposed : bool
+        Whether the transposes of its matrices lie there in C order, as they do on the host.
+    """
+
+    matrix: StridedMatrix
+    begin: int
+    nbytes: int
+    transposed: bool
+
+    def sent(self, x: Array) -> Array:
+        """Return what is copied of an array: in the order of its memory, and no matrix of a batch twice."""
+        batch = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides[:-2])
+        x = x[batch] if 0 in x.strides[:-2] else x
+        return x.swapaxes(-1, -2) if self.transposed else x
+
+
+class RoundTrip:
+    """A product of host arrays by way of a GPU, for any arrays of the same types, shapes and strides.
+
+    Parameters
+    ----------
+    arrays : mapping of str to numpy.ndarray
+        A, B, the output, called ``d``, and C if it is read: (..., m, k), (..., k, n) and (..., m, n).
+    alpha, beta : number
+        Scalars.
+    precision : Precision
+        What a float32 product may be rounded to.
+    ordinal : int
+        The GPU.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The product on the GPU, of the whole batch.
+    choice : Choice
+        Its kernel.
+    sent, received : int
+        Bytes that go there, and that come back.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Array], alpha: Any, beta: Any, precision: Precision, ordinal: int = 0
+    ) -> None:
+        out = arrays["d"]
+        batch, (m, n), k = out.shape[:-2], out.shape[-2:], arrays["a"].shape[-1]
+        self._places: dict[str, _Place] = {}
+        self._bytes = 0
+        for role, x in arrays.items():
+            self._places[role] = place = _place(x, batch, self._bytes, factor=role in "ab")
+            self._bytes += -(-place.nbytes // _ALIGNMENT) * _ALIGNMENT
+        matrices = {role: place.matrix for role, place in self._places.items()}
+        self.problem = fold_batch(
+            GemmProblem(
+                m=m, n=n, k=k, batch=batch, a=matrices["a"], b=matrices["b"], c=matrices.get("c"), d=matrices["d"],
+                alpha=alpha, beta=beta if "c" in matrices else 0, precision=precision,
+            )
+        )  # fmt: skip
+        self._device = get_device(ordinal)
+        self.choice = choose_compiling(self.problem, self._device)
+        self.received = self._places["d"].nbytes
+        self.sent = sum(place.nbytes for place in self._places.values()) - self.received
+        self._execution = Execution()
+
+    def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
+        """Write the product into `out`, which shares no memory with `a` or `b`; `c` is None where it is not read."""
+        ordinal = self._device.ordinal
+        # Measured once: from which size arrays are staged.
+        link_times(ordinal)
+        link = link_of(ordinal)
+        with link.lock, current(ordinal):
+            if link.has_room(self._bytes):
+                with link.room(self._bytes) as base:
+                    pointers = {role: base + place.begin for role, place in self._places.items()}
+                    for role, x in (("a", a), ("b", b), ("c", c)):
+                        if role in self._places and x is not None:
+                            link.send(self._places[role].sent(x), pointers[role])
+                    execute(self.problem, self.choice, self._device, pointers, link.stream, self._execution)
+                    link.receive(pointers["d"], out)
+                return
+        self._run_in_parts(a, b, out, c)
+
+    def _run_in_parts(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
+        """Multiply matrix by matrix, and stream one that does not fit."""
+        problem, batch = self.problem, out.shape[:-2]
+        a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
+        c = None if c is None or "c" not in self._places else np.broadcast_to(c, out.shape)
+        for index in np.ndindex(batch):
+            added = None if c is None else c[index]
+            if batch:
+                given = {"a": a[index], "b": b[index], "d": out[index]} | ({} if added is None else {"c": added})
+                one = RoundTrip(given, problem.alpha, problem.beta, problem.precision, self._device.ordinal)
+                one.run(a[index], b[index], out[index], added)
+            else:
+                request = Request(a, b, out, added, problem.alpha, problem.beta, precision=problem.precision)
+                stream_arrays(request, Limits())
+
+
+def _place(x: Array, batch: tuple[int, ...], begin: int, *, factor: bool) -> _Place:
+    """Return where an array is put, whose batch dimensions are broadcast to `batch`; a factor in its own order."""
+    rows, cols = x.shape[-2:]
+    transposed = factor and rows > 1 and cols > 1 and abs(x.strides[-2]) < abs(x.strides[-1])
+    steps: list[int] = []
+    count = rows * cols
+    for extent, stride in zip(reversed(x.shape[:-2]), reversed(x.strides[:-2]), strict=True):
+        repeated = extent == 1 or stride == 0
+        steps.insert(0, 0 if repeated else count)
+        count *= 1 if repeated else extent
+    steps = [0] * (len(batch) - len(steps)) + steps
+    dtype = dtype_named(x.dtype.name)
+    down, along = (1, rows) if transposed else (cols, 1)
+    matrix = StridedMatrix(dtype, rows, cols, down, along, tuple(steps), _ALIGNMENT)
+    return _Place(matrix, begin, count * dtype.itemsize, transposed)
 
 
 def stream_arrays(request: Request, limits: Limits, device: str = "gpu") -> None:

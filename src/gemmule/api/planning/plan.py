@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gemmule.runtime.replay import Queue
 
     from ..validation.product import Product
+    from .host_to_device import RoundTrip
 
 
 @dataclasses.dataclass(slots=True)
@@ -32,12 +33,12 @@ class Execution:
     queue : callable or None
         Queues the launches, packed once, given the addresses of the plan's `places` in their order, of the array for
         the absolute maximum if there is one, and of the output. None before, and where there are none or too many.
-    gemm : CheckedGemm or None
-        On the host, what computes the sums.
+    gemm : CheckedGemm, RoundTrip or None
+        Of host arrays, what computes the sums.
     """
 
     queue: Queue | None = None
-    gemm: CheckedGemm | None = None
+    gemm: CheckedGemm | RoundTrip | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.dispatch.select import contiguous_gemm
 from gemmule.executor.tiles import Array
 from gemmule.runtime.device import get_device
 
@@ -17,8 +18,9 @@ from ..epilogues.ending import Ending, ending_of
 from ..epilogues.gated import SECOND, storage_of, with_halves
 from ..validation.operands import EnoughMemory, gather, least_seconds
 from ..validation.product import ABSMAX, Product, ProductArguments, checked, host_array
-from .choice import host_arrays_executor, only_kernel, wanted_executor
+from .choice import choose_compiling, host_arrays_executor, only_kernel, wanted_executor
 from .device_products import plan_on_device
+from .host_rates import HostWork
 from .plan import Execution, Plan, planned
 from .vgpu_products import plan_on_virtual_gpu
 
@@ -28,9 +30,10 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     shape, views = product.shape, product.operands.views
     dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
     c_dtype = product.view("c").dtype_name if "c" in views else None
-    name, reason = host_arrays_executor(executor, 2 * shape.m * shape.n * shape.k, dtypes, c_dtype)
     arrays = {role: host_array(view) for role, view in views.items() if role != "out"}
     a, c, ending = arrays["a"], arrays.get("c"), product.ending
+    work = HostWork(math.prod(shape.batch), shape.m, shape.n, shape.k, dtypes, product.precision)
+    name, reason = host_arrays_executor(executor, dtypes, c_dtype, work)
 
     if name == "vgpu":
         return plan_on_virtual_gpu(product, reason, registry)
@@ -67,35 +70,31 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
         precision=product.precision,
     )
     device = get_device(0)
+    execution, added = Execution(), None if product.beta == 0 else c
 
     def run_on_gpu() -> Any:
-        from .host_to_device import multiply_on_gpu
+        from .host_to_device import RoundTrip
 
         out, finish = product.new_output()
 
-        # Host arrays are streamed; what a product of tiles becomes is known when all of K has been added.
+        # What is done to the sums is done to them on the host.
         def multiply(factor: Any, total: Any) -> None:
-            added = None if product.beta == 0 else c
-            multiply_on_gpu(a, factor, total, product.alpha, product.beta, added, product.precision)
+            given = {"a": a, "b": factor, "d": total} | ({} if added is None else {"c": added})
+            execution.gemm = trip = RoundTrip(given, product.alpha, product.beta, product.precision)
+            trip.run(a, factor, total, added)
 
-        finish_on_host(ending, shape.result, arrays, host_array(out), multiply)
-        return finish()
+        with memory_for_sums(shape.result):
+            finish_on_host(ending, shape.result, arrays, host_array(out), multiply)
+            return finish()
 
     from gemmule.runtime.memory import usable_memory
 
     from .host_to_device import streaming_plan
 
-    plan = planned(
-        product,
-        name,
-        device.name,
-        choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name),
-        reason,
-        problem,
-        run_on_gpu,
-    )
+    plan = planned(product, name, device.name, choose_compiling(problem, device), reason, problem, run_on_gpu)
     seconds = least_seconds(problem, device.name, from_host=False)
-    return dataclasses.replace(plan, streaming=streaming_plan(problem, usable_memory(0), seconds))
+    streaming = streaming_plan(problem, usable_memory(0), seconds)
+    return dataclasses.replace(plan, streaming=streaming, product=product, execution=execution)
 
 
 def memory_for_sums(result: tuple[int, ...]) -> EnoughMemory:

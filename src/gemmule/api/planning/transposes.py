@@ -12,7 +12,6 @@ from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice, KernelSpec
-from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.arrays.overlap import same_memory
@@ -41,7 +40,7 @@ def plan_transpose(
 ) -> Plan:
     """Check a transpose and say what would run; the other parameters are those of `transpose` and of `plan`."""
     wanted = wanted_executor(executor)
-    registry = only_kernel(kernel, "transpose", wanted) or REGISTRY
+    registry = only_kernel(kernel, "transpose", wanted)
     operands = gather({"x": x, "out": out}, stream)
     plan = _planned(operands, order_of, out, executor, wanted, registry)
     return plan.refreshing(operands.views.values(), operands.work_stream)
@@ -49,7 +48,7 @@ def plan_transpose(
 
 def _planned(
     operands: Operands, order_of: Order, out: Any, executor: str | None, wanted: str | None,
-    registry: Sequence[KernelSpec],
+    registry: Sequence[KernelSpec] | None,
 ) -> Plan:  # fmt: skip
     source = operands.views["x"]
     order = order_of(len(source.shape))
@@ -183,7 +182,7 @@ def _plan_virtual(
     out: ArrayView | None,
     new_output: Callable[[], tuple[ArrayView, Any]],
     bytes_min: int,
-    registry: Sequence[KernelSpec],
+    registry: Sequence[KernelSpec] | None,
 ) -> Plan:
     from gemmule.vgpu.arch import device_name, virtual_arch
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from gemmule.core.layout import element_alignment
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView
 
@@ -25,7 +24,7 @@ def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[Kernel
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
     problem, roles = problem_in_place(product, views)
-    choice = choose(problem, virtual_arch(), REGISTRY if registry is None else registry)
+    choice = choose(problem, virtual_arch(), registry)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

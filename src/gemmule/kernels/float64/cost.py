@@ -2,63 +2,188 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
 from .config import Float64Config
 
 _ITEM = 8
-#: Fitted to times of all configs on an H200, in microseconds: products of a k-tile of 128 x 128 x 16, and the factor of
-#: smaller instructions; the latency of a k-tile, and that of a CTA alone, if a scheduler has one warp; bytes that a
-#: multiprocessor loads from L2, and that all move to and from device memory.
-_PRODUCTS, _SMALLER, _ALONE, _WAIT, _L2, _DRAM = 1.31, {16: 1.0, 8: 1.04, 4: 1.83}, 0.022, 0.135, 85.5e3, 3.79e6
-#: A launch; the first k-tiles of as many CTAs as a multiprocessor holds; bytes that it writes; a cluster's reduction,
-#: and that of 64 x 64 partial sums; and how long the last CTAs run alone.
-_LAUNCH, _FIRST, _WRITE, _REDUCTION, _PARTIALS, _TAIL = 1.35, 1.11, 119e3, 1.0, 0.126, 0.458
+
+
+@dataclasses.dataclass(frozen=True)
+class Float64Rates:
+    """What predicted times were fitted to: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200.
+
+    Attributes
+    ----------
+    products, products_of_8, products_of_4 : float
+        Products of a k-tile of 128 x 128 x 16, and the factors of instructions of 8 and of 4 elements of K.
+    alone, wait : float
+        Latency of a k-tile, and that of a CTA alone, if a scheduler has one warp.
+    l2, memory : float
+        Bytes a microsecond that a multiprocessor loads from L2, and that all move to and from device memory.
+    launch, first : float
+        A launch, and the first k-tiles of as many CTAs as a multiprocessor holds.
+    write : float
+        Bytes a microsecond that a multiprocessor writes.
+    reduction, partials : float
+        A cluster's reduction, and that of 64 x 64 partial sums.
+    tail : float
+        How long the last CTAs run alone.
+    odd_copies, odd_writes : float
+        Factors of copies and of results where lines of A or B, or rows of D, are odd: single elements are moved.
+    """
+
+    products: float
+    products_of_8: float
+    products_of_4: float
+    alone: float
+    wait: float
+    l2: float
+    memory: float
+    launch: float
+    first: float
+    write: float
+    reduction: float
+    partials: float
+    tail: float
+    odd_copies: float
+    odd_writes: float
+
+
+RATES = Float64Rates(
+    products=1.303,
+    products_of_8=0.9623,
+    products_of_4=1.837,
+    alone=0.02237,
+    wait=0.1456,
+    l2=7.775e4,
+    memory=3.882e6,
+    launch=1.303,
+    first=1.165,
+    write=1.152e5,
+    reduction=1.083,
+    partials=0.1267,
+    tail=0.5274,
+    odd_copies=1.275,
+    odd_writes=2.044,
+)
+#: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, and
+#: CTAs of a cluster.
+FACTORS: dict[tuple[int, ...], float] = {
+    (64, 64, 16, 16, 1): 0.897,
+    (64, 64, 16, 8, 1): 1.101,
+    (64, 128, 16, 8, 1): 0.990,
+    (128, 128, 16, 16, 1): 1.023,
+    (64, 64, 16, 8, 2): 1.105,
+    (64, 32, 16, 16, 2): 1.0,
+    (32, 64, 16, 8, 1): 0.958,
+    (32, 64, 16, 8, 2): 1.136,
+    (32, 32, 32, 16, 1): 1.0,
+    (16, 64, 32, 16, 2): 0.974,
+    (16, 64, 32, 16, 4): 1.025,
+    (64, 64, 16, 8, 4): 1.020,
+    (32, 64, 16, 8, 4): 1.041,
+    (96, 64, 16, 8, 1): 0.995,
+    (128, 64, 16, 8, 1): 1.051,
+    (64, 64, 16, 4, 1): 1.018,
+    (128, 128, 16, 4, 1): 0.991,
+}
 #: Share of the multiprocessors that clusters reach, and of their time that they use where many wait.
 _REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88}, {1: 1.0, 2: 0.943, 4: 1.0}
 
 
-@functools.cache
-def _rates(config: Float64Config) -> tuple[float, float, float, float, float, int]:
-    """Return a config's rates: products, copies, a k-tile alone, results, reduction; and resident CTAs."""
-    products = _PRODUCTS * _SMALLER[config.mma_k] * config.outputs * config.tile_k / 2**18
-    copies = (config.tile_m + config.tile_n) * config.tile_k * _ITEM / _L2
+class _Times(NamedTuple):
+    """A config's microseconds: products, copies, a k-tile alone, results, reduction; and resident CTAs."""
+
+    products: float
+    copies: float
+    alone: float
+    written: float
+    reduction: float
+    resident: int
+
+
+def times_of(config: Float64Config, rates: Float64Rates) -> _Times:
+    """Return what a config decides for every product."""
+    smaller = {16: 1.0, 8: rates.products_of_8, 4: rates.products_of_4}[config.mma_k]
+    products = rates.products * smaller * config.outputs * config.tile_k / 2**18
+    copies = (config.tile_m + config.tile_n) * config.tile_k * _ITEM / rates.l2
     # More accumulators a thread, and deeper fragments, are more to read before products can begin.
     first = math.sqrt(config.outputs / config.threads / 32) * max(config.mma_k, 8) / 16
-    alone = products + _WAIT * 128 / config.threads * first + _ALONE
-    written = config.outputs * _ITEM / config.cluster_k / _WRITE
-    reduction = _REDUCTION + _PARTIALS * config.outputs / 2**12 if config.cluster_k > 1 else 0.0
-    return products, copies, alone, written, reduction, config.resident
+    alone = products + rates.wait * 128 / config.threads * first + rates.alone
+    written = config.outputs * _ITEM / config.cluster_k / rates.write
+    reduction = rates.reduction + rates.partials * config.outputs / 2**12 if config.cluster_k > 1 else 0.0
+    return _Times(products, copies, alone, written, reduction, config.resident)
+
+
+@functools.cache
+def _fitted(config: Float64Config) -> _Times:
+    return times_of(config, RATES)
 
 
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
+    found = limits(problem, configs, gpu, RATES, _fitted)
+    return [FACTORS.get(key_of(one), 1.0) * time for one, time in zip(configs, found, strict=True)]
+
+
+def _together(first: float, second: float, third: float) -> float:
+    """Return the time of three that overlap: hardly more than the longest, where that is much longer."""
+    return math.sqrt(math.sqrt(first**4 + second**4 + third**4))
+
+
+def key_of(config: Float64Config) -> tuple[int, ...]:
+    """Return what a config's factors are found by."""
+    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k
+
+
+def limits(
+    problem: GemmProblem,
+    configs: Sequence[Float64Config],
+    gpu: GpuRates,
+    rates: Float64Rates,
+    times: Callable[[Float64Config], _Times],
+) -> list[float]:
+    """Return the times with those rates; ``times(config)`` is `times_of` them."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
-    memory = (((m + n) * k + m * n) * batch * _ITEM / gpu.memory_rate(_DRAM)) ** 4
+    odd_copies = rates.odd_copies if _is_odd(oriented.a) or _is_odd(oriented.b) else 1.0
+    odd_writes = rates.odd_writes if _is_odd(oriented.d) else 1.0
+    memory = (((m + n) * k + m * n) * batch * _ITEM / gpu.memory_rate(rates.memory)) ** 4
     found = []
     for config in configs:
-        products, copies, alone, written, reduction, resident = _rates(config)
+        products, copies, alone, written, reduction, resident = times(config)
+        copies, written = copies * odd_copies, written * odd_writes
         shared = config.cluster_k
         ctas = -(-n // config.tile_n) * -(-m // config.tile_m) * batch * shared
         reached = gpu.multiprocessors * _REACHED.get(shared, 0.5)
         each = math.ceil(ctas / reached)
         k_tiles = -(-k // (config.tile_k * shared))
         if each <= resident:
-            time = k_tiles * max(each * products, each * copies, alone)
+            time = k_tiles * _together(each * products, each * copies, alone)
         elif resident == 1:
             time = k_tiles * each * max(alone, copies)
         else:
             time = k_tiles * (
-                ctas / reached / _USED.get(shared, 1.0) * max(products, copies, alone / resident) + _TAIL * alone
+                ctas / reached / _USED.get(shared, 1.0) * _together(products, copies, alone / resident)
+                + rates.tail * alone
             )
         # Other CTAs' copies go on while one begins or writes.
-        time += _FIRST * math.ceil(each / resident) + each * written
-        found.append(_LAUNCH + math.sqrt(math.sqrt(time**4 + memory)) + reduction)
+        time += rates.first * math.ceil(each / resident) + each * written
+        found.append(rates.launch + math.sqrt(math.sqrt(time**4 + memory)) + reduction)
     return found
+
+
+def _is_odd(matrix: StridedMatrix) -> bool:
+    """Return whether lines begin at odd elements, so that single ones are moved."""
+    stride = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    return stride % 2 == 1

@@ -1,7 +1,8 @@
 """Epilogue of the float64 GEMM: D = alpha * AB + beta * C, written from the accumulators of mma.sync.
 
 A lane has two contiguous elements of a row of each product, and four lanes 64 bytes: whole sectors, without a pass
-through shared memory.
+through shared memory. Where rows of D begin at odd elements, it has two that are stored one by one, each beside those
+of the other three lanes (stage.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import dataclasses
 
 import cutlass
 from cutlass import Float64, cute
+
+from .stage import column_of
 
 #: Rows of a block of two fragments, of one, and columns.
 _BLOCK, _ROWS, _COLUMNS = 16, 8, 8
@@ -42,7 +45,7 @@ class Float64Epilogue:
             This lane's 4 accumulators of each product of 16 x 8, by rows and columns of products.
         """
         tid, _, _ = cute.arch.thread_idx()
-        row, col = m + tid % 32 // 4, n + tid % 4 * 2
+        row, columns = m + tid % 32 // 4, self.columns(n)
         count = cutlass.const_expr(cute.size(rC, mode=[2]))
         for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
             # All loads of C that a block needs are issued before its stores.
@@ -51,31 +54,40 @@ class Float64Epilogue:
             if beta != 0:
                 for half in cutlass.range_constexpr(2):
                     for j in cutlass.range_constexpr(count):
-                        at = row + i * _BLOCK + half * _ROWS, col + j * _COLUMNS
                         for v in cutlass.range_constexpr(0, 2, self.vector):
-                            if self.inside(gC, at, v):
+                            at = row + i * _BLOCK + half * _ROWS, columns[v] + j * _COLUMNS
+                            if self.inside(gC, at):
                                 place = 2 * half + v + cute.crd2idx((0, j), addends.layout)
                                 vector = cute.make_tensor(addends.iterator + place, cute.make_layout(self.vector))
-                                cute.autovec_copy(self.vector_at(gC, at, v), vector)
+                                cute.autovec_copy(self.vector_at(gC, at), vector)
             for half in cutlass.range_constexpr(2):
                 for j in cutlass.range_constexpr(count):
-                    at = row + i * _BLOCK + half * _ROWS, col + j * _COLUMNS
                     for v in cutlass.range_constexpr(0, 2, self.vector):
-                        if self.inside(gD, at, v):
+                        at = row + i * _BLOCK + half * _ROWS, columns[v] + j * _COLUMNS
+                        if self.inside(gD, at):
                             vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float64)
                             for w in cutlass.range_constexpr(self.vector):
                                 place = cutlass.const_expr(2 * half + v + w)
                                 vector[w] = alpha * rC[place, i, j] + beta * addends[place, j]
-                            cute.autovec_copy(vector, self.vector_at(gD, at, v))
+                            cute.autovec_copy(vector, self.vector_at(gD, at))
 
     @cute.jit
-    def inside(self, gX: cute.Tensor, at, v: cutlass.Constexpr[int]):
-        """Return whether the vector `v` elements after a place is inside the matrix."""
-        return self.whole or (at[0] < gX.shape[0] and at[1] + v < gX.shape[1])
+    def columns(self, n):
+        """Return the columns of this lane's accumulators in the first product."""
+        tid, _, _ = cute.arch.thread_idx()
+        t = tid % 4
+        if cutlass.const_expr(self.vector == 2):
+            return n + 2 * t, n + 2 * t + 1
+        return n + column_of(2 * t), n + column_of(2 * t + 1)
 
     @cute.jit
-    def vector_at(self, gX: cute.Tensor, at, v: cutlass.Constexpr[int]):
-        """Return that vector in memory, its address assumed to be aligned for one access."""
-        start = gX.iterator + cute.crd2idx((at[0], at[1] + v), gX.layout)
+    def inside(self, gX: cute.Tensor, at):
+        """Return whether a vector is inside the matrix."""
+        return self.whole or (at[0] < gX.shape[0] and at[1] < gX.shape[1])
+
+    @cute.jit
+    def vector_at(self, gX: cute.Tensor, at):
+        """Return a vector in memory, its address assumed to be aligned for one access."""
+        start = gX.iterator + cute.crd2idx(at, gX.layout)
         known = cute.make_ptr(Float64, start.toint(), gX.memspace, assumed_align=self.vector * Float64.width // 8)
         return cute.make_tensor(known, cute.make_layout(self.vector))

@@ -69,7 +69,9 @@ class Float64Mainloop(WarpTileMainloop):
         self.mma_m, self.mma = config.mma_m, double_mma_name(config.mma_m, config.mma_k)
         whole = types["tiles"] == "whole"
         self.stageA = Float64Stage(self.tile_m, self.tile_k, types["a_major"] == "k")
-        self.stageB = Float64Stage(self.tile_n, self.tile_k, types["b_major"] == "k")
+        self.stageB = Float64Stage(
+            self.tile_n, self.tile_k, types["b_major"] == "k", permuted=int(types["d_vector"]) == 1
+        )
         self.stage_bytes = self.stageA.bytes + self.stageB.bytes
         steps = self.tile_k // (DEPTH * self.words) * self.blocks
         # The last step waits for an older k-tile.

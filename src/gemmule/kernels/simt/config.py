@@ -131,13 +131,10 @@ class SimtConfig(Config):
                 "each bit of a mask; give smaller tiles or more warps"
             )
         if self.cluster_k > 1 and (
-            self.thread_m % self.writers
-            or self.cluster_k > _MAX_CLUSTER
-            or self.outputs * FLOAT32.itemsize > self.shared_bytes(False, False)
+            self.cluster_k > _MAX_CLUSTER or self.outputs * FLOAT32.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must be at most {_MAX_CLUSTER}, divide the {self.thread_m} rows of a thread "
-                "unless there are fewer rows, and the partial sums fit into the stages"
+                f"config {self}: cluster_k must be at most {_MAX_CLUSTER}, and the partial sums fit into the stages"
             )
 
     @property
@@ -166,8 +163,8 @@ class SimtConfig(Config):
 
     @property
     def writers(self) -> int:
-        """CTAs of the cluster that write: no more than a thread has rows."""
-        return min(self.cluster_k, self.thread_m)
+        """CTAs of the cluster that write: as many as divide the rows of a thread."""
+        return max(count for count in range(1, self.cluster_k + 1) if self.thread_m % count == 0)
 
     def resident(self, copies: int) -> int:
         """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
@@ -180,7 +177,12 @@ class SimtConfig(Config):
         """Return the shared memory of a CTA: K-major operands are padded."""
         sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
         pitches = [extent // PANEL * (PANEL + VECTOR * k_major) for extent, k_major in sides]
-        return sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize
+        return max(sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize, self.staging_bytes)
+
+    @property
+    def staging_bytes(self) -> int:
+        """Bytes that all warps exchange results in at once: 4 rows of each thread tile."""
+        return LANES_M * VECTOR * self.warps_m * self.tile_n * FLOAT32.itemsize
 
 
 def why_not_cluster(config: Config, cluster: int, arch: Arch) -> str | None:

@@ -1,17 +1,24 @@
 """Epilogue of the float32 GEMM: D = alpha * AB + beta * C, or a function of it, written from thread tiles.
 
-Eight lanes have 128 contiguous bytes of a row: whole sectors, without a pass through shared memory.
+Where rows of D are multiples of 16 bytes, eight lanes write 128 contiguous bytes of one: whole sectors, without a pass
+through shared memory. Where rows begin anywhere, elements are written one by one: those of a thread tile would be 8 of
+the 32 bytes of 16 or more sectors a store, so that warps exchange them in shared memory, and write 32 contiguous
+elements of a row, which are in 5 sectors.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute
+from cutlass import Float32, Int64, cute
 
-from .config import LANES_M, LANES_N, VECTOR
+from .config import LANES_M, LANES_N, VECTOR, SimtConfig
+
+_ITEM = Float32.width // 8
+_LANES = LANES_M * LANES_N
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +27,8 @@ class SimtEpilogue:
 
     Attributes
     ----------
+    config : SimtConfig
+        The tile.
     vector : int
         Elements of D (and C) that are read and written at once, 1 or 4: they divide its rows.
     whole : bool
@@ -28,6 +37,7 @@ class SimtEpilogue:
         Function of each element.
     """
 
+    config: SimtConfig
     vector: int
     whole: bool
     fused: Any = None
@@ -83,6 +93,76 @@ class SimtEpilogue:
                         self.store(gD, at, vector)
 
     @cute.jit
+    def write_rows(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, tile, first, staging, scalars, extras=None):
+        """Do as `write`, by elements, through shared memory: consecutive lanes write consecutive elements of a row.
+
+        Parameters
+        ----------
+        gD, gC, rC, first, scalars, extras
+            As of `write`.
+        tile : tuple of Int32
+            First row and column of the CTA's tile.
+        staging : Int32
+            Address of `SimtConfig.staging_bytes` in shared memory, which no thread of the CTA reads or writes any more.
+        """
+        alpha, beta = scalars
+        config, (rows, cols) = self.config, cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
+        warp_n = cutlass.const_expr(config.tile_n // config.warps_n)
+        together = cutlass.const_expr(math.gcd(rows, VECTOR))
+        tid, _, _ = cute.arch.thread_idx()
+        warp, lane = tid // _LANES, tid % _LANES
+        buffer = staging + warp * (LANES_M * together * warp_n * _ITEM)
+        own = buffer + (lane // LANES_N * (together * warp_n) + lane % LANES_N * VECTOR) * _ITEM
+        row_0 = tile[0] + warp // config.warps_n * (config.tile_m // config.warps_m)
+        col_0 = tile[1] + warp % config.warps_n * warp_n + lane
+        pieces = cutlass.const_expr(warp_n // _LANES)
+        stride = Int64(gD.stride[0]) * (gD.element_type.width // 8)
+        for begin in cutlass.range_constexpr(0, rows, together):
+            for i in cutlass.range_constexpr(together):
+                for j in cutlass.range_constexpr(0, cols, VECTOR):
+                    vector = cute.make_tensor(rC.iterator + (begin + i) * cols + j, cute.make_layout(VECTOR))
+                    address = own + (i * warp_n + j * LANES_N) * _ITEM
+                    cute.autovec_copy(vector, _shared(address, VECTOR))
+            number = first + begin
+            row_1 = row_0 + (number // VECTOR * (LANES_M * VECTOR) + number % VECTOR)
+            # Rows that are left from here on: of columns that are inside, else none.
+            left = [gD.shape[0] - row_1 if col_0 + p * _LANES < gD.shape[1] else 0 for p in range(pieces)]
+            place = (gD.iterator + cute.crd2idx((row_1, col_0), gD.layout)).toint()
+            cute.arch.sync_warp()
+            for lane_m in cutlass.range_constexpr(LANES_M):
+                # All reads of shared memory and of C come before the stores of a few rows.
+                products = cute.make_rmem_tensor(cute.make_layout((pieces, together)), Float32)
+                addends = cute.make_rmem_tensor(cute.make_layout((pieces, together)), gC.element_type)
+                addends.fill(gC.element_type(0))
+                for i in cutlass.range_constexpr(together):
+                    for p in cutlass.range_constexpr(pieces):
+                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + lane)) * _ITEM
+                        products[p, i] = _shared(address, 1)[0]
+                if beta != 0:
+                    for i in cutlass.range_constexpr(together):
+                        for p in cutlass.range_constexpr(pieces):
+                            at = row_1 + (lane_m * VECTOR + i), col_0 + p * _LANES
+                            if self.inside(gC, at):
+                                addends[p, i] = gC[at]
+                for i in cutlass.range_constexpr(together):
+                    row = cutlass.const_expr(lane_m * VECTOR + i)
+                    for p in cutlass.range_constexpr(pieces):
+                        at = row_1 + row, col_0 + p * _LANES
+                        value = cute.make_tensor(products.iterator + (i * pieces + p), cute.make_layout(1))
+                        if cutlass.const_expr(self.fused is None):
+                            value[0] = alpha * value[0] + beta * addends[p, i].to(Float32)
+                        else:
+                            addend = cute.make_tensor(addends.iterator + (i * pieces + p), cute.make_layout(1))
+                            value = self.fused.values(value, None, addend, extras, at, gD, alpha, beta)
+                        if cutlass.const_expr(gD.element_type is Float32):
+                            _store_if_left(place, p * _LANES * _ITEM, value[0], left[p], row)
+                        elif row < left[p]:
+                            self.store(gD, at, value)
+                    place += stride
+                place += stride * (VECTOR - together)
+            cute.arch.sync_warp()
+
+    @cute.jit
     def store(self, gD: cute.Tensor, at, vector: cute.Tensor):
         """Store a vector of float32 in D's type."""
         if cutlass.const_expr(gD.element_type is Float32):
@@ -102,3 +182,20 @@ class SimtEpilogue:
         size = self.vector * gX.element_type.width // 8
         known = cute.make_ptr(gX.element_type, start.toint(), gX.memspace, assumed_align=size)
         return cute.make_tensor(known, cute.make_layout(self.vector))
+
+
+@cute.jit
+def _store_if_left(place, offset: cutlass.Constexpr[int], value, left, row: cutlass.Constexpr[int]):
+    """Store a float32 `offset` bytes from a place in device memory, without a branch, if more than `row` are left."""
+    cute.arch.inline_ptx(
+        f"{{ .reg .pred inside; setp.gt.s32 inside, {{$r2}}, {row}; "
+        f"@inside st.global.f32 [{{$r0}}+{offset}], {{$r1}}; }}",
+        read_only_args=[place, value, left],
+    )
+
+
+@cute.jit
+def _shared(address, length: cutlass.Constexpr[int]):
+    """Return float32 elements in shared memory."""
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=length * _ITEM)
+    return cute.make_tensor(place, cute.make_layout(length))

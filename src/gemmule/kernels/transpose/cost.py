@@ -14,7 +14,19 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
-from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, packed_rows
+from .row_units import units_of
+from .tile_config import (
+    LONG_ROW,
+    SECTOR,
+    WARP,
+    WORD,
+    ByteTileConfig,
+    RowsConfig,
+    SectorTileConfig,
+    SkinnyConfig,
+    packed_rows,
+    structures_side,
+)
 
 # What an SM of an H200 holds at once.
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
@@ -24,6 +36,12 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 # Threads that were fastest, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes of an
 # element.
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
+# Seconds of an H100's SM for each CTA of byte tiles at least, and for each CTA of a span beside its bytes, from
+# structures and to them; bytes a second of a CTA alone that places elements one by one.
+_CTA, _SPAN = 0.15e-6, (0.05e-6, 0.3e-6)
+# Cost of a copy that a thread omits, beside one that it makes.
+_IDLE = 0.25
+_SPAN_BYTES_A_SECOND_ALONE = {1: 10e9, 2: 20e9, 4: 20e9, 8: 20e9, 16: 20e9}
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -63,6 +81,7 @@ def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu
     ctas = whole[0] * whole[1] * batch
     waves = np.ceil(ctas / (of.resident * gpu.multiprocessors))
     together = np.maximum(moved, of.work * ctas) / (gpu.multiprocessors * _BYTES_A_SECOND)
+    together = np.maximum(together, ctas * (_CTA / gpu.multiprocessors))
     found: list[float] = (of.preferred * np.maximum(together, waves * of.alone)).tolist()
     return found
 
@@ -107,6 +126,39 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
     return preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
+
+
+def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) -> float:
+    """Return about the seconds that spans of a config take: their bytes and their launches, or the CTAs' latencies."""
+    item, short = problem.itemsize, min(problem.rows, problem.cols)
+    ctas = math.prod(config.grid(problem))
+    # A span's elements are written once; a sector and a vector more of each long row are read.
+    read = config.span_bytes + _REPEATED * (config.before(item) + config.vector(item)) * item
+    # Lanes beyond the last row are idle.
+    rows = -(-short // config.abreast) * config.abreast
+    moved = rows * (config.span_bytes + read)
+    resident = min(
+        _RESIDENT_BYTES // config.span_shared_bytes(problem), _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS
+    )
+    waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
+    alone = _LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE[item]
+    launched = _SPAN[structures_side(problem) == "target"]
+    together = -(-ctas // gpu.multiprocessors) * (launched + moved / _BYTES_A_SECOND)
+    # The elements of a large structure are in few banks.
+    conflicts = 1.2 if config.abreast == 1 and short * item > SECTOR else 1.0
+    # The first CTAs only read, and the last ones only write.
+    return conflicts * (max(together, (waves - 1) * alone) + alone)
+
+
+def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
+    """Return about the seconds that copies of rows take: their sectors, and the accesses of idle lanes."""
+    units = units_of(problem)
+    unit = units.itemsize
+    _, tiles = config.tiles(units)
+    busy = -(-(units.cols + config.before(unit)) // config.lanes) * config.lanes
+    # Each part of a row begins within a sector. What a thread moves beyond the row is no access, but an instruction.
+    row = busy * unit + tiles * SECTOR + _IDLE * (tiles * config.units - busy) * unit
+    return 2 * units.rows * math.prod(units.batch) * row / (gpu.multiprocessors * _BYTES_A_SECOND)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

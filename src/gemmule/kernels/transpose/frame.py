@@ -30,6 +30,8 @@ class Transpose(Words):
     kernel: Any
     #: Bytes that the rows of source and target are aligned to; an element where those are larger.
     alignment = 1
+    #: The axes along which source and target are contiguous.
+    contiguous: tuple[int, int] = (0, 1)
 
     @cute.jit
     def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -42,7 +44,9 @@ class Transpose(Words):
         name = types["element"]
         size = 16 if types.get("rows") == "wide" else cls.alignment
         vector = max(8 * size // cute_type(name).width, 1)
-        return Buildable(cls(config, types), tuple(major_tensor(name, unit, batch=3, vector=vector) for unit in (0, 1)))
+        return Buildable(
+            cls(config, types), tuple(major_tensor(name, unit, batch=3, vector=vector) for unit in cls.contiguous)
+        )
 
 
 @cute.jit

@@ -73,15 +73,16 @@ def why_not_separate(problem: TransposeProblem, word: int) -> str | None:
 
 def rows_are_aligned(problem: TransposeProblem, size: int = VECTOR_BYTES) -> bool:
     """Return whether every row of both matrices begins and ends at a multiple of `size` bytes."""
-    return _is_aligned(problem.source.transposed(), problem.batch, size) and target_is_aligned(problem, size)
+    return is_aligned(problem.source.transposed(), problem.batch, size) and target_is_aligned(problem, size)
 
 
 def target_is_aligned(problem: TransposeProblem, size: int) -> bool:
     """Return whether every row of the target begins and ends at a multiple of `size` bytes."""
-    return _is_aligned(problem.target, problem.batch, size)
+    return is_aligned(problem.target, problem.batch, size)
 
 
-def _is_aligned(matrix: StridedMatrix, batch: tuple[int, ...], size: int) -> bool:
+def is_aligned(matrix: StridedMatrix, batch: tuple[int, ...], size: int) -> bool:
+    """Return whether every row of a matrix begins and ends at a multiple of `size` bytes."""
     strides = [matrix.row_stride] if matrix.rows > 1 else []
     strides += [stride for stride, extent in zip(matrix.batch_strides, batch, strict=True) if extent > 1]
     item = matrix.dtype.itemsize

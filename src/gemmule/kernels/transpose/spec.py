@@ -41,7 +41,7 @@ def transpose_spec(
         "signatures": functools.partial(_signatures, itemsizes),
         "why_not": _why_not,
         "signature": _signature,
-        "launch": _launch,
+        "launch": launch_tiles,
         "batch_dims": BATCH_DIMS,
     }
     return KernelSpec(refuses=functools.partial(_refuses, refuses), **(defaults | fields))
@@ -72,7 +72,8 @@ def _why_not(problem: TransposeProblem, arch: Arch, config: TileConfig) -> str |
     return config.why_not(problem)
 
 
-def _launch(problem: TransposeProblem, config: TileConfig) -> Launch:
+def launch_tiles(problem: TransposeProblem, config: TileConfig) -> Launch:
+    """Return the launch recipe of a kernel with a CTA for each tile."""
     source, target = problem.source, problem.target
     return Launch(
         grid=config.grid(problem),

@@ -14,6 +14,8 @@ from gemmule.core.spec import Config
 
 #: Lanes of a warp, and bytes of a word and of a sector, the unit in which memory is read and written.
 WARP, WORD, SECTOR = 32, 4, 32
+#: Bytes of all banks of shared memory.
+LINE = 128
 #: Lanes of a warp along the source's rows in a vector access: 128 bytes, or a row of the tile if that is shorter.
 LANES = 8
 #: Bytes of the rows of a large matrix's tiles, at least.
@@ -410,3 +412,142 @@ class WordAlignedConfig(WordTileConfig):
 
     def tile_bytes(self, itemsize: int) -> int:
         return packed_rows(itemsize) * self.class_words(itemsize) * WORD
+
+
+def structures_side(problem: TransposeProblem) -> str | None:
+    """Return which side is an array of structures: its rows are the shorter ones and have no gaps. None for neither."""
+    if problem.cols <= problem.rows:
+        return "target" if problem.target.row_stride == problem.cols or problem.rows == 1 else None
+    return "source" if problem.source.col_stride == problem.rows or problem.cols == 1 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class SkinnyConfig(TileConfig):
+    """Span of a matrix with a short side.
+
+    Attributes
+    ----------
+    span_bytes : int
+        Bytes of each long row that a CTA moves: a power of 2 from 256.
+    abreast : int
+        Rows of a warp: a power of 2 up to 8. With more, elements of a word of a structure are accessed together.
+    threads : int
+        Threads of a CTA.
+    """
+
+    span_bytes: int = 2048
+    abreast: int = 1
+    threads: int = 256
+
+    #: Vectors of 16 bytes beyond a span's that a long row touches: it begins before the span, and within a vector.
+    more_vectors: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_threads()
+        if self.span_bytes & (self.span_bytes - 1) or self.span_bytes < 256:
+            raise ArgumentError(f"config {self}: span_bytes must be a power of 2 from 256")
+        if self.abreast not in (1, 2, 4, 8):
+            raise ArgumentError(f"config {self}: abreast must be 1, 2, 4 or 8")
+
+    @property
+    def outputs(self) -> int:
+        return self.span_bytes
+
+    def unit(self, itemsize: int) -> int:
+        """Return the bytes of an access to the structures."""
+        return max(itemsize, WORD)
+
+    def vector(self, itemsize: int) -> int:
+        """Return the elements of a vector of 16 bytes."""
+        return VECTOR_BYTES // itemsize
+
+    def span(self, itemsize: int) -> int:
+        """Return the elements of a span."""
+        return self.span_bytes // itemsize
+
+    def before(self, itemsize: int) -> int:
+        """Return the elements before a span that a tile holds: up to the beginning of a sector."""
+        return SECTOR // itemsize - 1
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        item = problem.itemsize
+        count = -(-(max(problem.rows, problem.cols) + self.before(item)) // self.span(item))
+        return (1, count) if problem.cols > problem.rows else (count, 1)
+
+    def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
+        return math.prod(super().grid(problem)), 1, 1
+
+    def span_shared_bytes(self, problem: TransposeProblem) -> int:
+        """Return the shared memory of a CTA: the structures of a span and around it, with padding."""
+        item, size = problem.itemsize, min(problem.rows, problem.cols) * problem.itemsize
+        # Where the target has the structures, those before the span end at a line.
+        held = -(-(self.before(item) + self.vector(item)) * size // LINE) * LINE
+        held += (self.span(item) + self.more_vectors * self.vector(item)) * size + SECTOR
+        return held + (held // LINE + 1) * self.unit(item)
+
+    def why_not(self, problem: TransposeProblem) -> str | None:
+        if (size := self.span_shared_bytes(problem)) > _MAX_SHARED:
+            return f"a span takes {size} bytes of shared memory, more than {_MAX_SHARED}"
+        if (short := min(problem.rows, problem.cols)) * self.more_vectors > self.threads:
+            return f"the ends of {short} rows are more than one vector for each of {self.threads} threads"
+        return super().why_not(problem)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsConfig(TileConfig):
+    """Rows that a CTA copies.
+
+    Attributes
+    ----------
+    lanes : int
+        Lanes of a row, a power of 2 up to 32.
+    along : int
+        Units of a row that a thread moves: 1, 2 or 4. The others in flight are of other rows.
+    threads : int
+        Threads of a CTA.
+    """
+
+    lanes: int = 32
+    along: int = 1
+    threads: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_threads()
+        if WARP % self.lanes:
+            raise ArgumentError(f"config {self}: lanes must divide the {WARP} of a warp")
+        if self.along not in (1, 2, 4):
+            raise ArgumentError(f"config {self}: along must be 1, 2 or 4")
+
+    @property
+    def outputs(self) -> int:
+        return self.threads
+
+    def passes(self, unit: int) -> int:
+        """Return the units in flight of a thread: a few of many bytes, or more of few."""
+        return 4 if unit > WORD else 8
+
+    def rows(self, unit: int) -> int:
+        """Return the rows of a CTA."""
+        return self.threads // self.lanes * self.passes(unit) // self.along
+
+    @property
+    def units(self) -> int:
+        """Units of each row of a CTA."""
+        return self.lanes * self.along
+
+    def before(self, unit: int) -> int:
+        """Return the most units from a sector, or what the lanes of a row write if that is less, to a row in it.
+
+        Units of 16 bytes are written where they are: most rows of them begin with a sector.
+        """
+        return min(self.lanes, SECTOR // unit) - 1 if unit < VECTOR_BYTES else 0
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        return -(-problem.rows // self.rows(problem.itemsize)), -(
+            -(problem.cols + self.before(problem.itemsize)) // self.units
+        )
+
+    def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
+        return math.prod(super().grid(problem)), 1, 1

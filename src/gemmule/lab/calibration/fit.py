@@ -14,7 +14,7 @@ from gemmule.core.gpu_rates import FARTHEST, H200_RATES, RATES, GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.cost.correction import learned_chips
 from gemmule.kernels.hopper.cost.operation import operation_of
-from gemmule.kernels.hopper.cost.rates import TileRates
+from gemmule.kernels.hopper.cost.rates import Operation, TileRates
 from gemmule.kernels.hopper.cost.times import times_us
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
@@ -92,25 +92,37 @@ def fit(timed: Sequence[Timed], before: GpuRates) -> Fit:
 
 def error(timed: Iterable[Timed], rates: GpuRates) -> float:
     """Return the median relative error of predicted times; 0 of none."""
-    return statistics.median([abs(math.expm1(one)) for one in _logs(timed, rates)] or [0.0])
+    return statistics.median([abs(math.expm1(one)) for one in _logs(_measured(timed), rates)] or [0.0])
 
 
-def _logs(timed: Iterable[Timed], rates: GpuRates) -> list[float]:
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """What no rate changes of a product: its operation, its configs, and the logarithms of their times."""
+
+    operation: Operation
+    configs: tuple[HopperGemmConfig, ...]
+    logs: Numbers
+
+
+def _measured(timed: Iterable[Timed]) -> list[_Measured]:
+    return [_Measured(operation_of(one.problem), tuple(one.us), np.log(list(one.us.values()))) for one in timed]
+
+
+def _logs(measured: Iterable[_Measured], rates: GpuRates) -> list[float]:
     """Return the logarithms of predicted times as shares of measured ones."""
     of: dict[tuple[HopperGemmConfig, ...], TileRates] = {}
     found: list[float] = []
-    for one in timed:
-        configs = tuple(one.us)
-        if configs not in of:
-            of[configs] = TileRates(configs, rates)
-        predicted = times_us(operation_of(one.problem), of[configs])
-        found += np.log(predicted / np.array(list(one.us.values()))).tolist()
+    for one in measured:
+        if one.configs not in of:
+            of[one.configs] = TileRates(one.configs, rates)
+        found += (np.log(times_us(one.operation, of[one.configs])) - one.logs).tolist()
     return found
 
 
 def _fitted(timed: Sequence[Timed], before: GpuRates) -> tuple[GpuRates, float]:
     """Return rates, and the loss that they leave, by damped least squares of logarithms."""
     first, h200 = (np.log([getattr(rates, name) for name in RATES]) for rates in (before, H200_RATES))
+    measured = _measured(timed)
     least = np.maximum(first - _FARTHEST, h200 - _LIMIT)
     most = np.minimum(first + _FARTHEST, h200 + _LIMIT)
 
@@ -118,14 +130,17 @@ def _fitted(timed: Sequence[Timed], before: GpuRates) -> tuple[GpuRates, float]:
         return dataclasses.replace(before, **dict(zip(RATES, np.exp(place).tolist(), strict=True)))
 
     def residuals(place: Numbers) -> Numbers:
-        return np.array([*_logs(timed, rates_at(place)), *(_PRIOR * (place - first))])
+        return np.array([*_logs(measured, rates_at(place)), *(_PRIOR * (place - first))])
+
+    def slopes_at(place: Numbers, left: Numbers) -> Numbers:
+        steps = np.eye(len(first)) * _CHANGE
+        return np.column_stack([(residuals(place + step) - left) / _CHANGE for step in steps])
 
     place, damping = first, _DAMPING
     left = residuals(place)
+    slopes = slopes_at(place, left)
     for _ in range(_STEPS):
         weights = np.minimum(1.0, _HUBER / np.maximum(np.abs(left), 1e-9))
-        steps = np.eye(len(first)) * _CHANGE
-        slopes = np.column_stack([(residuals(place + step) - left) / _CHANGE for step in steps])
         normal, gradient = slopes.T @ (slopes * weights[:, None]), slopes.T @ (weights * left)
         step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), -gradient)
         tried = np.clip(place + step, least, most)
@@ -135,6 +150,7 @@ def _fitted(timed: Sequence[Timed], before: GpuRates) -> tuple[GpuRates, float]:
             place, left, damping = tried, now, damping * _LESS
             if nearer:
                 break
+            slopes = slopes_at(place, left)
         else:
             damping *= _MORE
     return rates_at(place), _loss(left)

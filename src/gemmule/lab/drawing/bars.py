@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..styles import Style, short
 from .canvas import Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..panels import Panel
-
 #: Points of height of a bar, and of what is around the bars of a panel.
 _BAR, _AROUND = 17.0, 34.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """A kernel's value, its length and its text."""
+
+    name: str
+    style: Style
+    value: float
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """A figure of every kernel that has it."""
+
+    title: str
+    bars: tuple[Bar, ...]
 
 
 def bars_height(panels: Sequence[Panel], *, narrow: bool) -> float:
@@ -42,8 +60,6 @@ def _columns(panels: int, *, narrow: bool) -> int:
 
 
 def _panel(axes: Axes, panel: Panel, page: Page, *, named: bool) -> None:
-    from ..styles import short
-
     theme = page.theme
     # The first kernel stands above.
     places = list(range(len(panel.bars), 0, -1))

@@ -108,6 +108,13 @@ def save(figure: Figure, folder: Path, stem: str, fingerprint: str) -> list[Path
     return written
 
 
+def file_content(figure: Figure, kind: str) -> bytes:
+    """Return a figure as the content of a ``png`` or ``svg`` file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    return buffer.getvalue()
+
+
 def inline_svg(figure: Figure, name: str, title: str, theme: Theme = LIGHT) -> str:
     """Return a figure as an ``svg`` element for a page: its colours are the page's CSS variables.
 

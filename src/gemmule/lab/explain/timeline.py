@@ -17,17 +17,7 @@ PLURAL = {"copies": "copy", "multiplies": "multiply", "writes": "write"}
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """Warps of a CTA that do the same.
-
-    Attributes
-    ----------
-    cta : int
-        The CTA.
-    warps : tuple of int
-        Their numbers.
-    does : tuple of str
-        Of `DOES`, what they do.
-    """
+    """Warps of a CTA that do the same."""
 
     cta: int
     warps: tuple[int, ...]

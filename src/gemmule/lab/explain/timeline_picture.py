@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..drawing.canvas import Page, figure_on
+from ..drawing.canvas import Page, figure_on, file_content
 from ..drawing.theme import LIGHT, Theme
 from ..whole_files import write_whole
 from .timeline import PLURAL, Role, Span, Timeline
@@ -43,12 +42,9 @@ def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> No
         If matplotlib is not installed.
     """
     page = timeline_page(found)
-    buffer = io.BytesIO()
     with figure_on(page) as figure:
         draw_rows(figure, page, found, title)
-        kind = path.suffix[1:]
-        figure.savefig(buffer, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
-    write_whole(path, buffer.getvalue(), force=force)
+        write_whole(path, file_content(figure, path.suffix[1:]), force=force)
 
 
 def timeline_page(found: Timeline, theme: Theme = LIGHT) -> Page:

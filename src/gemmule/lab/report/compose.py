@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from .. import bench_tables, counted, rooflines, tables
+from .. import bench_tables
 from ..drawing.canvas import check_matplotlib
 from ..gemm_operation import GEMM, layout_text, size_text
 from ..gemm_tables import controls
 from ..kernel_labels import labels, name_of
-from ..panels import Panels, panels
 from ..plots import Plot, error_plots, plots
 from . import figures
 from .profiles import profiles
@@ -45,12 +43,9 @@ def machine_view(machine: Machine) -> MachineView:
     for build in (
         _summary,
         _ladder,
-        _roofline,
         _errors,
-        _counts,
         transposes,
         _products,
-        _checks,
         profiles,
     ):
         section = build(machine, name)
@@ -111,11 +106,15 @@ def _peaks_text(record: Record) -> str:
     """Return the shares of the peaks that a product is held against, each with the unit whose peak it is."""
     shares = []
     if "peak_share" in record:
-        unit = f" of {rooflines.unit_text(record['peak_unit'])}" if "peak_unit" in record else ""
-        shares.append(f"{counted.percent(record['peak_share'])}{unit}")
+        unit = f" of {_unit_text(record['peak_unit'])}" if "peak_unit" in record else ""
+        shares.append(f"{100 * record['peak_share']:.1f} %{unit}")
     if "fma_share" in record:
-        shares.append(f"{counted.percent(record['fma_share'])} of FMA units")
+        shares.append(f"{100 * record['fma_share']:.1f} % of FMA units")
     return ", ".join(shares)
+
+
+def _unit_text(unit: str) -> str:
+    return {"fp64": "fp64 FMA units"}.get(unit, unit.replace("_tensor", " tensor cores"))
 
 
 def _ladder(machine: Machine, name: str) -> Section | str:
@@ -138,53 +137,6 @@ def _titled(plot: Plot) -> str:
     return f"{plot.title.rpartition(', ')[2]}, {plot.axis}"
 
 
-def _roofline(machine: Machine, name: str) -> Section | str:
-    if not any("hardware" in record for record in _of(machine, "counts")):
-        return "The roofline: it takes counts records of the hardware."
-    if machine.chip is None:
-        return f"The roofline: the chip table has no facts of {machine.name}."
-    found = rooflines.rooflines(machine.records, machine.chip)
-    if not found:
-        return "The roofline: it takes counts records of the bytes of device memory."
-    # Without a rate there is no place under the roof: counts of such sizes stand with the other counts.
-    untimed = [roofline for roofline in found if not any(place.rate is not None for place in roofline.places)]
-    found = [roofline for roofline in found if roofline not in untimed]
-    without = "; ".join(f"{' x '.join(map(str, roofline.shape))}, {roofline.dtype}" for roofline in untimed)
-    if not found:
-        return f"The roofline: it takes gemm records of the sizes that were counted ({without})."
-    drawn, beside, notes = [], [], []
-    if untimed:
-        notes.append(f"Counted, and no kernel timed there: {without}.")
-    for roofline in found:
-        size = " x ".join(map(str, roofline.shape))
-        title = f"Roofline, {roofline.dtype}, {size}"
-        data = table_view(
-            f"{name}-{roofline.name}-data", title, rooflines.table(roofline.places),
-            folded=not roofline.drawn and len(found) > 1,
-        )  # fmt: skip
-        names = [place.name for place in roofline.places if place.rate is None]
-        if names:
-            notes.append(f"Counted at {size}, {roofline.dtype}, and not timed there: {', '.join(names)}.")
-        if roofline.drawn:
-            drawn.append(
-                figures.roofline_view(
-                    roofline, f"{name}-{roofline.name}", title,
-                    f"Rate over intensity. Marks stand at the operations for each byte {_bytes_text(roofline)} device "
-                    "memory, as the hardware counted them; ticks at those of the L2 cache. Above are the bandwidth of "
-                    f"the memory and the peak of the units. Dashed: cuBLASLt's rate. Facts of {machine.chip.name}.",
-                    data,
-                )
-            )  # fmt: skip
-        else:
-            beside.append(data)
-    return Section(f"{name}-roofline", "The roofline", (), tuple(drawn), tuple(beside), tuple(notes))
-
-
-def _bytes_text(roofline: rooflines.Roofline) -> str:
-    written = all(place.with_writes for place in roofline.places)
-    return "read from and written to" if written else "read from (those written were not counted)"
-
-
 def _errors(machine: Machine, name: str) -> Section | str:
     found = error_plots(machine.records)
     if not found:
@@ -198,41 +150,6 @@ def _errors(machine: Machine, name: str) -> Section | str:
         for plot in found
     )  # fmt: skip
     return Section(f"{name}-errors-beside", "Errors beside cuBLAS's", figures=drawn)
-
-
-def _counts(machine: Machine, name: str) -> Section | str:
-    found = panels(machine.records)
-    if not found:
-        return "Counts by rung: there are no counts records."
-    drawn, beside = [], []
-    for counts in found:
-        words = counts.dtype if counts.layout == "nn" else f"{counts.dtype} {counts.layout}"
-        title = f"Counts, {words}, {' x '.join(map(str, counts.shape))}"
-        columns = [
-            column
-            for kernel, hardware, virtual in counts.columns
-            for column in ((kernel, hardware), (f"{kernel}, virtual GPU", virtual))
-            if column[1]
-        ]
-        # One size of a type is drawn, and the others are there to be looked up.
-        is_drawn = bool(counts.panels) and counts is _largest(found, counts.dtype)
-        folded = not is_drawn and len(found) > 1
-        data = table_view(f"{name}-{counts.name}-data", title, counted.table(columns), folded=folded)
-        if is_drawn:
-            drawn.append(
-                figures.bars_view(
-                    counts.panels, f"{name}-{counts.name}", title,
-                    "A bar for each kernel, as the hardware counted. Hollow bars are further configs of a kernel.",
-                    data,
-                )
-            )  # fmt: skip
-        else:
-            beside.append(data)
-    paragraph = (
-        "Counted by the hardware's counters, and by the virtual GPU where a column says so. Of warps that wait, the "
-        "two most frequent reasons, with the warps that wait so for each instruction that a scheduler issues."
-    )
-    return Section(f"{name}-counts", "Counts by rung", (paragraph,), tuple(drawn), tuple(beside))
 
 
 def _products(machine: Machine, name: str) -> Section | str:
@@ -258,25 +175,6 @@ def _products(machine: Machine, name: str) -> Section | str:
         "which four of five ratios of neighbouring samples lie."
     )
     return Section(f"{name}-products", "Tables of products", (paragraph,), tables=tuple(made), notes=tuple(notes))
-
-
-def _checks(machine: Machine, name: str) -> Section | str:
-    # Of tests, and not of products that were to be timed.
-    of_tests = [r for r in _of(machine, "check") if "m" not in r]
-    if not of_tests:
-        return ""
-    table = tables.check_rows(of_tests)
-    return Section(
-        f"{name}-checks", "Checks", tables=(table_view(f"{name}-checks-table", "Tests on the hardware", table),)
-    )
-
-
-def _largest(found: Sequence[Panels], dtype: str) -> Panels:
-    """Return the counts of a type at its largest size, those of operands in rows before others."""
-    return max(
-        (counts for counts in found if counts.dtype == dtype),
-        key=lambda counts: (counts.layout == "nn", math.prod(counts.shape)),
-    )
 
 
 def _facts(source: Source) -> list[tuple[str, str]]:

@@ -6,13 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..drawing.bars import bars_height, draw_bars
+from ..drawing.bars import Panel, bars_height, draw_bars
 from ..drawing.canvas import Page
 from ..drawing.curves import draw_curves
-from ..drawing.places import draw_roofline
-from ..panels import Panel
 from ..plots import Plot
-from ..rooflines import Roofline
 from .drawings import Drawing
 from .views import FigureView, TableView
 
@@ -42,11 +39,6 @@ def curves_view(plot: Plot, name: str, title: str, caption: str, places: int) ->
     return _twice(name, title, caption, data, heights, functools.partial(_curves, plot=plot))
 
 
-def roofline_view(roofline: Roofline, name: str, title: str, caption: str, data: TableView) -> FigureView:
-    """Return a roofline, with its table."""
-    return _twice(name, title, caption, data, (430.0, 400.0), functools.partial(_roofline, roofline=roofline))
-
-
 def bars_view(panels: Sequence[Panel], name: str, title: str, caption: str, data: TableView) -> FigureView:
     """Return panels of bars, with their table."""
     heights = bars_height(panels, narrow=False), bars_height(panels, narrow=True)
@@ -72,10 +64,6 @@ def _twice(
 
 def _curves(figure: Figure, page: Page, *, plot: Plot) -> None:
     draw_curves(figure, plot, page, titled=False)
-
-
-def _roofline(figure: Figure, page: Page, *, roofline: Roofline) -> None:
-    draw_roofline(figure, roofline, page, titled=False)
 
 
 def _bars(figure: Figure, page: Page, *, panels: Sequence[Panel]) -> None:

@@ -21,13 +21,6 @@ _TEMPLATE = "report.html.j2"
 def report(paths: Sequence[Path], watch: Watch = unwatched) -> str:
     """Return the report of record files as HTML.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files.
-    watch : callable
-        Shows how much has been drawn.
-
     Raises
     ------
     FileFormatError

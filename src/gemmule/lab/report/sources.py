@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.chip import Chip
-from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.files.file_errors import errors_name
 
@@ -28,7 +26,6 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "gemm": {"kernel": str, "config": dict, **_PRODUCT, **_TIMES, "tflops": _NUMBER},
     "yardstick": {"library": str, **_PRODUCT, **_TIMES, "tflops": _NUMBER, "best_us": _NUMBER, "control": _NUMBER,
                   "control_low": _NUMBER, "control_high": _NUMBER},
-    "counts": {"kernel": str, "config": dict, "dtype": str, "shape": list, "counter": str},
     "transpose": {"kernel": str, "config": dict, "itemsize": int, "m": int, "n": int, **_TIMES, "gbps": _NUMBER,
                   "copy_gbps": _NUMBER, **_RATIO},
     "transpose_counts": {"kernel": str, "config": dict, "itemsize": int, "m": int, "n": int, "counts": dict},
@@ -38,8 +35,6 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "profile": {"kind": str, "name": str, "dtype": str, "m": int, "n": int, "k": int, "count": int, "share": _NUMBER,
                 **{f"{name}_us": _NUMBER for name in ("total", "average", "median", "min", "max")}},
 }  # fmt: skip
-#: Extents of a transpose, and of a product.
-_EXTENTS = (2, 3)
 #: What a profile's record must have besides, by the kind of what was recorded.
 _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "range": {},
@@ -49,22 +44,14 @@ _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
 }
 #: Numbers that are written where they are there.
 _OPTIONAL = ("ratio", "paired_ratio_low", "paired_ratio_high", "peak_share", "peak_tflops", "fma_share", "fma_tflops",
-             "error_u", "yardstick_best_us", "hardware", "virtual", "passed", "failed", "skipped")  # fmt: skip
+             "error_u", "yardstick_best_us")  # fmt: skip
 #: Numbers that something is divided by.
 _POSITIVE = ("m", "n", "k", "min_us", "mean_us", "median_us", "max_us", "tflops", "best_us", "yardstick_best_us")
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A record file.
-
-    Attributes
-    ----------
-    name : str
-        Name of the file, without its folder.
-    records : tuple of mapping
-        Its records, the experiment block first.
-    """
+    """A record file, by its name without its folder; the experiment block is its first record."""
 
     name: str
     records: tuple[Record, ...]
@@ -89,8 +76,6 @@ class Machine:
     ----------
     name : str
         Name of the GPU.
-    chip : Chip, optional
-        Its facts, if the table has them.
     sources : tuple of Source
         Its files, the oldest first.
     records : tuple of mapping
@@ -102,7 +87,6 @@ class Machine:
     """
 
     name: str
-    chip: Chip | None
     sources: tuple[Source, ...]
     records: tuple[Record, ...]
     replaced: int
@@ -185,10 +169,6 @@ def _broken_rule(record: Record, kind: str) -> str | None:
     for field, value in record.get("config", {}).items() if isinstance(record.get("config", {}), dict) else [("", [])]:
         if not isinstance(value, (str, int, float)):
             return f"config {field}={value!r} of a {kind} record is not a number"
-    if kind == "counts" and not (
-        len(record["shape"]) in _EXTENTS and all(_is(extent, int) and extent > 0 for extent in record["shape"])
-    ):
-        return f"shape={record['shape']!r} of a counts record is not M, N and K, or rows and columns"
     if kind == "gemm" and "ratio" in record and not {"paired_ratio_low", "paired_ratio_high"} <= record.keys():
         return "a gemm record with a ratio has no 'paired_ratio_low' and 'paired_ratio_high'"
     return None
@@ -214,13 +194,12 @@ def machines(sources: Sequence[Source]) -> list[Machine]:
     found = []
     for name, own in sorted(by_name.items(), key=lambda item: "gpu" not in item[1][0].experiment):
         records = [record for source in own for record in source.records[1:]]
-        shown = [record for record in records if record["record"] in _FIELDS]
+        shown = [record for record in records if _is_shown(record)]
         newest = {_what(record, number): record for number, record in enumerate(shown)}
-        others = sorted({str(record["record"]) for record in records} - _FIELDS.keys())
+        others = sorted({str(record["record"]) for record in records if not _is_shown(record)})
         found.append(
             Machine(
                 name=name,
-                chip=_chip(name),
                 sources=tuple(own),
                 records=tuple(newest.values()),
                 replaced=len(shown) - len(newest),
@@ -230,11 +209,9 @@ def machines(sources: Sequence[Source]) -> list[Machine]:
     return found
 
 
-def _chip(name: str) -> Chip | None:
-    try:
-        return chip_named(name)
-    except ArgumentError:
-        return None
+def _is_shown(record: Record) -> bool:
+    # Checks without a size are of tests, not of products.
+    return record["record"] in _FIELDS and ("m" in record or record["record"] != "check")
 
 
 def _what(record: Record, number: int) -> object:
@@ -244,10 +221,6 @@ def _what(record: Record, number: int) -> object:
         fields = ("dtype", "precision", "out_dtype", "m", "n", "k", "layout", "own_transpose")
         who = key_of(record) if kind == "gemm" else record["library"]
         return kind, who, *(record.get(field) for field in fields), tuple(record.get("batch", ()))
-    if kind == "counts":
-        sides = ("hardware" in record, "virtual" in record)
-        where = tuple(record["shape"]), record.get("layout", "nn")
-        return kind, key_of(record), record["dtype"], *where, record["counter"], sides
     if kind in ("transpose", "transpose_counts"):
         return kind, key_of(record), record["itemsize"], record["m"], record["n"]
     return kind, number

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..bench_tables import figures as every_figure
 from ..bench_tables import ratios as copy_ratios
-from ..panels import Bar, Panel
+from ..drawing.bars import Bar, Panel
 from ..plots import Plot
 from ..styles import COLOURS, Style, short, styles
 from ..transpose_operation import TRANSPOSE

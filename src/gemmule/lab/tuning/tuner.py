@@ -66,15 +66,7 @@ class Search:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A product that was searched.
-
-    Attributes
-    ----------
-    search : Search
-        What was tried.
-    records : tuple of dict
-        What was measured.
-    """
+    """A product that was searched."""
 
     search: Search
     records: tuple[Record, ...]

@@ -25,11 +25,6 @@ class ConvertedSource:
     dtype : dtype
         Type to convert to: of the same kind, integers also to floats, and real numbers to complex ones.
 
-    Attributes
-    ----------
-    source : MatrixSource
-        That matrix.
-
     Raises
     ------
     DTypeError

@@ -130,18 +130,7 @@ class MatrixSink(Protocol):
 
 
 class TransposedSource:
-    """The transpose of a source, without a copy.
-
-    Parameters
-    ----------
-    source : MatrixSource
-        The matrix to transpose.
-
-    Attributes
-    ----------
-    source : MatrixSource
-        That matrix.
-    """
+    """The transpose of a source, without a copy."""
 
     def __init__(self, source: MatrixSource) -> None:
         self.source = source

@@ -52,11 +52,6 @@ class Band:
     tiles : collection of tuple
         The tiles of the band.
 
-    Attributes
-    ----------
-    sink : JournaledSink
-        Where tiles go.
-
     Raises
     ------
     ArgumentError

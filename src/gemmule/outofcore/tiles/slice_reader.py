@@ -24,11 +24,6 @@ class SliceReader:
         Elements of the largest slice.
     thread : Executor
         What reads: one thread, so that slices arrive in the order in which they were asked for.
-
-    Attributes
-    ----------
-    bytes_read : int
-        Bytes read so far.
     """
 
     def __init__(self, source: MatrixSource, slots: int, elements: int, thread: Executor) -> None:

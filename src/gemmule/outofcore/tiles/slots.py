@@ -7,13 +7,7 @@ from collections.abc import Hashable
 
 
 class Slots:
-    """A fixed number of slots for slices. The plan counts with it what the reader later does with it.
-
-    Parameters
-    ----------
-    count : int
-        Slots.
-    """
+    """A fixed number of slots for slices. The plan counts with it what the reader later does with it."""
 
     def __init__(self, count: int) -> None:
         self._held: OrderedDict[Hashable, int] = OrderedDict()

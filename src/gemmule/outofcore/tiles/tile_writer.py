@@ -11,24 +11,7 @@ from ..stores.matrix import Array, MatrixSink
 
 
 class TileWriter:
-    """Output tiles on their way into a sink.
-
-    Parameters
-    ----------
-    sink : MatrixSink
-        Where tiles go.
-    buffers : int
-        Tiles that are in memory together.
-    elements : int
-        Elements of the largest tile.
-    thread : Executor
-        What writes.
-
-    Attributes
-    ----------
-    bytes_written : int
-        Bytes written so far.
-    """
+    """Output tiles on their way into a sink."""
 
     def __init__(self, sink: MatrixSink, buffers: int, elements: int, thread: Executor) -> None:
         self._sink = sink

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,6 +13,20 @@ from .view import HostArray
 #: A key; of arrays on a GPU their addresses, the output's last if there is one, and the library's current stream; of
 #: arrays in host memory the memory of each, None for those that are None, and None.
 Described = tuple[Any, tuple[Any, ...], int | None]
+
+_EXECUTOR = "GEMMULE_EXECUTOR"
+# What lies behind `os.environ` in CPython: to look up a missing name through that takes as long as a 4 x 4 product.
+_data, _encoded = getattr(os.environ, "_data", None), getattr(os.environ, "encodekey", None)
+
+
+def _as_given() -> str | None:
+    return os.environ.get(_EXECUTOR)
+
+
+#: Returns something that changes with ``GEMMULE_EXECUTOR``; None where that is not set.
+executor_in_environment: Callable[[], Any] = (
+    functools.partial(_data.get, _encoded(_EXECUTOR)) if _data is not None and _encoded is not None else _as_given
+)
 
 
 class Repeatable(Protocol):

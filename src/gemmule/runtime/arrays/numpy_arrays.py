@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 
-from .descriptions import Described
+from .descriptions import Described, executor_in_environment
 from .view import ArrayView, HostArray, NewArray
 
 
@@ -67,7 +66,7 @@ class NumpyArrays:
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return the description of a product of these arrays; None where one is no plain array."""
         given = (a, b, *others)
-        key: list[Any] = [self, os.environ.get("GEMMULE_EXECUTOR"), options]
+        key: list[Any] = [self, executor_in_environment(), options]
         for x in given:
             if x is None:
                 key.append(None)

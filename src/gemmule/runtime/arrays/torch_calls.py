@@ -6,7 +6,6 @@ import ctypes
 import dataclasses
 import functools
 import operator
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from gemmule.core.dtype import numpy_dtype
 
 from ..replay import LOW, Replay, of_more, of_two
-from .descriptions import Described, Repeatable, reach_of
+from .descriptions import Described, Repeatable, executor_in_environment, reach_of
 from .torch_guards import Guards, quick_maker, stay_out_of_dynamo, tensor_guards
 from .view import HostArray
 
@@ -23,6 +22,8 @@ from .view import HostArray
 MOST_VIEWS = 64
 #: Descriptions of tensors that are cached; then all of them make room.
 MOST_KINDS = 4096
+#: Guards for tensors of one type, shape and strides: those of inference mode, for instance, need one of their own.
+MOST_GUARDS = 4
 
 
 class TorchArrays:
@@ -209,7 +210,7 @@ class HostTensors:
 
     def __init__(self, torch: Any, guards: Guards) -> None:
         self._torch, self._guards, self._type = torch, guards, torch.Tensor
-        self._known: dict[Any, _Memory] = {}
+        self._known: dict[Any, tuple[_Memory, ...]] = {}
         self._forward_ad = torch.autograd.forward_ad
         self._modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
         self._trace: Callable[[], Any] = torch._C._get_tracing_state
@@ -237,8 +238,10 @@ class HostTensors:
                     continue
                 if type(x) is not self._type:
                     return None
-                memory = self._known.get((x.dtype, x.shape, x.stride()))
-                if memory is None or not memory.check(x):
+                for memory in self._known.get((x.dtype, x.shape, x.stride()), ()):
+                    if memory.check(x):
+                        break
+                else:
                     return None
                 address = x.data_ptr()
                 # A storage that was freed has none.
@@ -249,18 +252,19 @@ class HostTensors:
         except RuntimeError:
             # Tensors without memory or strides of their own: sparse ones, those that are being traced.
             return None
-        return (self, os.environ.get("GEMMULE_EXECUTOR"), options, *known), tuple(found), None
+        return (self, executor_in_environment(), options, *known), tuple(found), None
 
     def learn(self, given: tuple[Any, ...]) -> None:
         """Let `describe` know tensors like these."""
         for x in given:
             if type(x) is not self._type or x.requires_grad or x.is_conj() or x.is_neg() or not x.numel():
                 continue
-            known = self._known.get(kind := (x.dtype, x.shape, x.stride()))
-            if known is None or not known.check(x):
+            known = self._known.get(kind := (x.dtype, x.shape, x.stride()), ())
+            if not any(memory.check(x) for memory in known):
                 if len(self._known) >= MOST_KINDS:
                     self._known.clear()
-                self._known[kind] = self._memory(self._guards(x), x)
+                # The last one first: it is the likeliest to come again.
+                self._known[kind] = (self._memory(self._guards(x), x), *known[: MOST_GUARDS - 1])
 
     def host_maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, HostArray]]:
         """Return what makes results, each with its memory."""

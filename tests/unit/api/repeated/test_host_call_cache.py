@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmule as gm
-from gemmule.api.calls import call_cache, dispatcher
+from gemmule.api.calls import dispatcher
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import GemmuleError
 
@@ -250,17 +250,6 @@ def test_results_are_new_arrays(planned):
     assert (second == 8).all()
 
 
-@pytest.mark.parametrize("limit", ["elements", "flop"])
-def test_large_products_are_planned(planned, monkeypatch, limit):
-    if limit == "elements":
-        monkeypatch.setattr(call_cache, "MOST_ELEMENTS", 15)
-    else:
-        monkeypatch.setattr(call_cache, "HOST_TO_GPU_FLOP", 2 * 4**3)
-    for _ in range(2):
-        base()
-    assert len(planned) == 2
-
-
 def test_the_oldest_call_is_evicted(planned, monkeypatch):
     monkeypatch.setattr(CALLS, "MOST_CALLS", 2)
     for alpha in (1, 2, 3, 3, 2, 1):
@@ -291,3 +280,29 @@ def test_a_gated_form_whose_b_holds_both_factors(out, rng):
     for _ in range(3):
         got = gm.gemm(a, b, epilogue="swiglu", out=np.full((3, 4), np.nan) if out else None)
         np.testing.assert_array_equal(got, expected)
+
+
+def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
+    a, b = (np.arange(16.0).reshape(4, 4) for _ in range(2))
+    first = gm.matmul(a, b)
+    assert len(CALLS.by_layout) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr("gemmule.api.product", None)
+        assert np.array_equal(gm.matmul(b, a), first)
+    # Whatever differs is found otherwise, or planned.
+    for others in ((a.T, b), (a.astype("f4"), b.astype("f4")), (a.view(Subclass), b), (LAYOUTS["unaligned"](a), b)):
+        assert np.array_equal(gm.matmul(*others), others[0] @ others[1])
+    assert gm.matmul(a, b, out_dtype="float32").dtype == np.float32
+    out = np.zeros((4, 4))
+    assert gm.matmul(a, b, out) is out
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "nowhere")
+    with pytest.raises(gm.ArgumentError, match="GEMMULE_EXECUTOR='nowhere' is not known"):
+        gm.matmul(a, b)
+
+
+def test_no_warning_and_no_other_setting_of_what_is_not_finite():
+    before, big = np.geterr(), np.full((4, 4), 1e300)
+    for _ in range(3):
+        assert np.isinf(gm.matmul(big, big)).all()
+        assert np.isinf(gm.matmul(np.stack([big, big]), big)).all()
+    assert np.geterr() == before

@@ -67,7 +67,7 @@ def state(monkeypatch):
         given = {"a": a, "b": b} | ({"c": options["c"]} if options.get("beta") else {})
         places = {role: (role, x.data.ptr) for role, x in given.items()}
         plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
-        return types.SimpleNamespace(**plan, execute=lambda: result)
+        return types.SimpleNamespace(**plan, product=None, execute=lambda: result)
 
     def repeated(problem, choice, operands, addresses, ordinal):
         return lambda addresses, stream: state.queued.append((addresses, stream))

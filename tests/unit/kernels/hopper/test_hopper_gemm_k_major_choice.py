@@ -8,6 +8,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
+from gemmule.core.launch import TensorParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
@@ -80,13 +81,32 @@ def test_every_matrix_of_a_batch_is_transposed():
         (product((512, 512, 512), layout="nt"), "A and B are K-major"),
         (product((512, 512, 512), "float32", "float32"), "precision is 'ieee'; this kernel is for int8"),
         (product((512, 512, 512), "bfloat16", "bfloat16"), "A is bfloat16"),
-        (product((512, 512, 510)), "no kernel multiplies the prepared operands"),
+        (product((512, 511, 512)), "no kernel multiplies the prepared operands"),
         (batched(0), "B is one matrix for all of the batch"),
         (product((512, 0, 512)), "there is nothing to multiply"),
     ],
 )
 def test_what_it_refuses(problem, reason):
     assert reason in SPEC.why_not(problem, HOPPER, SPEC.default)
+
+
+@pytest.mark.parametrize(
+    ("layout", "transposed", "packed"), [("nn", ["b"], ["a"]), ("tt", ["a"], ["b"]), ("tn", ["a", "b"], [])]
+)
+def test_a_k_major_operand_that_tma_cannot_load_is_repacked(layout, transposed, packed):
+    problem = product((2047, 1023, 1001), "float32", "float32", layout, Precision.TF32)
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    assert choice.spec is SPEC
+    assert set(choice.workspaces(problem)) == {f"{x} along k" for x in transposed} | {f"packed {x}" for x in packed}
+    *copies, last = choice.next_kernel(problem).chain()
+    assert [one.spec.name for one in copies] == ["hopper_gemm_repacked"] * len(packed) + ["transpose_tiled"] * (
+        len(transposed) - 1
+    )
+    assert last.spec.name == "hopper_gemm_unaligned"
+    assert {last.operands[x] for x in "ab"} == set(choice.workspaces(problem))
+    launches, _ = choice.launches(problem)
+    launched = {one.operand for step in launches for one in step.launch.params if isinstance(one, TensorParam)}
+    assert launched >= {f"packed {x}" for x in packed}
 
 
 def test_small_products_do_not_pay_for_it():

@@ -30,7 +30,6 @@ BAD = {
     "config": ([made.experiment(), TIMED | {"config": {"tile": [1]}}], ":2: config tile=[1] of a gemm record is not a"),
     "optional": ([made.experiment(), TIMED | {"error_u": "small"}], ":2: error_u='small' of a gemm record is not"),
     "ratio": ([made.experiment(), {k: v for k, v in TIMED.items() if k != "paired_ratio_low"}], ":2: a gemm record"),
-    "shape": ([made.experiment(), made.counts("g", 4, "c", hardware=1) | {"shape": [4]}], ":2: shape=[4] of a"),
     "profile": ([made.experiment(), {"record": "profile", "kind": "x"}], ":2: kind='x' of a profile record is not one"),
     "kernel": (
         [made.experiment(), {k: v for k, v in profile_records()[1].items() if k != "grid"}],

@@ -151,8 +151,8 @@ def test_rings_keep_to_their_budget(threads, pinned):
 
 
 def test_a_dry_run_names_the_budget_that_binds(tmp_path):
-    from gemmule.api.streaming.request import Request
-    from gemmule.api.streaming.session import StreamSession
+    from gemmule.outofcore.calls.request import Request
+    from gemmule.outofcore.calls.session import StreamSession
 
     a = np.zeros((600, 700), "f4")
     request = Request(a, a.T.copy(), np.zeros((600, 600), "f4"), executor="cpu", device_memory="200KiB")

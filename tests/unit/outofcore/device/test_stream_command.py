@@ -228,9 +228,9 @@ def planned_in_8_gib():
 
 def test_arrays_that_do_not_fit_are_streamed():
     from gemmule.api.planning.host_to_device import stream_arrays, streaming_plan
-    from gemmule.api.streaming.device_engine import Limits
-    from gemmule.api.streaming.request import Request
     from gemmule.dispatch.select import contiguous_gemm
+    from gemmule.outofcore.calls.device_engine import Limits
+    from gemmule.outofcore.calls.request import Request
 
     rng = np.random.default_rng(2)
     a, b, c = rng.standard_normal((150, 210)), rng.standard_normal((210, 90)), rng.standard_normal((150, 90))

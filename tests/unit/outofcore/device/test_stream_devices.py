@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.streaming import device_engine, session
 from gemmule.core.errors import ArgumentError
 from gemmule.host.streams import HostStreams
+from gemmule.outofcore.calls import device_engine, session
 from gemmule.outofcore.device.engine.multi_gpu import shares, stream_on_devices
 from gemmule.outofcore.device.engine.streaming import Tracking, stream_product
 from gemmule.outofcore.device.planner.choice import Scope, choose_plan

@@ -10,8 +10,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from gemmule.api.streaming import devices
 from gemmule.host.streams import HostStreams
+from gemmule.outofcore.calls import devices
 from gemmule.outofcore.device.engine import staging_probe
 from gemmule.outofcore.device.engine.staging_probe import Sample, Staged, staged_by
 from gemmule.outofcore.device.planner.choice import choose_plan

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.streaming import device_engine
 from gemmule.core.errors import FileFormatError, ForbiddenFileError, GemmuleError, WrongResultError
+from gemmule.outofcore.calls import device_engine
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.journal.coverage import coverage_flaw
 from gemmule.outofcore.journal.journaled_sink import JournaledSink

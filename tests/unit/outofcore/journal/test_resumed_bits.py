@@ -36,7 +36,7 @@ def threads():
 def folder(rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Two runs that start afresh shall have the same plan, which measured rates would decide.
-    monkeypatch.setattr("gemmule.api.streaming.devices._host_rate", lambda out: 2e10)
+    monkeypatch.setattr("gemmule.outofcore.calls.devices._host_rate", lambda out: 2e10)
     np.save("A.npy", rng.standard_normal((250, 90), "f4"))
     np.save("B.npy", rng.standard_normal((90, 250), "f4"))
     np.save("L.npy", rng.standard_normal((700, 700), "f4"))
@@ -67,7 +67,7 @@ def stopped(a, b, options):
 def test_it_goes_on_with_the_threads_that_it_began_with(folder, threads, name, monkeypatch):
     # Tiles of a test are small.
     monkeypatch.setattr(block_product, "SMALL_PRODUCT", 2**20)
-    monkeypatch.setattr("gemmule.api.streaming.host_engine.SMALL_PRODUCT", 2**20)
+    monkeypatch.setattr("gemmule.outofcore.calls.host_engine.SMALL_PRODUCT", 2**20)
     a, b, options = PRODUCTS[name]
     threads(3)
     gm.outofcore.matmul(a, b, "whole.npy", executor="cpu", **options)

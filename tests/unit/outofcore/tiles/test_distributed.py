@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.streaming.distributed import _count_workers, check_address
 from gemmule.host import blas
 from gemmule.host.tiles import HostTileExecutor
+from gemmule.outofcore.calls.distributed import _count_workers, check_address
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.tiles.bands import cut_into_bands
 from support.outofcore.dask_workers import cluster, noted, started
@@ -130,7 +130,7 @@ def test_a_command_with_no_address_ends(folder):
 
 def test_a_scheduler_without_workers_that_can_is_refused(folder, monkeypatch):
     dask = pytest.importorskip("distributed")
-    monkeypatch.setattr("gemmule.api.streaming.distributed.WORKERS_WITHIN_S", 0.3)
+    monkeypatch.setattr("gemmule.outofcore.calls.distributed.WORKERS_WITHIN_S", 0.3)
     options = {"processes": False, "dashboard_address": None, "silence_logs": 50, "protocol": "tcp"}
     with dask.LocalCluster(n_workers=0, **options) as none:
         with pytest.raises(gm.UnsupportedError, match=r"has no workers after 0.3 s; start some"):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.streaming.distributed import _completed, _connection, _no_tracebacks
 from gemmule.host.tiles import HostTileExecutor
+from gemmule.outofcore.calls.distributed import _completed, _connection, _no_tracebacks
 from gemmule.outofcore.journal.journal_file import Journal
 from gemmule.outofcore.journal.temporary_files import hidden_path
 from gemmule.outofcore.stores.arrays import ArraySource

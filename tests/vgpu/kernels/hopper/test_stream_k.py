@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.planning import vgpu_products
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
 from gemmule.core.spec import Choice
@@ -24,6 +23,7 @@ from support.oracle import assert_product, poisoned, random_matrix
 from support.ptx.hopper import SCHEDULES
 from support.vgpu.epilogues import finish
 from support.vgpu.kernel_products import multiply, problem_of
+from support.vgpu.kernels_left import leave_kernels
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -123,7 +123,7 @@ def test_other_types(dtype, out, rng):
 
 
 def only(monkeypatch, config):
-    monkeypatch.setattr(vgpu_products, "REGISTRY", (dataclasses.replace(SPEC, configs=(config,)),))
+    leave_kernels(monkeypatch, (dataclasses.replace(SPEC, configs=(config,)),))
 
 
 @pytest.mark.slow

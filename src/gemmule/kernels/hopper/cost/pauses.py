@@ -8,7 +8,7 @@ from .rates import Numbers, Operation, TileRates
 
 #: Microseconds that promoting the accumulators of a k-tile of 8-bit floats takes, and more for each column of the tile:
 #: of ping-pong configs, and of cooperative ones.
-PROMOTE_US = (0.01, 0.0003), (0.0, 0.0)
+PROMOTE_US = (0.0269, 0.000262), (0.00118, 0.0)
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0

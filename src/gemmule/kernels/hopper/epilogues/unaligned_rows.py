@@ -1,4 +1,4 @@
-"""Rows of 16-bit elements between shared memory and global memory, at any alignment."""
+"""Rows of 16- or 32-bit elements between shared memory and global memory, at any alignment."""
 
 from __future__ import annotations
 
@@ -69,6 +69,31 @@ def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int
             # The first element and the last one.
             e = lane * (length - 1)
             halves_at(start, length)[e] = halves_at(staged + r * stride, length)[e]
+
+
+@cute.jit
+def write_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
+    """Write, by a warp, the first `count` of `length` words of 32 bits (a multiple of 32), which are staged."""
+    tid, _, _ = cute.arch.thread_idx()
+    words = cute.make_rmem_tensor(cute.make_layout(length // 32), Uint32)
+    for x in cutlass.range_constexpr(length // 32):
+        words[x] = words_at(staged + (tid % 32 + 32 * x), 1)[0]
+    for x in cutlass.range_constexpr(length // 32):
+        e = tid % 32 + 32 * x
+        if e < count:
+            words_at(start + e, 1)[0] = words[x]
+
+
+@cute.jit
+def read_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
+    """Read, by a warp, `count` words of 32 bits into shared memory; the rest of `length` is set to zero."""
+    tid, _, _ = cute.arch.thread_idx()
+    for x in cutlass.range_constexpr(length // 32):
+        e = tid % 32 + 32 * x
+        value = Uint32(0)
+        if e < count:
+            value = Uint32(words_at(start + e, 1)[0])
+        words_at(staged + e, 1)[0] = value
 
 
 @cute.jit

@@ -150,17 +150,17 @@ def _smem_elements(tile, block: cutlass.Constexpr[int], v: cutlass.Constexpr[int
     if cutlass.const_expr(tile.element.width == 8):
         element, count, align = Uint16, 1, 2
         address = (
-            _swizzled_address(tile.address, tile.row + lane // 4 + v % 2 * 8, block, tile.width)
+            swizzled_address(tile.address, tile.row + lane // 4 + v % 2 * 8, block, tile.width)
             + v // 2 * 8
             + lane % 4 * 2
         )
     elif cutlass.const_expr(tile.column_major):
         row, column = tile.row + lane // 4 + v // 2 * 8, 8 * block + lane % 4 * 2 + v % 2
         half = tile.address + row // 32 * tile.width * 128
-        address = _swizzled_address(half, column, row % 32 // 4, 128) + row % 4 * 4
+        address = swizzled_address(half, column, row % 32 // 4, 128) + row % 4 * 4
     else:
         row, chunk = tile.row + lane // 4 + v * size // 2 * 8, 2 * block + lane % 4 // 2
-        address = _swizzled_address(tile.address, row, chunk, 4 * tile.width) + lane % 2 * 8 + v * size % 2 * 4
+        address = swizzled_address(tile.address, row, chunk, 4 * tile.width) + lane % 2 * 8 + v * size % 2 * 4
     pointer = cute.make_ptr(element, address, cute.AddressSpace.smem, assumed_align=align)
     return cute.make_tensor(pointer, cute.make_layout(count))
 
@@ -196,11 +196,11 @@ def _stmatrix_address(tile, block: cutlass.Constexpr[int]):
     else:
         row, chunk = tile.row + tid % 16, 2 * block + lane // 16 if cutlass.const_expr(tile.width > 8) else 0
         row_bytes = cutlass.const_expr(2 * tile.width)
-    return _swizzled_address(tile.address, row, chunk, row_bytes)
+    return swizzled_address(tile.address, row, chunk, row_bytes)
 
 
 @cute.jit
-def _swizzled_address(address, row, chunk, row_bytes: cutlass.Constexpr[int]):
+def swizzled_address(address, row, chunk, row_bytes: cutlass.Constexpr[int]):
     """Return the address of a chunk of 16 bytes of a row, swizzled.
 
     The swizzle is CuTe's Swizzle<3, 4, 3> for rows of 128 bytes, <2, 4, 3> for 64 and <1, 4, 3> for 32.

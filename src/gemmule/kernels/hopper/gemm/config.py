@@ -145,12 +145,18 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.stages_bytes + CONSUMERS * partials
 
 
-#: Cooperative configs for FP8, where one warpgroup promotes accumulators while the other multiplies; the cost model
-#: offers them to no other type.
+#: Configs for FP8, most of them cooperative, where one warpgroup promotes accumulators while the other multiplies; the
+#: cost model offers them to no other type.
 FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1),
 )
 #: Configs that a call chooses among; the first is the default. 345 were timed on an H100 and H200s: the best of these
 #: comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).

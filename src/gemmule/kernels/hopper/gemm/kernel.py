@@ -119,9 +119,9 @@ class HopperGemm:
         self.launch(tma, grid, scale, aux_args, workspaces, b_up)
 
     @cute.jit
-    def launch(self, tma, grid: Int32, scale, aux_args=None, workspaces=None, b_up=NO_TENSOR):
-        """Launch the kernel; `b_up` is the second B, whose product a gated epilogue calls `up`."""
-        self.kernel(tma, scale, aux_args, workspaces, b_up).launch(
+    def launch(self, tma, grid: Int32, scale, aux_args=None, workspaces=None, b_up=NO_TENSOR, offsets=None):
+        """Launch the kernel; `b_up` is the second B, whose product a gated epilogue calls `up`, `offsets` of groups."""
+        self.kernel(tma, scale, aux_args, workspaces, b_up, offsets).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.scheduler.cluster_size, 1, 1),
@@ -129,13 +129,14 @@ class HopperGemm:
         )
 
     @cute.kernel
-    def kernel(self, tma, scale, aux_args, workspaces, b_up):
+    def kernel(self, tma, scale, aux_args, workspaces, b_up, offsets):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers, c_full = self.mainloop.barriers(smem), self.epi_layout.barriers(smem)
         reduce_barriers = self.reduction.barriers(smem)
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
+        table = self.scheduler.allocate(smem)
         if warp == 0:
             for matrix in (tma.a, tma.b, tma.d, b_up):
                 if cutlass.const_expr(matrix.atom is not None):
@@ -150,11 +151,12 @@ class HopperGemm:
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
 
+        schedule = self.scheduler.schedule(tma, offsets, table)
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(tma, b_up, smem_ab, barriers, k_range)
+                self.produce(tma, b_up, smem_ab, barriers, k_range, schedule)
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
@@ -163,7 +165,7 @@ class HopperGemm:
                 tma.c, tma.d, epi_smem, c_full, scale, idx, _EPILOGUE_BARRIER_ID + idx, aux_args,
                 d_transposed=tma.d_transposed,
             )  # fmt: skip
-            self.consume(ctx, smem_ab, barriers, own_buffer, k_range, workspaces)
+            self.consume(ctx, smem_ab, barriers, own_buffer, k_range, workspaces, schedule)
 
     @cute.jit
     def sync_after_init(self, warp):
@@ -185,9 +187,9 @@ class HopperGemm:
             cute.arch.barrier(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=THREADS)
 
     @cute.jit
-    def produce(self, tma, b_up, smem_ab, barriers, k_range):
+    def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule):
         """Load every k-tile of every work tile."""
-        (sA, sB), mD = smem_ab, tma.d.tensor
+        sA, sB = smem_ab
         row, col = self.scheduler.cta_coord_in_cluster()
         load_a = self.operands.load_a(tma.a, sA, col, multicast_ctas_a(self.scheduler, row))
         loads_b = tuple(
@@ -195,9 +197,9 @@ class HopperGemm:
             for index, b in enumerate((tma.b, b_up)[: self.num_b])
         )
         state = self.mainloop.producer_state()
-        start, stride, end = self.scheduler.work(mD, k_range.num_k_tiles)
+        start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
         for work_index in cutlass.range(start, end, stride):
-            (i, j, batch), work_k_range = self.scheduler.work_tile(mD, work_index, k_range)
+            (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
             loads = ((load_a, i), *((load_b, j) for load_b in loads_b))
             state = self.mainloop.load(loads, (batch,), barriers, state, work_k_range)
         if cutlass.const_expr(self.scheduler.is_multicast):
@@ -209,25 +211,25 @@ class HopperGemm:
         return tiled_mma(a, self.operands.k_major, self.acc, self.warpgroups_per_tile, (MMA_M, self.mma_n), b)
 
     @cute.jit
-    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces):
+    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule):
         """Multiply and write work tiles: in ping-pong this warpgroup's own, cooperatively its rows of all."""
-        idx, mD, num_k_tiles = ctx.warpgroup_idx, ctx.d.tensor, k_range.num_k_tiles
+        idx, num_k_tiles = ctx.warpgroup_idx, k_range.num_k_tiles
         idx_in_tile = 0 if cutlass.const_expr(self.pingpong) else idx
         fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, self.acc)
         if cutlass.const_expr(self.fusion is not None and self.fusion.has_absmax):
             ctx = dataclasses.replace(ctx, absmax=absmax_init())
         release = functools.partial(release_cluster, self.scheduler)
         c_phase, reduce_phase = Int32(0), Int32(0)
-        state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, num_k_tiles, idx)
+        state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
         for work_index in cutlass.range(start, end, stride):
-            coord, work_k_range = self.scheduler.work_tile(mD, work_index, k_range)
+            coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
             inputs = None
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
             state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release)
             if cutlass.const_expr(self.pingpong):
                 # The other warpgroup consumes the k-tiles of the next work tile.
-                skipped_k_tiles = self.scheduler.k_tile_count(mD, work_index + stride // CONSUMERS, num_k_tiles)
+                skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
                 state = self.mainloop.advance_by(state, skipped_k_tiles)
             accumulators = flat(fragments.accumulators)
             if cutlass.const_expr(self.reduction.cluster_k > 1):
@@ -238,7 +240,7 @@ class HopperGemm:
                 accumulators = self.reduction.reduce(accumulators, reduce_buffer, reduce_phase, ctx, has_next)
                 reduce_phase = reduce_phase ^ 1
             if cutlass.const_expr(self.scheduler.requires_fixup):
-                if self.scheduler.fixup(workspaces, accumulators, mD, work_k_range, num_k_tiles, ctx):
+                if self.scheduler.fixup(workspaces, accumulators, schedule, work_k_range, num_k_tiles, ctx):
                     c_phase = self.store_tile(ctx, c_phase, accumulators, coord, inputs)
             else:
                 c_phase = self.store_tile(ctx, c_phase, accumulators, coord, inputs)

@@ -1,4 +1,7 @@
-"""Products whose operands wgmma takes K-major only: MN-major ones are transposed first."""
+"""Products whose operands wgmma takes K-major only: MN-major ones are transposed first.
+
+The other operand is repacked, where TMA cannot load it.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,23 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, TransposeProblem, inner_problem
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.hopper.gemm_repacked.spec import packing_us
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.next_kernel import NextProduct, WorkspaceCopy, with_copies
-from gemmule.kernels.hopper.operand_copies import REPACKED_BYTES
+from gemmule.kernels.hopper.operand_copies import REPACKED_BYTES, OperandCopy, operand_copy, why_not_copied
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.repack_config import RepackConfig
+from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 from gemmule.kernels.transpose.cost import tile_costs
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
+
+#: How K-major operands are repacked.
+_PACKING = RepackConfig()
 
 
 def takes(dtype: DType, precision: Precision) -> bool:
@@ -70,12 +81,35 @@ def _mn_major(problem: GemmProblem) -> tuple[_MnMajor, ...]:
     return tuple(found)
 
 
-_PRODUCT = NextProduct(lambda problem: with_copies(problem, _mn_major(problem)), (GEMM,))
+@cache_last_call
+def _packed(problem: GemmProblem) -> tuple[OperandCopy, ...]:
+    """Return the copies of K-major operands that TMA cannot load."""
+    return tuple(
+        operand_copy(name, matrix, problem.batch, "packed")
+        for name, matrix in (("a", problem.a), ("b", problem.b))
+        if _is_k_major(name, matrix) and why_not_tma(name, matrix, problem.batch)
+    )
+
+
+_PRODUCT = NextProduct(
+    lambda problem: with_copies(problem, (*_mn_major(problem), *_packed(problem))), (GEMM, GEMM_UNALIGNED)
+)
 
 
 def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
-    """Return the transpose of the second operand, if that is MN-major too, and then the product."""
+    """Return the transpose of the second operand, if that is MN-major too, or its repacking, and then the product."""
     found = _PRODUCT.kernel(problem, gpu)
+    if packed := _packed(problem):
+        operands = {one.workspace: one.workspace for one in packed}
+        prepared = with_copies(problem, _mn_major(problem))
+        found = NextKernel(
+            REPACKED,
+            _PACKING,
+            prepared.problem,
+            {**prepared.operands, **operands},
+            found.workspaces,
+            then=found,
+        )
     for one in _mn_major(problem)[1:]:
         operands = {"a": one.operand, "d": one.workspace}
         found = NextKernel(TRANSPOSE, config, one.problem, operands, found.workspaces, then=found)
@@ -85,6 +119,8 @@ def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H2
 def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     inner = inner_problem(problem, SPEC.batch_dims)
+    if reason := why_not_copied(_packed(inner), _PACKING, "repack"):
+        return reason
     reasons = (TRANSPOSE.why_not(one.problem, arch, config) for one in _mn_major(inner))
     return next((reason for reason in reasons if reason), None)
 
@@ -109,6 +145,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in _mn_major(problem):
         if problem.batch and not one.problem.source.batch_strides[0]:
             return f"{one.operand.upper()} is one matrix for all of the batch; it would be transposed for each"
+    for copy in _packed(problem):
+        if reason := copy.why_not("repacked"):
+            return reason
     return _PRODUCT.why_not(problem)
 
 
@@ -143,6 +182,8 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
     mn_major = _mn_major(problem)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch * len(mn_major)
+    if packed := _packed(problem):
+        product += packing_us(sum(one.nbytes for one in packed), 0, _PACKING, gpu)
     seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in mn_major), strict=True)
     return [product + 1e6 * sum(one) for one in seconds]
 

@@ -14,7 +14,7 @@ from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
-from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
+from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_next, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
@@ -50,7 +50,9 @@ def _repacked(problem: GemmProblem) -> Prepared:
     return with_copies(problem, copies)
 
 
-_PRODUCT = NextProduct(_repacked, (SYRK, GEMM, GEMM_UNALIGNED))
+#: Kernels that multiply repacked operands; mma.sync where it splits K among CTAs, and that pays.
+_WGMMA = (SYRK, GEMM, GEMM_UNALIGNED)
+_PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC))
 
 
 def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -82,7 +84,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             return reason
     if not _to_pack(problem):
         return "TMA can load A and B as they are"
-    return _PRODUCT.why_not(problem)
+    return why_no_next(_PRODUCT.prepare(problem).problem, _WGMMA)
 
 
 def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
@@ -113,7 +115,7 @@ _LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
 
 
-def _packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
+def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
     """Return roughly the time of packing so many bytes, beside a result of so many."""
     rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
     vectors = _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
@@ -125,7 +127,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     """Return the times of many configs: the product is the same."""
     product, packed = _PRODUCT.cost(problem, gpu), sum(one.nbytes for one in _to_pack(problem))
     result = problem.d.distinct_bytes(problem.batch)
-    return [product + _packing_us(packed, result, config, gpu) for config in configs]
+    return [product + packing_us(packed, result, config, gpu) for config in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

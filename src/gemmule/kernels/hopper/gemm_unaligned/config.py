@@ -6,8 +6,9 @@ import dataclasses
 
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, SMS, WarpScheduleConfig
 
-#: Bytes between two rows of D in shared memory, beyond the rows themselves: 8 rows then lie in different banks.
-PAD = 16
+#: Elements between two rows of D in shared memory, beyond the rows themselves: rows that a warp stores at once then lie
+#: in different banks.
+PAD = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,5 +34,9 @@ class UnalignedGemmConfig(WarpScheduleConfig):
 
     @property
     def shared_bytes(self) -> int:
+        return self.shared_bytes_of(2)
+
+    def shared_bytes_of(self, itemsize: int) -> int:
+        """Return the shared memory of a CTA for elements of D of so many bytes."""
         # Each consumer warpgroup has 64 rows of D.
-        return self.stages_bytes + CONSUMERS * MMA_M * (2 * self.tile_n + PAD)
+        return self.stages_bytes + CONSUMERS * MMA_M * itemsize * (self.tile_n + PAD)

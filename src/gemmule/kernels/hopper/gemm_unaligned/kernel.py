@@ -4,8 +4,8 @@ Idea
     TMA takes no row that does not begin at a multiple of 16 bytes, to read or to write. Where only C and D are such,
     all else stays as it was: threads write D's rows themselves.
 Compared with hopper_gemm
-    A warp stores 16 rows of the tile to shared memory and writes each as the words of 32 bits that lie in it; where the
-    row begins between two words, each is made of two of those in shared memory. No clusters.
+    A warp stores 16 rows of the tile to shared memory and writes each as the words of 32 bits that lie in it; where a
+    row of 16-bit elements begins between two words, each is made of two of those in shared memory. No clusters.
 Data movement
     As of `hopper_gemm`. A warp writes 128 bytes at once instead of TMA's epilogue tiles of 8 KB.
 Limits
@@ -21,7 +21,14 @@ from cutlass import Int32, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at, read_row, write_row, write_whole_rows
+from gemmule.kernels.hopper.epilogues.unaligned_rows import (
+    element_at,
+    read_row,
+    read_row_of_words,
+    write_row,
+    write_row_of_words,
+    write_whole_rows,
+)
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
@@ -38,18 +45,20 @@ class HopperGemmUnaligned:
 
     def __init__(self, config: UnalignedGemmConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
+        # TMA rounds float32 to TF32.
+        operand = cutlass.TFloat32 if types["element"] == "float32" else self.element
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         self.pingpong = bool(config.pingpong)
         k_major = (types["a_major"] == "k", types["b_major"] == "k")
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (self.element, self.element), k_major, config.stages)
+        self.operands = OperandStages(tile, (operand, operand), k_major, config.stages)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
         self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group)
         self.warpgroups_per_tile = config.warpgroups_per_tile
         self.mma_tiles_m = config.mma_tiles_m
         # Words of 32 bits from one row of the tile in shared memory to the next.
-        self.row_words = (2 * self.tile_n + PAD) // 4
+        self.row_words = self.element.width // 8 * (self.tile_n + PAD) // 4
         # Rows that a warp writes together, as far as there are registers beside the accumulators.
         self.together = 4 if self.mma_tiles_m * self.tile_n <= 256 else 2
 
@@ -93,7 +102,9 @@ class HopperGemmUnaligned:
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         mC, mD, scale = result
         shape, idx_in_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
-        mma = tiled_mma(self.element, self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape)
+        mma = tiled_mma(
+            self.operands.elements[0], self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape
+        )
         fragments = self.operands.fragments(mma, smem_ab, idx_in_tile, cutlass.Float32)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
         for tile_index in cutlass.range(start, end, stride):
@@ -121,11 +132,15 @@ class HopperGemmUnaligned:
             if cutlass.const_expr(self.reads_c):
                 for r in cutlass.range(16, unroll=1):
                     inside = cols if r < count else Int32(0)
-                    read_row(element_at(gC, m + r, n0), own + r * self.row_words, inside, self.tile_n)
+                    read = read_row if cutlass.const_expr(self.element.width == 16) else read_row_of_words
+                    read(element_at(gC, m + r, n0), own + r * self.row_words, inside, self.tile_n)
                 cute.arch.sync_warp()
             self.store(own, accumulators, mma_tile, scale)
             cute.arch.sync_warp()
-            if cols == self.tile_n and count == 16:
+            if cutlass.const_expr(self.element.width == 32):
+                for r in cutlass.range(count, unroll=1):
+                    write_row_of_words(element_at(gD, m + r, n0), own + r * self.row_words, cols, self.tile_n)
+            elif cols == self.tile_n and count == 16:
                 for r in cutlass.range(0, 16, self.together, unroll=1):
                     starts = [element_at(gD, m + r + i, n0) for i in range(self.together)]
                     write_whole_rows(starts, own + r * self.row_words, self.row_words, self.tile_n)
@@ -141,27 +156,29 @@ class HopperGemmUnaligned:
         lane = tid % 32
         values_of = flat(accumulators)
         for half in cutlass.range_constexpr(2):
-            row = own + (lane // 4 + 8 * half) * self.row_words + lane % 4
+            words = cutlass.const_expr(self.element.width // 16)
+            row = own + (lane // 4 + 8 * half) * self.row_words + lane % 4 * words
             for n in cutlass.range_constexpr(self.tile_n // 8):
-                smem_word = words_at(row + 4 * n, 1)
+                smem_words = words_at(row + 4 * words * n, words)
                 values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
                 for v in cutlass.range_constexpr(2):
                     values[v] = values_of[mma_tile * self.tile_n // 2 + 4 * n + 2 * half + v] * alpha
                 out = cute.make_rmem_tensor(cute.make_layout(2), self.element)
-                word = cute.recast_tensor(out, Uint32)
+                out_words = cute.recast_tensor(out, Uint32)
                 if cutlass.const_expr(self.reads_c):
-                    word[0] = smem_word[0]
+                    cute.autovec_copy(smem_words, out_words)
                     for v in cutlass.range_constexpr(2):
                         values[v] = values[v] + beta * out[v].to(cutlass.Float32)
                 out.store(values.load().to(self.element))
-                smem_word[0] = word[0]
+                cute.autovec_copy(out_words, smem_words)
 
 
 def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     name = types["element"]
     contiguous_modes = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
-    a, b = (major_tensor(name, mode, batch=1, vector=8) for mode in contiguous_modes)
+    vector = 128 // cute_type(name).width
+    a, b = (major_tensor(name, mode, batch=1, vector=vector) for mode in contiguous_modes)
     c, d = (major_tensor(name, 1, batch=1) for _ in range(2))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
     return Buildable(HopperGemmUnaligned(config, types), ((a, b, c, d), Int32(1), scale))

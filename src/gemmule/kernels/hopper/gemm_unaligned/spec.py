@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, DType
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
-from gemmule.kernels.hopper.tile_config import K_BYTES, THREADS
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
+from gemmule.kernels.hopper.tile_config import K_BYTES, MAX_SHARED_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.ladder.h01_mma_sync.spec import split_us
 
 from .config import UnalignedGemmConfig
 
-DTYPES = (BFLOAT16, FLOAT16)
+DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
 
 
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no config takes `problem`, or None where all do."""
-    return refuse_hopper(problem, arch, tma="ab")
+    """Say why no config takes `problem`, or None where that depends on the config."""
+    if reason := refuse_hopper(problem, arch, tma="ab"):
+        return reason
+    if problem.a.dtype == FLOAT32 and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
+        return "A or B is float32 and not contiguous along K; wgmma takes only 16-bit operands MN-major"
+    return None
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> str | None:
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    del arch
+    needed = config.shared_bytes_of(problem.d.dtype.itemsize)
+    if needed > MAX_SHARED_BYTES:
+        return f"config {config}: {needed} bytes of shared memory for {problem.d.dtype}, of at most {MAX_SHARED_BYTES}"
+    return None
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    if types.a == FLOAT32 and types.precision is not Precision.TF32:
+        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
+    return refuse_types(DTYPES, types, arch)
 
 
 def signature(problem: GemmProblem, config: UnalignedGemmConfig) -> Signature:
@@ -43,9 +63,14 @@ def _signature(element: DType, majors: tuple[str, str], adds: bool) -> Signature
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(
-        _signature(dtype, (a, b), adds) for dtype in DTYPES for a in "km" for b in "nk" for adds in (False, True)
-    )
+    found = [
+        _signature(dtype, (a, b), adds)
+        for dtype in (BFLOAT16, FLOAT16)
+        for a in "km"
+        for b in "nk"
+        for adds in (False, True)
+    ]
+    return (*found, *(_signature(FLOAT32, ("k", "k"), adds) for adds in (False, True)))
 
 
 def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
@@ -63,7 +88,7 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
     return Launch(
         grid=(min(tiles, config.ctas), 1, 1),
         block=(THREADS, 1, 1),
-        shared_bytes=config.shared_bytes,
+        shared_bytes=config.shared_bytes_of(problem.d.dtype.itemsize),
         params=params,
         overlaps=True,
     )
@@ -88,13 +113,14 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     mn_major = (not problem.a.lies_in_rows) + problem.b.lies_in_rows
     k_tiles_us = gpu.multiply * _K_TILE * k_tiles * (1 + _MN_MAJOR * mn_major)
     launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
+    # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
+    write = gpu.load * _WRITE * (1 if problem.c is None else 2)
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
         waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
         beyond = 1 - m * n * batch / (tiles * config.outputs)
         products = k_tiles_us * config.outputs / 2**14 / _RATES.get((config.tile_m, config.tile_n), 0.5)
-        # C, which is read as the result is written, is not measured.
-        written = gpu.load * _WRITE * config.outputs / 2**14 * (1 - _BEYOND * beyond) * (1 if problem.c is None else 2)
+        written = write * config.outputs / 2**14 * (1 - _BEYOND * beyond)
         if config.pingpong:
             tile = (products**4 + ((products + written + next_tile) / 2) ** 4) ** 0.25
             found.append(launched + waves * (tile + next_tile) + written)
@@ -103,10 +129,16 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     return found
 
 
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel that splits K, where that pays."""
+    return MMA_SYNC.name if split_us(problem, gpu) < cost else None
+
+
 SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
-    summary="float16 and bfloat16, unaligned C and D, A and B with leading dimensions of whole 16 bytes: wgmma, TMA",
+    summary="float16, bfloat16 and K-major TF32, unaligned C and D, A and B with leading dimensions of whole 16 bytes: "
+    "wgmma, TMA",
     package=__package__,
     archs=(HOPPER,),
     configs=(
@@ -114,15 +146,19 @@ SPEC = KernelSpec(
         UnalignedGemmConfig(tile_n=192, stages=4),
         UnalignedGemmConfig(tile_n=256, stages=3, pingpong=0),
         UnalignedGemmConfig(tile_m=256, tile_n=192, stages=3, pingpong=0),
+        # For float32, whose results take twice the shared memory.
+        UnalignedGemmConfig(stages=4),
+        UnalignedGemmConfig(tile_n=192, stages=3),
         UnalignedGemmConfig(tile_m=64, stages=6),
         UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
     ),
     signatures=signatures,
-    why_not=refuse_no_config,
+    why_not=why_not,
     signature=signature,
     launch=launch,
     refuses=refuses,
-    refuses_types=functools.partial(refuse_types, DTYPES),
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
+    outdone=outdone,
 )

@@ -36,6 +36,9 @@ class Mainloop(Pipeline):
         The first of two named barriers for ping-pong.
     """
 
+    #: Whether a tile may have no k-tile at all: its accumulators are zero then.
+    may_be_empty = False
+
     def __init__(self, num_stages: int, stage_bytes: int, *, pingpong: bool = False, order_barrier: int = 1) -> None:
         super().__init__(num_stages)
         self.stage_bytes = stage_bytes
@@ -153,13 +156,16 @@ class Mainloop(Pipeline):
         release : callable
             ``release(empty, stage)`` arrives at the empty barriers of a stage.
         """
-        mma, a, b, accumulators = fragments
+        mma, a, b, accumulators = fragments[:4]
         self.order_barrier_wait(warpgroup_idx)
         mma.set(warpgroup.Field.ACCUMULATE, False)
+        if cutlass.const_expr(self.may_be_empty):
+            accumulators.fill(0)
         release_stage = state.stage
         for k in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
+            self.on_full(fragments, stage, num_k_tiles - k)
             issue_group(k_block_mmas(mma, a, b, stage), accumulators)
             # ACCUMULATE is loop-carried state, which the DSL tracks only if the loop body sets it.
             mma.set(warpgroup.Field.ACCUMULATE, True)
@@ -170,8 +176,25 @@ class Mainloop(Pipeline):
             release_stage = stage
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
-        wait_group_and_release(0, release, barriers.empty, (release_stage,))
+        if cutlass.const_expr(self.may_be_empty):
+            warpgroup.wait_group(0)
+            if num_k_tiles > 0:
+                release(barriers.empty, release_stage)
+        else:
+            wait_group_and_release(0, release, barriers.empty, (release_stage,))
         return state
+
+    def on_full(self, fragments: Any, stage: Any, k_tiles_left: Any) -> None:
+        """Change a full stage before it is multiplied, by all threads that read it; here it stays as it is.
+
+        Parameters
+        ----------
+        fragments : Fragments
+            As of `multiply`.
+        stage, k_tiles_left : Int32
+            The stage, and how many k-tiles of the tile are left, this one included.
+        """
+        del fragments, stage, k_tiles_left
 
     @cute.jit
     def order_barrier_wait(self, warpgroup_idx):

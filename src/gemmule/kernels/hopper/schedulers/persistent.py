@@ -65,6 +65,23 @@ class PersistentScheduler:
         """CTAs that arrive at a CTA's empty barriers: itself, and the others of its row and column of the cluster."""
         return self.cluster_m + self.cluster_n - 1
 
+    def allocate(self, smem: Any) -> Any:
+        """Allocate what the schedule has in shared memory; None here."""
+        del smem
+
+    def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
+        """Return what the other methods read of the work, by all threads; here D, for its extents.
+
+        Parameters
+        ----------
+        tma : Matrices
+            The matrices of the launch.
+        offsets, table : Tensor or None
+            Of grouped products only: the groups' ends, and what `allocate` returned.
+        """
+        del offsets, table
+        return tma.d.tensor
+
     @cute.jit
     def cta_coord_in_cluster(self):
         """Return this CTA's row and column in its cluster."""

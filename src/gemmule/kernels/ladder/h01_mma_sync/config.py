@@ -16,6 +16,8 @@ COPIES = (16, 8, 4, 2, 1)
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
 #: Tiles are multiples of this many elements: 64 bytes of the narrowest ones.
 _TILE_UNIT = 64
+#: CTAs of a cluster that every GPU with clusters takes, and bytes of a partial sum.
+_MAX_CLUSTER, _SUM_BYTES = 8, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +40,8 @@ class MmaSyncConfig(Config):
         32, or 16 for accumulators in float16: coarser than other kernels, so that no search may take it.
     group : int
         Tiles that CTAs take downwards before they go to the right.
+    cluster_k : int
+        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and the first writes the tile.
     """
 
     tile_m: int = 128
@@ -49,6 +53,7 @@ class MmaSyncConfig(Config):
     mma_k_bytes: int = 32
     sum_bits: int = 32
     group: int = 8
+    cluster_k: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +71,13 @@ class MmaSyncConfig(Config):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} bytes, {max(COPIES)} a thread")
         if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SUBTILE_M * SUBTILE_N):
             raise ArgumentError(f"config {self}: a warp tile must be two subtiles of {SUBTILE_M} x {SUBTILE_N} or more")
+        if not 1 <= self.cluster_k <= _MAX_CLUSTER or (
+            self.cluster_k > 1 and (self.sum_bits == 16 or self.outputs * _SUM_BYTES > self.shared_bytes)
+        ):
+            raise ArgumentError(
+                f"config {self}: cluster_k must be 1 to {_MAX_CLUSTER}, and above 1 partial sums must be of 32 bits "
+                "and fit into the stages"
+            )
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
             raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")
 

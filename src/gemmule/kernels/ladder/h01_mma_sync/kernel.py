@@ -7,7 +7,8 @@ Idea
 Change from g07_cp_async
     A warp's 32 threads hold one product together: 16 x 8 x 16 multiply-adds are one instruction. Operands keep the
     order that they have in memory, whatever the layout: ldmatrix transposes on the way into registers. Accumulators
-    pass through shared memory in the epilogue, so that rows are written 16 bytes a thread.
+    pass through shared memory in the epilogue, so that rows are written 16 bytes a thread. Where there are few tiles,
+    the CTAs of a cluster may share one: each takes a part of K.
 Data movement
     The tile of 128 x 128: 64 FLOP a byte in 16 bits. A warp tile of 64 x 64 reads 4 KiB of fragments for 32
     mma.sync m16n8k16.
@@ -27,6 +28,7 @@ import cutlass
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.cluster_reduction import reduce_in_first
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
@@ -43,8 +45,8 @@ class MmaSync:
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
         # In a gated form half of a tile's columns are of B and half of a second B, for half as many of the result.
         self.num_b = 2 if self.fused is not None and self.fused.expression.gated else 1
-        self.threads = config.threads
-        self.scheduler = GroupedTiles(config.tile_m, config.tile_n // self.num_b, config.group)
+        self.threads, self.cluster_k = config.threads, config.cluster_k
+        self.scheduler = GroupedTiles(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)
         self.mainloop = MmaSyncMainloop(config, types, self.num_b)
         self.epilogue = WarpTile(
             self.mainloop.warp_m,
@@ -61,24 +63,38 @@ class MmaSync:
         self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
     ):
         self.kernel(mA, mB, mC, mD, alpha, beta, extras, mU).launch(
-            grid=(self.scheduler.ctas(mD), 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1
+            grid=(self.scheduler.ctas(mD), 1, 1),
+            block=(self.threads, 1, 1),
+            cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
+            min_blocks_per_mp=1,
         )
 
     @cute.kernel
     def kernel(
         self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
     ):
-        tile_m, tile_n, batch, _ = self.scheduler.tile(mD)
+        tile_m, tile_n, batch, rank = self.scheduler.tile(mD)
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
-        rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, (mU, batch), m0, n0, alpha)
-        # Accumulators overwrite the stages.
-        cute.arch.sync_threads()
+        rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, (mU, batch), m0, n0, alpha, rank)
+        place = (batch, m0 + row, n0 + col)
+        if cutlass.const_expr(self.cluster_k > 1):
+            reduce_in_first(rC, stages.toint(), rank, self.cluster_k, self.threads)
+            if rank == 0:
+                self.write(gD, gC, rC, stages, place, (alpha, beta), extras)
+        else:
+            # Accumulators overwrite the stages.
+            cute.arch.sync_threads()
+            self.write(gD, gC, rC, stages, place, (alpha, beta), extras)
+
+    @cute.jit
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, stages, place, scalars, extras):
+        """Write a warp tile; `place` is its matrix of the batch, and its first row and column."""
+        batch, row, col = place
         inputs = None
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
-        warp_tile = (m0 + row, n0 + col)
-        self.epilogue.write(gD, gC, rC, stages, warp_tile, (alpha, beta), inputs)
+        self.epilogue.write(gD, gC, rC, stages, (row, col), scalars, inputs)
         if cutlass.const_expr(self.fused is not None):
             self.fused.end(inputs)
 

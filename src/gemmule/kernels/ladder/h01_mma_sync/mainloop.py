@@ -65,7 +65,7 @@ class MmaSyncMainloop(WarpTileMainloop):
     def __init__(self, config: MmaSyncConfig, types: dict[str, str], num_b: int) -> None:
         self.num_b = num_b
         self.tile_m, self.tile_n = config.tile_m, config.tile_n // num_b
-        self.warps_n, self.threads = config.warps_n, config.threads
+        self.warps_n, self.threads, self.cluster_k = config.warps_n, config.threads, config.cluster_k
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
         self.element, self.acc = cute_type(types["a"]), cute_type(types["acc"])
         itemsize = self.element.width // 8
@@ -86,10 +86,11 @@ class MmaSyncMainloop(WarpTileMainloop):
         self.mma = mma_name(types["a"], accumulators, config.mma_k_bytes)
 
     @cute.jit
-    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, second, m0, n0, alpha):
+    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, second, m0, n0, alpha, rank):
         """Return the accumulators of a warp tile, the stages' memory, and the warp tile's first row and column.
 
-        `second` is the second B of a gated form (N, K, L), else None, and its matrix of the batch.
+        In a cluster the accumulators are of the part of K of the CTA of that `rank`. `second` is the second B of a
+        gated form (N, K, L), else None, and its matrix of the batch.
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """
@@ -113,11 +114,16 @@ class MmaSyncMainloop(WarpTileMainloop):
         startA, startB = stagesA + self.stageA.fragment_place(row), stagesB + self.stageB.fragment_place(col)
 
         depth = gA.shape[1] if alpha != 0 else 0
-        k_tiles = cute.ceil_div(depth, self.tile_k)
+        k_tiles, k0 = cute.ceil_div(depth, self.tile_k), 0
         strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
-        a = OperandCopies(self.copyA, gA, m0, 0, targetA, strideA, registersA)
+        if cutlass.const_expr(self.cluster_k > 1):
+            # CTAs of a cluster take consecutive parts of K.
+            first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
+            k_tiles, k0 = k_tiles - first, first * self.tile_k
+            sources = sources[0] + first * strideA, sources[1] + first * strideB
+        a = OperandCopies(self.copyA, gA, m0, k0, targetA, strideA, registersA)
         bs = tuple(
-            (OperandCopies(self.copyB, gB, n0, 0, targetB, strideB, registers, f * self.stageB.bytes), distance)
+            (OperandCopies(self.copyB, gB, n0, k0, targetB, strideB, registers, f * self.stageB.bytes), distance)
             for f, (registers, distance) in enumerate(zip(registersB, distances, strict=True))
         )
         self.accumulate(_Tile(a, bs, startA, startB, rA, rB, rC), sources, k_tiles)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -78,6 +79,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if config.sum_bits == 16 and (element := problem.a.dtype) != FLOAT16:
         return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
+    if arch.major < 9 and config.cluster_k > 1:
+        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     if reason := _why_not_halves(problem, config):
@@ -151,7 +154,7 @@ def ctas(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 
 def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
-    return tile_grid(problem, config.tile_m, _columns(problem, config))
+    return tile_grid(problem, config.tile_m, _columns(problem, config), config.cluster_k)
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
@@ -219,6 +222,7 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
+        cluster=(config.cluster_k, 1, 1),
         params=(
             *batched_params(problem, first, second, *lds),
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
@@ -245,44 +249,96 @@ _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623
 #: (an H100) and 20261123T051914.
 _MN_LAUNCH, _MN_TILES, _MN_BYTEWISE, _MN_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, {4: 1.31, 1: 0.713}
 _MN_WRITE, _MN_UNALIGNED, _MN_BYTES = 0.407, 1.53, 1.82e6
+#: With clusters, fitted to 20 products of records 20261124T201921 to 20261124T202103 (an H100): adding the partial sums
+#: of 64 x 64, and more for each CTA; SMs that clusters reach; the factor of k-tiles of words that are copied one by
+#: one; and how much longer rounds after the first take for the largest clusters. CTAs of an SM are no faster together
+#: than one after another.
+_REDUCTION, _PARTIALS, _REACHED, _WORDWISE, _MORE_ROUNDS = 1.5, 0.2, {2: 1.0, 4: 0.91, 8: 0.91}, 1.2, {8: 2.0}
+#: Of configs that differ in tiles alone, what the next best is expected to take longer.
+_NEXT = 1e-4
+
+
+def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds.
+
+    Without clusters it is one time for all configs: in the order of what they compute beyond the edges, if there is a
+    CTA for each SM, of equals with the largest tiles; where there are fewer CTAs, in the order of their number.
+    """
+    counts = [ctas(problem, one) for one in configs]
+
+    def order(number: int) -> tuple[int, int, int]:
+        count = counts[number]
+        if count >= gpu.multiprocessors:
+            return 0, count * configs[number].outputs, count
+        return 1, -count, -number
+
+    ordered = sorted((x for x, one in enumerate(configs) if one.cluster_k == 1), key=order)
+    whole, places = _us(problem, gpu), {x: place for place, x in enumerate(ordered)}
+    return [
+        whole * (1 + _NEXT * places[x]) if x in places else _us(problem, gpu, one.cluster_k)
+        for x, one in enumerate(configs)
+    ]
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds, in the config that suits the problem best."""
-    if problem.a.dtype.itemsize in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
-        return _mn_major_us(problem, gpu)
+    return min(_us(problem, gpu, parts) for parts in _PARTS)
+
+
+def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
+    return min(_us(problem, gpu, parts) for parts in _PARTS[1:])
+
+
+def _us(problem: GemmProblem, gpu: GpuRates, parts: int = 1) -> float:
+    """Return roughly the time in microseconds with so many CTAs a tile."""
     item = problem.a.dtype.itemsize
+    if parts > 1 and problem.k * item < parts * _K_BYTES:
+        return math.inf
+    reduced = gpu.load * (_REDUCTION + _PARTIALS * parts) if parts > 1 else 0.0
+    if item in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
+        return _mn_major_us(problem, gpu, parts) + reduced
     tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0]
     read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
     wide = max(problem.d.dtype.itemsize / 2, 1.0)
     written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
     finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
-    each = problem.k * item / _K_BYTES * read + written + finished
-    later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0)
-    return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + gpu.moved_us(problem.bytes_min, _BYTES)
+    each = problem.k * item / _K_BYTES / parts * read + written + finished
+    later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0) if parts == 1 else _rounds(tiles, parts, gpu) - 1
+    return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + gpu.moved_us(problem.bytes_min, _BYTES) + reduced
 
 
-def _mn_major_us(problem: GemmProblem, gpu: GpuRates) -> float:
+def _mn_major_us(problem: GemmProblem, gpu: GpuRates, parts: int) -> float:
     item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
-    k_tiles, oriented = -(-problem.k * item // _K_BYTES), _oriented(problem)
-    bytewise = _MN_BYTEWISE if min(_copied(oriented)) < _WORD else 1.0
+    k_tiles, oriented = -(-problem.k * item // (_K_BYTES * parts)), _oriented(problem)
+    copied = min(_copied(oriented))
+    slower = _MN_BYTEWISE if copied < _WORD else _WORDWISE if parts > 1 and copied == _WORD else 1.0
     written = _MN_UNALIGNED if _vector(oriented) == 1 else _MN_WRITE * problem.d.dtype.itemsize / 4
 
     filled = (_filled(problem.m) + _filled(problem.n)) / 2
 
     def tiled(side: int, k_tile_us: float) -> float:
-        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices / gpu.multiprocessors
-        each = k_tiles * k_tile_us * bytewise * filled + written * (side / _TILE) ** 2
-        return each * max(1.0, tiles * _MN_MORE[item]) * gpu.load
+        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices
+        each = k_tiles * k_tile_us * slower * filled + written * (side / _TILE) ** 2
+        if parts > 1:
+            return each * _rounds(tiles, parts, gpu) * gpu.load
+        return each * max(1.0, tiles / gpu.multiprocessors * _MN_MORE[item]) * gpu.load
 
     memory = problem.bytes_min / min(_MN_BYTES, gpu.memory)
-    return _MN_LAUNCH * gpu.launch + math.hypot(min(tiled(*one) for one in _MN_TILES), memory)
+    tiles = _MN_TILES if parts == 1 else _MN_TILES[-1:]
+    return _MN_LAUNCH * gpu.launch + math.hypot(min(tiled(*one) for one in tiles), memory)
+
+
+def _rounds(tiles: int, parts: int, gpu: GpuRates) -> float:
+    """Return how many tiles an SM computes one after another, of clusters of so many CTAs."""
+    rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
+    return 1 + (rounds - 1) * _MORE_ROUNDS.get(parts, 1.0)
 
 
 def _read_us(matrix: StridedMatrix, lines: int) -> float:
     """Return the time of a k-tile of an operand with so many rows or columns."""
-    begin, item = _lines_begin(matrix), matrix.dtype.itemsize
-    found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 and item < 4 else 1]
+    begin = _lines_begin(matrix)
+    found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 else 1]
     return found * _filled(lines)
 
 
@@ -297,6 +353,8 @@ def _lines_begin(matrix: StridedMatrix) -> int:
     return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
+#: CTAs of a cluster that share a tile.
+_PARTS = (1, 2, 4, 8)
 SPEC = KernelSpec(
     name="h01_mma_sync",
     operation="gemm",
@@ -311,7 +369,7 @@ SPEC = KernelSpec(
         MmaSyncConfig(warps_n=4),
         MmaSyncConfig(mma_k_bytes=16),
         MmaSyncConfig(tile_m=64, stages=4),
-        MmaSyncConfig(tile_m=64, tile_n=64, stages=4),
+        *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in _PARTS),
     ),
     signatures=signatures,
     why_not=why_not,
@@ -319,7 +377,7 @@ SPEC = KernelSpec(
     launch=launch,
     refuses=refuses,
     refuses_types=_refuses_types,
-    ctas=ctas,
+    costs=costs,
     epilogues=True,
     gated=True,
     absmax=True,

@@ -42,7 +42,8 @@ class SimtGemm:
         self.mainloop = SimtGemmMainloop(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
-        self.epilogue = SimtEpilogue(int(types["d_vector"]), types["tiles"] == "whole", self.fused)
+        self.rows = types["d_vector"] == "1"
+        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused)
 
     @cute.jit
     def __call__(
@@ -77,7 +78,14 @@ class SimtGemm:
             part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.config.threads)
             if writers == self.cluster_k or rank < writers:
-                self.epilogue.write(gD, gC, rPart, corner, part * rows, (alpha, beta), inputs)
+                if cutlass.const_expr(self.rows):
+                    self.epilogue.write_rows(gD, gC, rPart, (m0, n0), part * rows, stages, (alpha, beta), inputs)
+                else:
+                    self.epilogue.write(gD, gC, rPart, corner, part * rows, (alpha, beta), inputs)
+        elif cutlass.const_expr(self.rows):
+            # The stages are overwritten.
+            cute.arch.sync_threads()
+            self.epilogue.write_rows(gD, gC, rC, (m0, n0), 0, stages, (alpha, beta), inputs)
         else:
             self.epilogue.write(gD, gC, rC, corner, 0, (alpha, beta), inputs)
         if cutlass.const_expr(self.fused is not None):

@@ -107,7 +107,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """
-        smem = SmemAllocator().allocate(self.stages * self.bytes, _ALIGNMENT)
+        smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
         rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // VECTOR, 2)), Float32)

@@ -34,15 +34,7 @@ class _Kind:
 
 
 class Buffers:
-    """The buffers of a plan, and the matrices in them.
-
-    Parameters
-    ----------
-    plan : DevicePlan
-        The plan.
-    device : DeviceStreams
-        Where they are.
-    """
+    """The buffers of a plan, and the matrices in them."""
 
     def __init__(self, plan: DevicePlan, device: DeviceStreams) -> None:
         self.plan = plan

@@ -48,21 +48,7 @@ class Progress:
 
 
 class Watch:
-    """Waits for products on the device in order, and tells how far they are.
-
-    Parameters
-    ----------
-    operations : iterable of Op
-        Everything that will be done.
-    device : DeviceStreams
-        The device.
-    board : Board
-        What is told of failures.
-    progress : callable or None
-        What is told after every product.
-    begin : float
-        When it began, by `time.perf_counter`.
-    """
+    """Waits for products on the device in order, and tells how far they are; `begin` is of `time.perf_counter`."""
 
     def __init__(
         self,

@@ -32,15 +32,7 @@ def chunks(rows: Part, cols: Part, itemsize: int, order: str, limit: int) -> Ite
 
 
 class Ring:
-    """Pinned buffers that are given out in turn.
-
-    Parameters
-    ----------
-    device : DeviceStreams
-        What copies from and to them.
-    count, nbytes : int
-        Number of buffers, and size of each.
-    """
+    """Pinned buffers of `nbytes` each that are given out in turn."""
 
     def __init__(self, device: DeviceStreams, count: int, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -144,17 +136,7 @@ class _Filling:
 
 
 class Filler:
-    """Reads pieces of matrices into a ring ahead of their use, in the order in which they are asked for.
-
-    Parameters
-    ----------
-    ring : Ring
-        Where they go.
-    threads : int
-        Threads that read.
-    device : DeviceStreams
-        What copies from the ring.
-    """
+    """Reads pieces of matrices into a ring ahead of their use, in the order in which they are asked for."""
 
     def __init__(self, ring: Ring, threads: int, device: DeviceStreams) -> None:
         self._ring, self._device = ring, device

@@ -76,15 +76,7 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True)
 class TileOp(Op):
-    """An operation on a tile, or on a part of it.
-
-    Attributes
-    ----------
-    tile : tuple of int
-        The tile (i, j).
-    rows, cols : tuple of int
-        Which part of the result.
-    """
+    """An operation on the tile (i, j), or on a part of it: ranges of rows and columns of the result."""
 
     tile: tuple[int, int]
     rows: Part

@@ -13,11 +13,6 @@ def streams(plan: DevicePlan) -> dict[str, int]:
     stream may take one, and streams that share one wait for each other. So none is made that a plan does not need, and
     those come first that have work all the time.
 
-    Parameters
-    ----------
-    plan : DevicePlan
-        The plan.
-
     Returns
     -------
     dict of str to int

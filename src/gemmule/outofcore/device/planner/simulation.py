@@ -86,15 +86,7 @@ def simulated(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] =
 
 
 class Model:
-    """A device that has run some operations of a plan.
-
-    Parameters
-    ----------
-    plan : DevicePlan
-        The plan.
-    rates : Rates
-        How fast the device is.
-    """
+    """A device that has run some operations of a plan."""
 
     def __init__(self, plan: DevicePlan, rates: Rates) -> None:
         self._plan, self._rates = plan, rates

@@ -25,11 +25,6 @@ class NpySource:
     dtype : str, optional
         Type of items that the file does not name, e.g. ``"bfloat16"``.
 
-    Attributes
-    ----------
-    path : str
-        The file.
-
     Raises
     ------
     FileFormatError, ShapeError, DTypeError

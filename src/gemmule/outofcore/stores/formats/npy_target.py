@@ -13,13 +13,7 @@ from .npy_sink import NpySink
 
 
 class NpyTarget:
-    """A .npy file that a product will be written to; a `Target`.
-
-    Parameters
-    ----------
-    path : str or path
-        Its final name.
-    """
+    """A .npy file that a product will be written to; a `Target`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)

@@ -19,15 +19,7 @@ from .zarr_source import ZarrSource, array_folder, metadata_of, node_type
 
 
 class ZarrArraySink:
-    """A Zarr array that receives a product. What an aborted product wrote stays in it.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        Two-dimensional and writable.
-    name : str
-        What messages call it.
-    """
+    """A two-dimensional, writable Zarr array that receives a product. What an aborted product wrote stays in it."""
 
     def __init__(self, array: Any, name: str) -> None:
         source = ZarrSource(array, name)

@@ -1,0 +1,144 @@
+"""Fit the rates of `float64_gemm`'s predicted times to records of `config_times.py --dtype float64` and of searches.
+
+Every fourth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
+fastest one and with cuBLASLt's first choice. `--choose` first says which configs together come closest to the best of
+all: each is the one that reduces most what the best of those before it loses. Needs SciPy, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.former_names import current_record
+from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.float64 import cost
+from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.cost import Float64Rates
+from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.records import read_records
+
+HELD_OUT = 4
+_SMS = 132
+#: How near two predictions are that are chosen alike, as a logarithm; how much errors of predicted times count beside
+#: what choices lose, and changes of rates and factors.
+_NEAR, _ABSOLUTE, _PRIOR = 0.03, 0.03, 0.5
+
+
+class Product(NamedTuple):
+    """A measured product: times by config, and cuBLASLt's first choice."""
+
+    problem: GemmProblem
+    gpu: GpuRates
+    times: dict[Float64Config, float]
+    first: float | None
+
+
+def products(path: Path) -> list[Product]:
+    """Return the products of a record, of `config_times.py` or of a search."""
+    found = [current_record(one) for one in read_records(path)]
+    gpu = rates_for(found[0]["gpu"], _SMS)
+    configs = [Float64Config(**one) for x in found if x["record"] == "configs" for one in x["configs"]]
+    result = []
+    for one in found:
+        if one["record"] == "config_times":
+            times = {configs[int(x)]: us for x, us in one["times_us"].items()}
+            first = one["cublaslt_us"][0]
+        elif one.get("kernel") == SPEC.name and "looked" in one:
+            times = {Float64Config(**x["config"]): x["median_us"] for x in one["looked"]}
+            first = one.get("yardstick_first_us")
+        else:
+            continue
+        problem = gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"])
+        result.append(Product(problem, gpu, times, first))
+    return result
+
+
+def chosen(found: Sequence[Product], count: int) -> list[Float64Config]:
+    """Return configs that together come closest to the best of all, and print what each adds."""
+    every = sorted({config for one in found for config in one.times}, key=str)
+    best = np.array([min(one.times.values()) for one in found])
+    times = np.array([[one.times.get(config, np.inf) for config in every] for one in found])
+    picked, reached = list[int](), np.full(len(found), np.inf)
+    for _ in range(min(count, len(every))):
+        losses = [
+            np.log(np.minimum(np.minimum(reached, times[:, x]), 10 * best) / best).sum() for x in range(len(every))
+        ]
+        x = int(np.argmin(losses))
+        picked.append(x)
+        reached = np.minimum(reached, times[:, x])
+        print(f"{np.exp(-losses[x] / len(found)):.4f}, least {(best / reached).min():.3f}: {every[x]}")
+    return [every[x] for x in picked]
+
+
+def judged(found: Sequence[Product], configs: Sequence[Float64Config], logs: Any) -> str:
+    """Return what the choices by those predictions reach."""
+    shares, ratios = [], []
+    for number, one in enumerate(found):
+        able = [config for config in configs if config in one.times]
+        took = one.times[able[int(np.argmin(logs(number, able)))]]
+        shares.append(min(one.times.values()) / took)
+        if one.first is not None:
+            ratios.append(one.first / took)
+    ratio = np.array(ratios)
+    return (
+        f"{np.exp(np.mean(np.log(shares))):.4f} of the best config; of cuBLASLt's first choice "
+        f"{np.exp(np.mean(np.log(ratio))):.4f}, below 0.95 {np.mean(ratio < 0.95):.2f}, least {ratio.min():.3f}"
+    )
+
+
+def main() -> None:
+    """Fit, and print rates, factors and how good the choices are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path, nargs="+")
+    parser.add_argument("--choose", type=int, default=0, help="how many configs to choose; 0 are the registered ones")
+    parser.add_argument("--steps", type=int, default=40, help="steps of the fit")
+    given = parser.parse_args()
+    found = [one for path in given.records for one in products(path)]
+    configs = chosen(found, given.choose) if given.choose else list(SPEC.configs)
+    keys = list(dict.fromkeys(map(cost.key_of, configs)))
+    count = len(dataclasses.fields(Float64Rates))
+
+    def predicted(values: Any, number: int, able: Sequence[Float64Config]) -> Any:
+        rates = Float64Rates(*np.exp(values[:count]))
+        one, factors = found[number], np.array([keys.index(cost.key_of(config)) for config in able])
+        limits = cost.limits(one.problem, able, one.gpu, rates, lambda config: cost.times_of(config, rates))
+        return np.log(limits) + values[count:][factors]
+
+    fitted = [number for number in range(len(found)) if number % HELD_OUT]
+    points = [(number, [config for config in configs if config in found[number].times]) for number in fitted]
+
+    def loss(values: Any) -> float:
+        """Return what choices lose in the mean, where near predictions are chosen alike, and what values differ."""
+        lost = 0.0
+        for number, able in points:
+            times = np.log([found[number].times[config] for config in able])
+            logs = predicted(values, number, able)
+            chances = np.exp((logs.min() - logs) / _NEAR)
+            lost += float(chances @ (times - times.min()) / chances.sum() + _ABSOLUTE * np.abs(logs - times).mean())
+        return lost / len(points) + _PRIOR * float(np.square(values - start).mean())
+
+    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(len(keys))])
+    before = np.concatenate([start[:count], np.log([cost.FACTORS.get(key, 1.0) for key in keys])])
+    values = minimize(loss, before, method="L-BFGS-B", options={"maxiter": given.steps}).x
+    print("RATES =", Float64Rates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
+    for key, factor in zip(keys, np.exp(values[count:]), strict=True):
+        print(f"    {key}: {factor:.3f},")
+    for name, numbers in (("fitted", fitted), ("held out", sorted(set(range(len(found))) - set(fitted)))):
+        some = [found[number] for number in numbers]
+        for when, given_values in (("before", before), ("now", values)):
+            text = judged(some, configs, lambda x, able, v=given_values, n=numbers: predicted(v, n[x], able))
+            print(f"{len(some)} {name} products, {when}: {text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Grouped products beside torch._grouped_mm: ``python benchmarks/records/grouped.py RESULTS_FOLDER [--sweep]``.
+
+bfloat16, weights (groups, n, k) as a layer has them, groups of random and of even sizes, forward and both gradients.
+Timed in CUDA graphs over operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every
+product is first held against float64 on a few rows. ``compile`` instead of a folder compiles what will run; ``--sweep``
+times every config instead, `grouped_config` records. Less than 60 s of a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.pool import Job, compile_all
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16
+from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.spec import Choice
+from gemmule.dispatch.grouped import choose_grouped
+from gemmule.kernels.hopper.grouped.spec import SPEC, further
+
+#: Groups, rows of all, columns and k: layers of mixtures of experts.
+SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096))
+#: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
+_BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 6e14
+HOPPER = Arch.parse("sm_90a")
+#: Configs of a sweep.
+SWEPT = (*SPEC.configs, *further())
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A product: ``forward``, ``grad_input`` or ``grad_weight``, with random or even groups."""
+
+    kind: str
+    even: bool
+    groups: int
+    rows: int
+    n: int
+    k: int
+
+    def ends(self) -> list[int]:
+        """Return the groups' ends, the same in every process."""
+        if self.even:
+            return [self.rows * (group + 1) // self.groups for group in range(self.groups)]
+        rng = np.random.default_rng(self.groups)
+        inner = np.sort(rng.integers(0, self.rows + 1, self.groups - 1))
+        return [*map(int, inner), self.rows]
+
+    def problem(self) -> GroupedProblem:
+        """Return the problem of a new, contiguous output."""
+        rows, n, k, groups = self.rows, self.n, self.k, self.groups
+        weights = StridedMatrix(BFLOAT16, k, n, 1, k, (n * k,), 256)
+        tokens, grads = contiguous(BFLOAT16, rows, k, (), 256), contiguous(BFLOAT16, rows, n, (), 256)
+        if self.kind == "forward":
+            return GroupedProblem("m", rows, n, k, groups, tokens, weights, contiguous(BFLOAT16, rows, n))
+        if self.kind == "grad_input":
+            return GroupedProblem("m", rows, k, n, groups, grads, weights.transposed(), contiguous(BFLOAT16, rows, k))
+        d = contiguous(BFLOAT16, n, k, (groups,))
+        return GroupedProblem("k", n, k, rows, groups, grads.transposed(), tokens, d)
+
+
+def cells() -> Iterator[Cell]:
+    """Yield the cells, those of the bars first."""
+    for even in (False, True):
+        for size in SIZES:
+            yield Cell("forward", even, *size)
+    for size in SIZES[:2]:
+        for kind in ("grad_input", "grad_weight"):
+            yield Cell(kind, False, *size)
+
+
+def graph_of(work: Callable[[int], Any], calls: int) -> Callable[[], float]:
+    """Return what replays calls and gives the microseconds of one."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        work(0)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for number in range(calls):
+                work(number)
+
+    def replay() -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(stream):
+            begin.record()
+            graph.replay()
+            end.record()
+        stream.synchronize()
+        return float(begin.elapsed_time(end)) * 1e3 / calls
+
+    return replay
+
+
+def operands_of(cell: Cell) -> tuple[list[tuple[Any, Any]], Any]:
+    """Return sets of operands, and the offsets."""
+    import torch
+
+    def normal(*shape: int) -> Any:
+        return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+    rows, n, k, groups = cell.rows, cell.n, cell.k, cell.groups
+    inputs = (rows * (n + k) if cell.kind == "grad_weight" else rows * max(n, k) + groups * n * k) * 2
+    found = []
+    for _ in range(max(2, min(16, int(_BEYOND_L2 / inputs) + 1))):
+        if cell.kind == "forward":
+            found.append((normal(rows, k), normal(groups, n, k).mT))
+        elif cell.kind == "grad_input":
+            found.append((normal(rows, n), normal(groups, n, k)))
+        else:
+            found.append((normal(rows, n).T, normal(rows, k)))
+    return found, torch.tensor(cell.ends(), dtype=torch.int32, device="cuda")
+
+
+def largest_error(cell: Cell, a: Any, b: Any, d: Any) -> float:
+    """Return the largest error of a few rows of every group, in parts of the rounding of bfloat16."""
+    import torch
+
+    worst, start = 0.0, 0
+    for group, end in enumerate(cell.ends()):
+        if cell.kind == "grad_weight":
+            exact, found = a[:4, start:end].double() @ b[start:end].double(), d[group, :4].double()
+            size = a[:4, start:end].double().abs() @ b[start:end].double().abs()
+        else:
+            part = torch.tensor(sorted({start, end - 1, (start + end) // 2}) if end > start else [], device="cuda")
+            part = part.long()
+            exact, found = a[part].double() @ b[group].double(), d[part].double()
+            size = a[part].double().abs() @ b[group].double().abs()
+        if exact.numel():
+            error = (found - exact).abs() / (exact.abs() * 2**-8 + size * 2**-20 + 1e-30)
+            # NaN counts as infinite.
+            worst = max(worst, float(error.nan_to_num(nan=float("inf")).max()))
+        start = end
+    return worst
+
+
+def measured(cell: Cell) -> dict[str, Any]:
+    """Return the record of one product."""
+    import torch
+
+    import gemmule as gm
+
+    sets, ends = operands_of(cell)
+    a, b = sets[0]
+    plan = gm.grouped_gemm.plan(a, b, ends)
+    error = largest_error(cell, a, b, plan.execute())
+    flop = 2 * cell.rows * cell.n * cell.k
+    calls = max(len(sets), 2, min(100, int(_GRAPH_S * _RATE / flop)))
+    ways = {
+        "": lambda number: gm.grouped_gemm(*sets[number % len(sets)], ends),
+        "other_": lambda number: torch._grouped_mm(*sets[number % len(sets)], offs=ends),
+    }
+    replays = {name: graph_of(work, calls) for name, work in ways.items()}
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(_ROUNDS + 1):
+        for name in list(ways) if turn % 2 else reversed(list(ways)):
+            time = replays[name]()
+            if turn:
+                samples[name].append(time)
+    us, other_us = (statistics.median(samples[name]) for name in ways)
+    return {
+        "record": "grouped", **dataclasses.asdict(cell), "dtype": "bfloat16", "us": round(us, 3),
+        "other": f"torch._grouped_mm {torch.__version__}", "other_us": round(other_us, 3),
+        "ratio": round(other_us / us, 4), "tflops": round(flop / us / 1e6, 1), "error": round(error, 4),
+        "kernel": plan.kernel, "config": dict(plan.config),
+        **{f"{name}samples_us": [round(time, 3) for time in samples[name]] for name in ways},
+    }  # fmt: skip
+
+
+def swept(cell: Cell) -> Iterator[dict[str, Any]]:
+    """Yield a record for each config, for the choice."""
+    import torch
+
+    from gemmule.runtime.repeated import repeated
+
+    sets, ends = operands_of(cell)
+    problem = cell.problem()
+    d = torch.empty((cell.groups, problem.m, problem.n) if problem.axis == "k" else (problem.m, problem.n),
+                    device="cuda", dtype=torch.bfloat16)  # fmt: skip
+    names = ("a", "b", "offsets", "d")
+    calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE / problem.flop)))
+    for config in SWEPT:
+        places = [tuple(x.data_ptr() for x in (a, b, ends, d)) for a, b in sets]
+        queue = repeated(problem, Choice(SPEC, config), names, places[0], 0)
+        assert queue is not None
+
+        def work(number: int, queue: Any = queue, places: Any = places) -> None:
+            queue(places[number % len(places)], torch.cuda.current_stream().cuda_stream)
+
+        replay = graph_of(work, calls)
+        replay()
+        us = min(replay() for _ in range(3))
+        yield {"record": "grouped_config", **dataclasses.asdict(cell), "us": round(us, 3),
+               "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
+
+
+def compile_first(*, sweep: bool) -> None:
+    """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
+    jobs = []
+    for cell in cells():
+        problem = cell.problem()
+        chosen = choose_grouped(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3").config
+        configs = SWEPT if sweep else (chosen,)
+        jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
+    list(compile_all(list(dict.fromkeys(jobs))))
+
+
+def main() -> None:
+    """Compile, or measure and record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--sweep", action="store_true")
+    given = parser.parse_args()
+    compile_first(sweep=given.sweep)
+    if given.folder == "compile":
+        return
+    from gemmule.lab.experiment import experiment
+    from gemmule.lab.records import RecordFile
+    from gemmule.runtime.device import get_device
+
+    with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
+        for cell in cells():
+            for record in swept(cell) if given.sweep else (measured(cell),):
+                file.write(record)
+                shown = {
+                    name: record[name] for name in ("us", "other_us", "ratio", "tflops", "error") if name in record
+                }
+                print(cell, shown, record["config"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""NumPy arrays on a machine with a GPU: gm.matmul, PyTorch's round trip and NumPy; writes records.
+
+``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 all ways
+are called in turn, each once before it is timed, and the medians are written, by their `executor` also those of
+gemmule's two ways. NumPy is left out where it took three times as long as the best of the size before, as are samples
+for which there is no time. ``--parts`` prints, instead, what the copies of a round trip take: by the driver from
+pageable memory, and staged by gemmule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import gemmule as gm
+from gemmule.lab.experiment import experiment
+from gemmule.lab.records import write_records
+from gemmule.runtime.device import current, get_device
+from gemmule.runtime.driver import call
+from gemmule.runtime.round_trip import Staging, link_of
+
+SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+#: Seconds that the samples of a size and type may take, and the most samples.
+BUDGET_S, MOST = 1.0, 15
+#: Multiple of the best time from which a way is left out at larger sizes; and the least size at which it may be.
+HOPELESS, FROM = 3.0, 4096
+#: Side up to which a sample is the mean of ten calls.
+SEVERAL = 256
+
+
+def round_trip(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Multiply as a user of PyTorch does."""
+    return (torch.from_numpy(a).cuda() @ torch.from_numpy(b).cuda()).cpu().numpy()
+
+
+WAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "gm": gm.matmul,
+    "round_trip": round_trip,
+    "numpy": np.matmul,
+    "cpu": lambda a, b: gm.matmul(a, b, executor="cpu"),
+    "gpu": lambda a, b: gm.matmul(a, b, executor="gpu"),
+}
+
+
+def seconds(way: Callable[[Any, Any], Any], a: np.ndarray, b: np.ndarray, calls: int = 1) -> float:
+    """Return the time of a product, the mean of some calls; the last result is freed after that."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        result = way(a, b)
+    taken = (time.perf_counter() - start) / calls
+    del result
+    return taken
+
+
+def filled(n: int, dtype: str) -> np.ndarray:
+    """Return a square of numbers, a block of them again and again: random ones take longer than the products."""
+    block = np.random.default_rng(n).standard_normal(min(n * n, (1 << 20) + 4093)).astype(dtype)
+    return np.resize(block, (n, n))
+
+
+def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
+    """Return the median seconds of each way."""
+    a, b = filled(n, dtype), filled(n, dtype)
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    first = {name: seconds(way, a, b) for name, way in ways.items()}
+    calls = 10 if n <= SEVERAL else 1
+    begin = time.perf_counter()
+    if sum(first.values()) > 2 * BUDGET_S:
+        # The first of the largest are within a few percent of the others.
+        samples = {name: [taken] for name, taken in first.items()}
+    while (len(samples["gm"]) < MOST and time.perf_counter() - begin < BUDGET_S) or not samples["gm"]:
+        for name, way in ways.items():
+            samples[name].append(seconds(way, a, b, calls))
+    return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def records_of(dtype: str) -> list[dict[str, Any]]:
+    """Return the records of a type."""
+    records, ways = [], dict(WAYS)
+    for n in SIZES:
+        taken = measured(n, dtype, ways)
+        a = np.empty((n, n), dtype)
+        plan = gm.matmul.plan(a, a.copy())
+        record = {"record": "host_arrays", "dtype": dtype, "m": n, "n": n, "k": n, "executor": plan.executor}
+        record |= {f"{name}_ms": round(one * 1e3, 4) for name, one in taken.items()}
+        other = min(one for name, one in taken.items() if name in ("round_trip", "numpy"))
+        record |= {"ratio": round(other / taken["gm"], 3), "reason": plan.reason}
+        records.append(record)
+        print(record, flush=True)
+        if n >= FROM:
+            best = min(taken.values())
+            ways = {
+                name: way for name, way in ways.items() if name in ("gm", "round_trip") or taken[name] < HOPELESS * best
+            }
+    return records
+
+
+def rate(nbytes: int, call: Callable[[], Any]) -> float:
+    """Return the GB/s of something that moves so many bytes."""
+    taken = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        kept = call()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - start)
+        del kept
+    return nbytes / statistics.median(taken) / 1e9
+
+
+def parts(nbytes: int) -> dict[str, float]:
+    """Return the rates of copies of so many bytes, by name."""
+    link, host = link_of(0), np.ones(nbytes, np.uint8)
+    device = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+    pinned = torch.empty(nbytes, dtype=torch.uint8).pin_memory()
+    calls: dict[str, Callable[[], Any]] = {
+        "pinned in": lambda: device.copy_(pinned, non_blocking=True),
+        "pinned out": lambda: pinned.copy_(device, non_blocking=True),
+        "driver in": lambda: torch.from_numpy(host).cuda(),
+        "driver out": device.cpu,
+        "memcpy into new memory": host.copy,
+        "memcpy": lambda: np.copyto(pinned.numpy(), host),
+    }
+    found = {name: rate(nbytes, call) for name, call in calls.items()}
+    with ThreadPoolExecutor(2) as pool:
+        streams = [torch.cuda.Stream().cuda_stream for _ in range(2)]
+
+        def half(place: int) -> None:
+            part = host[place * (nbytes // 2) :][: nbytes // 2]
+            with current(0):
+                address = device.data_ptr() + place * (nbytes // 2)
+                call("cuMemcpyHtoDAsync", address, part.ctypes.data, part.nbytes, streams[place])
+
+        found["driver in by two threads"] = rate(nbytes, lambda: list(pool.map(half, range(2))))
+    for chunk, threads in itertools.product((2 << 20, 4 << 20, 8 << 20), (0, 4, 8)):
+        with contextlib.closing(Staging(0, chunk=chunk, threads=threads)) as staging:
+            send = functools.partial(link.send, host, device.data_ptr(), staging)
+            found[f"in by {threads} of {chunk >> 10} KiB"] = rate(nbytes, send)
+            receive = functools.partial(link.receive, device.data_ptr(), staging=staging)
+            found[f"out by {threads} of {chunk >> 10} KiB"] = rate(nbytes, lambda: receive(np.empty_like(host)))  # noqa: B023
+    return found
+
+
+def print_parts() -> None:
+    """Print the rates of copies, in GB/s: by the driver from and to pageable memory, as PyTorch does, and staged."""
+    for size in (1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20):
+        print(f"{size >> 10} KiB:", ", ".join(f"{name} {one:.1f}" for name, one in parts(size).items()), flush=True)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="folder for the records")
+    parser.add_argument("--parts", action="store_true", help="print what copies take, and write nothing")
+    arguments = parser.parse_args()
+    if arguments.parts:
+        print_parts()
+        return
+    records = [record for dtype in ("float32", "float64") for record in records_of(dtype)]
+    command = "python benchmarks/records/host_arrays.py"
+    print(write_records(arguments.results, experiment(command, get_device(0).pci_bus_id), records))
+
+
+if __name__ == "__main__":
+    main()

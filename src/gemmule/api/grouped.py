@@ -1,0 +1,389 @@
+"""Grouped products: validation, plan, and execution on the host, a GPU or the virtual one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import dtype_named, numpy_dtype
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from gemmule.core.grouped_problem import AXES, GroupedProblem
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.dispatch.select import generation, register_clear
+from gemmule.runtime.arrays import ArrayView, check_output
+from gemmule.runtime.device import Device, get_device
+
+from .planning import functions as plans
+from .planning.choice import check_device_arrays, wanted_executor
+from .planning.plan import Plan
+from .planning.products import memory_for_sums, plan_product
+from .planning.vgpu_products import as_device_view, copy_again, copy_back
+from .validation.operands import Operands, gather
+from .validation.product import ProductArguments, host_array
+from .validation.rules import check_output_kind, dtype_name, promoted
+
+_OFFSETS = "offsets"
+_MOST_ALIGNED = 256
+#: The divided dimension by the number of dimensions of A and B.
+_AXIS_OF = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedProduct:
+    """A grouped product whose arguments have passed validation.
+
+    Attributes
+    ----------
+    operands : Operands
+        The arrays.
+    axis : str
+        The dimension that the offsets divide: ``m``, ``n`` or ``k``.
+    m, n, k, groups : int
+        As of `GroupedProblem`.
+    out_dtype : str
+        Element type of the result.
+    out : array or None
+        The caller's output.
+    """
+
+    operands: Operands
+    axis: str
+    m: int
+    n: int
+    k: int
+    groups: int
+    out_dtype: str
+    out: Any
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return (self.groups, self.m, self.n) if self.axis == "k" else (self.m, self.n)
+
+    def new_output(self, stream: int | None = None) -> tuple[ArrayView, Callable[[], Any]]:
+        """Return the output's memory, and what gives the caller's array."""
+        if self.out is not None:
+            return self.operands.views["out"], lambda: self.out
+        new = self.operands.new(self.result, self.out_dtype, stream)
+        return new.view, new.finish
+
+    def problem(self, views: dict[str, ArrayView]) -> GroupedProblem:
+        """Return the problem for arrays as they lie in memory."""
+        a, b = _matrix(views["a"]), _matrix(views["b"])
+        batch = (self.groups,) if AXES[self.axis] == "d" else ()
+        d = _matrix(views["out"]) if "out" in views else contiguous(dtype_named(self.out_dtype), self.m, self.n, batch)
+        return GroupedProblem(self.axis, self.m, self.n, self.k, self.groups, a, b, d)
+
+
+def _matrix(view: ArrayView) -> StridedMatrix:
+    alignment = min((view.address & -view.address) or _MOST_ALIGNED, _MOST_ALIGNED)
+    (rows, cols), (row_stride, col_stride) = view.shape[-2:], view.strides[-2:]
+    dtype = dtype_named(view.dtype_name)
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, view.strides[:-2], alignment)
+
+
+def _checked(a: Any, b: Any, offsets: Any, out: Any, out_dtype: Any, stream: Any) -> GroupedProduct:
+    """Hold the arguments against each other."""
+    operands = gather({"a": a, "b": b, _OFFSETS: offsets, "out": out}, stream)
+    views = operands.views
+    first, second, ends = views["a"], views["b"], views[_OFFSETS]
+    axis = _AXIS_OF.get((len(first.shape), len(second.shape)))
+    if axis is None:
+        raise ShapeError(f"a has shape {first.shape} and b {second.shape}; each must have 2 or 3 dimensions")
+    if first.shape[-1] != second.shape[-2]:
+        raise ShapeError(
+            f"a has {first.shape[-1]} columns and b {second.shape[-2]} rows; the last dimension of a and the one "
+            "before the last of b must be equal"
+        )
+    if ends.dtype_name != "int32" or len(ends.shape) != 1:
+        raise DTypeError(
+            f"offsets is {ends.dtype_name} of shape {ends.shape}; give the groups' ends as one dimension of int32"
+        )
+    if ends.host is None and ends.shape[0] > 1 and ends.strides[0] != 1:
+        raise ArgumentError(f"offsets has a stride of {ends.strides[0]} elements; pass a contiguous copy")
+    groups = ends.shape[0]
+    for name, view in (("a", first), ("b", second)):
+        if len(view.shape) == 3 and view.shape[0] != groups:
+            raise ShapeError(
+                f"offsets has {groups} ends and {name} {view.shape[0]} matrices; each group has one of each"
+            )
+    inputs = (first.dtype_name, second.dtype_name)
+    wanted = promoted(*inputs) if out_dtype is None else dtype_name(out_dtype, "out_dtype")
+    if out is not None:
+        if out_dtype is not None and wanted != views["out"].dtype_name:
+            raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {views['out'].dtype_name}; pass one")
+        wanted = views["out"].dtype_name
+    check_output_kind(inputs, wanted)
+    product = GroupedProduct(
+        operands, axis, first.shape[-2], second.shape[-1], first.shape[-1], groups, wanted, out
+    )  # fmt: skip
+    if out is not None:
+        if views["out"].shape != product.result:
+            raise ShapeError(f"out has shape {views['out'].shape}, the product has {product.result}; give that shape")
+        check_output(views["out"], {"a": first, "b": second, _OFFSETS: ends})
+    return product
+
+
+def check_ends(ends: Any, extent: int) -> None:
+    """Refuse offsets that do not divide a dimension, where the host sees them.
+
+    Raises
+    ------
+    ArgumentError
+        If they decrease, begin below 0, or go past the end.
+    """
+    before = 0
+    for group, end in enumerate(ends.tolist()):
+        if not before <= end <= extent:
+            rule = f"at least {before}, the end before it" if end < before else f"at most {extent}, the whole extent"
+            raise ArgumentError(f"offsets[{group}] is {end}; it must be {rule}")
+        before = end
+
+
+def _plan(
+    a: Any,
+    b: Any,
+    /,
+    offsets: Any = None,
+    *,
+    out: Any = None,
+    out_dtype: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Plan:
+    """Say what a call of `grouped_gemm` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `grouped_gemm`.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
+        As of `grouped_gemm`.
+    """
+    if offsets is None:
+        return plan_product(ProductArguments("matmul", a, b, None, 1, 0, out, out_dtype, None, stream, executor))
+    wanted = wanted_executor(executor)
+    product = _checked(a, b, offsets, out, out_dtype, stream)
+    if product.operands.device is not None:
+        plan = _on_device(product, wanted)
+    else:
+        check_ends(host_array(product.operands.views[_OFFSETS]), getattr(product, product.axis))
+        plan = _on_virtual_gpu(product) if wanted == "vgpu" else _on_host(product, wanted)
+    return plan.refreshing(product.operands.views.values(), product.operands.work_stream)
+
+
+def _planned(product: GroupedProduct, run: Callable[[], Any], **fields: Any) -> Plan:
+    views = product.operands.views
+    result = math.prod(product.result) * numpy_dtype(product.out_dtype).itemsize
+    bytes_min = result + sum(math.prod(x.shape) * x.itemsize for role, x in views.items() if role != "out")
+    flop = 2 * product.m * product.n * product.k
+    return Plan(
+        operation="grouped_gemm", refused=(), flop=flop, bytes_min=bytes_min, bound_s=None, run=run,
+        **({"problem": None, "config": {}} | fields),
+    )  # fmt: skip
+
+
+def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
+    if executor == "gpu":
+        raise UnsupportedError(
+            "executor='gpu' cannot take this: grouped products of host arrays run on the host; copy them to a GPU first"
+        )
+    views = product.operands.views
+    a, b, ends = (host_array(views[role]) for role in ("a", "b", _OFFSETS))
+
+    def run() -> Any:
+        from gemmule.host.gemm import gemm
+
+        view, finish = product.new_output()
+        target = host_array(view)
+        check_ends(ends, getattr(product, product.axis))
+        with memory_for_sums(product.result):
+            start = 0
+            for group, end in enumerate(ends.tolist()):
+                part = slice(start, end)
+                if product.axis == "m":
+                    gemm(a[part], b[group], target[part])
+                elif product.axis == "n":
+                    gemm(a[group], b[:, part], target[:, part])
+                else:
+                    gemm(a[:, part], b[part], target[group])
+                start = end
+            if product.axis != "k":
+                target[(slice(start, None),) if product.axis == "m" else (slice(None), slice(start, None))] = 0
+        return finish()
+
+    from gemmule.host import blas
+
+    reason = "executor='cpu' is set" if executor == "cpu" else "the arrays are in host memory"
+    return _planned(product, run, executor="cpu", device=blas.describe(), kernel="blas", reason=reason)
+
+
+def _on_virtual_gpu(product: GroupedProduct) -> Plan:
+    from gemmule.dispatch.grouped import choose_grouped
+    from gemmule.vgpu.arch import device_name, virtual_arch
+
+    given = product.operands.views
+    seen = {role: as_device_view(view) for role, view in given.items()}
+    # As for launches, of a problem only its batch and its operands are read.
+    problem: Any = product.problem(seen)
+    choice = choose_grouped(problem, virtual_arch())
+
+    def run() -> Any:
+        from gemmule.vgpu.execute import run_kernel
+
+        for role, view in seen.items():
+            copy_again(view, given[role])
+        target, finish = product.new_output()
+        out = seen.get("out") or as_device_view(target)
+        arrays = {role: host_array(seen[role]) for role in ("a", "b", _OFFSETS)}
+        run_kernel(problem, choice, arrays | {"d": host_array(out)})
+        copy_back(out, target)
+        return finish()
+
+    return _planned(
+        product, run, executor="vgpu", device=device_name(), kernel=choice.spec.name, config=choice.config.as_dict(),
+        reason="executor='vgpu' is set", problem=problem, choice=choice,
+    )  # fmt: skip
+
+
+def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
+    # Specs of kernels are loaded where one is chosen.
+    from gemmule.dispatch.grouped import choose_grouped
+
+    operands = product.operands
+    reason = check_device_arrays(executor)
+    assert operands.device is not None
+    device, views = get_device(operands.device), operands.views
+    if not all((product.m, product.n, product.k, product.groups)):
+        return _zeroed(product, device, reason)
+    problem = product.problem(views)
+    choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+
+    def run() -> Any:
+        stream = operands.work_stream()
+        assert stream is not None
+        out, finish = product.new_output(stream)
+        queue = grouped_queue(problem, device.ordinal, generation())
+        queue((*(views[role].address for role in ("a", "b", _OFFSETS)), out.address), stream)
+        operands.keep_until_done(stream, out)
+        return finish()
+
+    return _planned(
+        product, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
+        reason=reason, problem=problem, choice=choice, chosen_by=choice.chosen_by, predicted_us=choice.predicted_us,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
+    """Return what queues a `GroupedProblem`, given the addresses of A, B, the offsets and D."""
+    del began
+    from gemmule.dispatch.grouped import choose_grouped
+    from gemmule.runtime.repeated import repeated
+
+    device = get_device(ordinal)
+    choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+    names = ("a", "b", _OFFSETS, "d")
+    matrices = problem.operands()
+    # Addresses that are as aligned as those to come stand in for them.
+    aligned = [(1 << 20) + matrices[name].alignment for name in names]
+    queue = repeated(problem, choice, names, aligned, ordinal)
+    assert queue is not None
+    return queue
+
+
+register_clear(grouped_queue.cache_clear)
+
+
+def _zeroed(product: GroupedProduct, device: Device, reason: str) -> Plan:
+    """Return the plan of a product without elements, or without anything to add up: its result is zero."""
+    operands = product.operands
+
+    def run() -> Any:
+        from gemmule.runtime.memory import clear
+
+        stream = operands.work_stream()
+        assert stream is not None
+        out, finish = product.new_output(stream)
+        rows = product.m * (product.groups if product.axis == "k" else 1)
+        if rows * product.n:
+            if out.strides != tuple(np.cumprod((1, *reversed(product.result[1:])))[::-1].tolist()):
+                raise ArgumentError("out is not contiguous, and there is nothing to multiply; pass a contiguous out")
+            clear(out.address, rows * product.n * out.itemsize, device.ordinal, stream)
+        operands.keep_until_done(stream, out)
+        return finish()
+
+    return _planned(product, run, executor="gpu", device=device.name, kernel="memset", reason=reason)
+
+
+@plans.attached(_plan)
+def grouped_gemm(
+    a: Any,
+    b: Any,
+    /,
+    offsets: Any = None,
+    *,
+    out: Any = None,
+    out_dtype: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Any:
+    """Multiply the groups that lie one after another in a matrix, each with a matrix of its own.
+
+    The groups' ends are read on the device: nothing waits for them. The number of dimensions says what is divided:
+
+    - a (m, k), b (groups, k, n): groups of rows, as of the tokens of each expert. The result is (m, n).
+    - a (groups, m, k), b (k, n): groups of columns. The result is (m, n).
+    - a (m, k), b (k, n): groups of k, as for the gradients of weights. The result is (groups, m, n).
+    - a (groups, m, k), b (groups, k, n), without offsets: `matmul`.
+
+    What is beyond the last end belongs to no group, and is zero in a result of groups of rows or columns; a group
+    without k is zero. Offsets on a GPU are not checked: past the end they are cut off; where they decrease, the
+    result is undefined, and nothing beyond it is written.
+
+    Parameters
+    ----------
+    a, b : array
+        Operands, as of `matmul`. On a GPU, a Hopper one: float16 or bfloat16 with rows or columns of whole 16 bytes,
+        where the divided dimension is not the contiguous one of `a` or `b`.
+    offsets : array of int32, shape (groups,), optional
+        Where each group ends, on the device of the operands: not decreasing, up to the extent of what is divided.
+    out : array, optional
+        Where the result goes, row-major; it shares no memory with the operands.
+    out_dtype : dtype or str, optional
+        Element type of the result: by default that of the operands; on a GPU it may be float32.
+    stream, executor
+        As of `matmul`; host arrays are multiplied on the host or the virtual GPU.
+
+    Returns
+    -------
+    array
+        `out`, or a new array.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError
+        As of `matmul`, and if offsets on the host decrease or go past the end.
+    UnsupportedError
+        If the GPU, a type or a layout does not suit.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> ends = np.array([1, 3], np.int32)
+    >>> gm.grouped_gemm(np.ones((3, 2)), np.array([[[1.0], [1.0]], [[5.0], [5.0]]]), ends)
+    array([[ 2.],
+           [10.],
+           [10.]])
+    """
+    return _plan(a, b, offsets, out=out, out_dtype=out_dtype, stream=stream, executor=executor).execute()

@@ -1,0 +1,67 @@
+"""Grouped products: one product a group, whose rows, columns or part of K lie one after another in a matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from .dtype import INT32, DType, accumulator
+from .layout import StridedMatrix
+
+#: The dimensions that offsets divide among the groups, and the operands that have a matrix for each group then.
+AXES = {"m": "b", "n": "a", "k": "d"}
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedProblem:
+    """D = A @ B for each of several groups, whose ends along one dimension are in device memory.
+
+    The ends are int32: group g has the indices from ``offsets[g - 1]``, or 0, to ``offsets[g]``. What is beyond the
+    last end belongs to no group; along M and N, D is zero there.
+
+    Attributes
+    ----------
+    axis : str
+        The divided dimension. ``m``: B has a matrix for each group; ``n``: A has; ``k``: D has.
+    m, n, k, groups : int
+        Extents, that along `axis` of all groups together, and how many groups there are.
+    a, b, d : StridedMatrix
+        The operands: A is (m, k), B is (k, n), D is (m, n), with one batch stride where there is one for each group.
+    """
+
+    axis: str
+    m: int
+    n: int
+    k: int
+    groups: int
+    a: StridedMatrix
+    b: StridedMatrix
+    d: StridedMatrix
+
+    #: Launches are not repeated over a batch.
+    batch: ClassVar[tuple[int, ...]] = ()
+    epilogue: ClassVar[None] = None
+
+    @property
+    def accumulator(self) -> DType:
+        """Type of the accumulators."""
+        return accumulator(self.a.dtype, self.b.dtype)
+
+    @property
+    def flop(self) -> int:
+        """Multiplications and additions, if the groups fill the divided dimension."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def bytes_min(self) -> int:
+        """Fewest bytes to move: each element of an input read once, the output written once."""
+        return sum(x.distinct_bytes(self.batch_of(name)) for name, x in self.operands().items())
+
+    def batch_of(self, operand: str) -> tuple[int, ...]:
+        """Return the groups as a batch for the operand that has a matrix for each, else no batch."""
+        return (self.groups,) if operand == AXES[self.axis] else ()
+
+    def operands(self) -> dict[str, StridedMatrix]:
+        """Return the operands by their names in launch recipes."""
+        offsets = StridedMatrix(INT32, 1, self.groups, self.groups, 1, (), INT32.itemsize)
+        return {"a": self.a, "b": self.b, "offsets": offsets, "d": self.d}

@@ -1,0 +1,69 @@
+"""The configs of Hopper's grouped GEMM."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from gemmule.core.errors import ArgumentError
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+
+#: Most groups along M or N, and shared memory for the running sum of their tiles, that of what is beyond them included.
+MAX_GROUPS, TABLE_BYTES = 512, 2048
+
+
+#: What a search tries: rows and columns of a tile and whether it is ping-pong, and clusters; with most stages.
+_TILES = (
+    (128, 256, 0),
+    (256, 128, 0),
+    (256, 192, 0),
+    (128, 192, 0),
+    (128, 192, 1),
+    (192, 128, 1),
+    (128, 128, 1),
+    (64, 256, 1),
+)
+_CLUSTER_SHAPES = ((1, 1), (2, 1), (1, 2), (1, 4))
+_MOST_STAGES = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedConfig(HopperGemmConfig):
+    """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
+
+    Attributes
+    ----------
+    tile_m, tile_n, stages, pingpong, cluster_m, cluster_n, group, ctas : int
+        As of `HopperGemmConfig`.
+    cluster_k, swap_ab, stream_k : int
+        1, 0 and 0.
+    """
+
+    cluster_m: int = 1
+
+    def _why_not_cluster(self) -> str | None:
+        if self.swap_ab or self.stream_k or self.cluster_k > 1:
+            return "swap_ab and stream_k must be 0, cluster_k 1"
+        return super()._why_not_cluster()
+
+    @property
+    def bytes_without_epi_tiles(self) -> int:
+        # The last entry of the running sum is where the barriers leave room.
+        return super().bytes_without_epi_tiles + TABLE_BYTES
+
+
+def every_config() -> tuple[GroupedConfig, ...]:
+    """Return what a search tries, each with as many stages as there is memory for."""
+    found = []
+    for (tile_m, tile_n, pingpong), (cluster_m, cluster_n) in itertools.product(_TILES, _CLUSTER_SHAPES):
+        for stages in range(_MOST_STAGES, 1, -1):
+            try:
+                one = GroupedConfig(
+                    tile_m=tile_m, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
+                    cluster_n=cluster_n,
+                )  # fmt: skip
+            except ArgumentError:
+                continue
+            found.append(one)
+            break
+    return tuple(found)

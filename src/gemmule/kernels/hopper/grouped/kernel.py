@@ -1,0 +1,172 @@
+"""Grouped GEMM: products of several groups in one launch, whose sizes are in device memory.
+
+Idea
+    The groups lie one after another in a matrix: along M, as tokens of the experts of a mixture; along N; or along K,
+    for gradients of their weights. A persistent CTA reads the groups' ends and finds the group of each of
+    its tiles by itself: the host neither knows nor waits for a size. TMA takes a tile from any row on, so that one
+    tensor map of all rows serves every group; a tile may load rows of the next group, and does not write them.
+Compared with hopper_gemm
+    `hopper_gemm` with a grouped scheduler and an epilogue with ends. Along M, an epilogue tile that ends before its
+    64th row is written by threads, 16 bytes each, all others by TMA. Along K, the consumers zero what a group's last
+    k-tile has of the next group, in both operands, before they multiply.
+Data movement
+    As of `hopper_gemm`, with a weight matrix for each group.
+Limits
+    The last tile of a group is computed whole: half a tile a group is lost on average. Groups of few rows are bound by
+    the weights' way from memory.
+Sources
+    As of `hopper_gemm`; NVIDIA CUTLASS, "Grouped kernel schedulers". PyTorch, `torch.nn.functional.grouped_mm`: the
+    meaning of the operands.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import cutlass
+from cutlass import Int32, cute
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.epilogues.limited_store import LimitedStore, Region
+from gemmule.kernels.hopper.gemm.kernel import HopperGemm
+from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor, flat
+from gemmule.kernels.hopper.mainloops.ragged_k import RaggedKMainloop, ZeroFillMainloop
+from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_a, multicast_ctas_b, release_cluster
+from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
+
+from .config import MAX_GROUPS, GroupedConfig
+
+# Named barriers of ping-pong's order, of which cooperative warpgroups use the first, and of a ragged end of K.
+_ORDER_BARRIER_ID, _RAGGED_BARRIER_ID = 3, 6
+
+
+class HopperGroupedGemm(HopperGemm):
+    """D[m, n] = sum over k of A[m, k] B[n, k] for each group; A is (M, K, L), B (N, K, L), D (M, N, L), row-major.
+
+    Parameters
+    ----------
+    config : GroupedConfig
+        Tile, schedule and cluster.
+    types : dict
+        The signature: element types, majors, the divided dimension, and whether TMA stores D.
+    """
+
+    def __init__(self, config: GroupedConfig, types: dict[str, str]) -> None:
+        super().__init__(config, types)
+        self.axis, self.by_tma = types["axis"], types["written"] == "boxes"
+        shape = (self.tile_m, self.tile_n, config.group, config.cluster_m, config.cluster_n)
+        pipeline = (config.stages, self.operands.stage_bytes)
+        if self.axis == "k":
+            self.scheduler: Any = GroupedKScheduler(self.tile_k, *shape)
+            self.mainloop: Any = RaggedKMainloop(
+                *pipeline, pingpong=self.pingpong, warpgroups=self.warpgroups_per_tile, tile_k=self.tile_k,
+                order_barrier=_ORDER_BARRIER_ID, barrier_id=_RAGGED_BARRIER_ID,
+            )  # fmt: skip
+        else:
+            self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, *shape)
+            self.mainloop = ZeroFillMainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
+        self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma)
+
+    @cute.jit
+    def __call__(self, matrices, offsets: cute.Tensor, grid: Int32):
+        mA, mB, mD = matrices
+        a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
+        threads_d = TmaTensor(None, mD)
+        if cutlass.const_expr(self.by_tma):
+            tma = Matrices(a, b, c=threads_d, d=self.epi_layout.tma_store(mD))
+        else:
+            tma = Matrices(a, b, d=threads_d)
+        self.launch(tma, grid, None, offsets=offsets)
+
+    @cute.jit
+    def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule):
+        """Load every k-tile of every work tile."""
+        del b_up
+        sA, sB = smem_ab
+        row, col = self.scheduler.cta_coord_in_cluster()
+        ctas_a, ctas_b = multicast_ctas_a(self.scheduler, row), multicast_ctas_b(self.scheduler, col)
+        state = self.mainloop.producer_state()
+        start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
+        for work_index in cutlass.range(start, end, stride):
+            (i, j, group), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+            first, _ = self.scheduler.bounds(schedule, group)
+            load_a = self.operands.load_a(self.of_group(tma.a, "m", "n", group, first), sA, col, ctas_a)
+            load_b = self.operands.load_b(self.of_group(tma.b, "n", "m", group, first), sB, row, ctas_b)
+            state = self.mainloop.load(((load_a, i), (load_b, j)), (), barriers, state, work_k_range)
+        if cutlass.const_expr(self.scheduler.is_multicast):
+            self.mainloop.producer_tail(barriers, state)
+
+    def of_group(self, operand: TmaTensor, lines: str, others: str, group: Any, first: Any) -> TmaTensor:
+        """Return a group's part of an operand.
+
+        Parameters
+        ----------
+        operand : TmaTensor
+            A or B.
+        lines, others : str
+            The dimension of D that its lines are, and the other one: along that, there is a matrix for each group.
+        group, first : Int32
+            The group, and where it begins.
+        """
+        batch = 0
+        if self.axis == others:
+            # What is beyond the last group has no matrix, and no k-tile.
+            batch = cutlass.min(group, operand.tensor.shape[2] - 1)
+        origin = (first if self.axis == lines else 0, first if self.axis == "k" else 0)
+        return TmaTensor(operand.atom, cute.domain_offset(origin, operand.tensor[None, None, batch]))
+
+    @cute.jit
+    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule):
+        """Multiply and write work tiles: in ping-pong this warpgroup's own, cooperatively its rows of all."""
+        del reduce_buffer, workspaces
+        idx, num_k_tiles = ctx.warpgroup_idx, k_range.num_k_tiles
+        idx_in_tile = 0 if cutlass.const_expr(self.pingpong) else idx
+        fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, self.acc)
+        release = functools.partial(release_cluster, self.scheduler)
+        state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
+        for work_index in cutlass.range(start, end, stride):
+            coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+            bounds = self.scheduler.bounds(schedule, coord[2])
+            count = work_k_range.num_k_tiles
+            operands = fragments
+            if cutlass.const_expr(self.axis == "k"):
+                operands = fragments._replace(depth=bounds[1] - bounds[0] - (count - 1) * self.tile_k)
+            state = self.mainloop.multiply(operands, barriers, state, count, idx, release)
+            if cutlass.const_expr(self.pingpong):
+                # The other warpgroup consumes the k-tiles of the next work tile.
+                skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
+                state = self.mainloop.advance_by(state, skipped_k_tiles)
+            self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds)
+        self.epi_layout.end()
+
+    @cute.jit
+    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds):
+        """Write this warpgroup's part of a tile, as far as its group and D go."""
+        i, j, group = coord
+        start, end = bounds
+        row, col = i * self.tile_m, j * self.tile_n
+        if cutlass.const_expr(not self.pingpong):
+            row = row + ctx.warpgroup_idx * EPI_TILE_M
+        rows, cols = ctx.d.tensor.shape[0], ctx.d.tensor.shape[1]
+        if cutlass.const_expr(self.axis == "k"):
+            self.epilogue.store_tile(ctx, accumulators, Region(row, col, rows, cols), group, True)
+        elif cutlass.const_expr(self.axis == "m"):
+            self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0)
+        else:
+            self.epilogue.store_tile(ctx, accumulators, Region(row, start + col, rows, end), 0)
+
+
+def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for those layouts, with stand-ins for its arguments."""
+
+    def tensor(operand: str, mode: int, vector: int | None = None) -> cute.Tensor:
+        return major_tensor(types[operand], mode, batch=1, vector=vector or 128 // cute_type(types[operand]).width)
+
+    kernel = HopperGroupedGemm(config, types)
+    a, b = (tensor(operand, 1 if types[f"{operand}_major"] == "k" else 0) for operand in "ab")
+    d = tensor("d", 1, None if kernel.by_tma else 1)
+    offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
+    return Buildable(kernel, ((a, b, d), offsets, Int32(1)))

@@ -1,0 +1,216 @@
+"""hopper_grouped, products of groups whose sizes are in device memory: its limits, launch recipe and cost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.launch import Launch, Param, TensorParam
+from gemmule.core.problem import GemmProblem
+from gemmule.core.signature import adds_key, major_keys, type_keys
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.times import rates_of, times_us
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, why_not_arch
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, THREADS
+from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
+
+from .config import MAX_GROUPS, GroupedConfig, every_config
+
+DTYPES = (BFLOAT16, FLOAT16)
+#: Most rows and columns, and tiles, that 32-bit numbers count with those of a wave beyond.
+_MOST = 1 << 30
+#: Of a group's last tile the part that is computed in vain, on average.
+_LAST_TILE = 0.5
+#: Bytes a microsecond that the L2 cache delivers, and those that it misses, which delay the others; how sharply the
+#: longer time wins. Fitted to 16 configs of 8 groups on an H100, and to one of 64 groups, random and even.
+_L2_BYTES, _MISSED_BYTES, _SHARP = 9.3e6, 11.4e6, 8
+
+
+@cache_last_call
+def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where all do."""
+    if reason := why_not_arch(arch) or _why_not_types(problem):
+        return reason
+    if not all((problem.m, problem.n, problem.k, problem.groups)):
+        return "there is nothing to multiply: an extent or the number of groups is 0"
+    if problem.axis != "k" and problem.groups > MAX_GROUPS:
+        return f"there are {problem.groups} groups, of at most {MAX_GROUPS}; multiply them in several calls"
+    for name, matrix in (("a", problem.a), ("b", problem.b)):
+        if not (matrix.lies_in_rows or matrix.lies_in_cols):
+            return f"{name.upper()} has no contiguous dimension among its last two; pass a copy"
+        if reason := why_not_tma(name, matrix, problem.batch_of(name)):
+            return f"{reason}; pass a copy with padded rows"
+        if _begins_within_rows(problem, name):
+            return (
+                f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would "
+                "begin between the 16 bytes that TMA moves together; pass a copy with the other dimension contiguous"
+            )
+    if not problem.d.is_row_major:
+        return "D is not row-major; pass an output whose last dimension is contiguous"
+    least = EPI_TILE_M * EPI_TILE_M
+    if max(problem.m, problem.n, problem.k) >= _MOST or problem.m * problem.n * problem.groups >= _MOST * least:
+        return f"a dimension of {(problem.m, problem.n, problem.k)} or the number of tiles is beyond {_MOST}"
+    return None
+
+
+def _begins_within_rows(problem: GroupedProblem, operand: str) -> bool:
+    """Return whether groups begin anywhere in the rows that TMA loads of A or B."""
+    matrix, sides = (problem.a, "mk") if operand == "a" else (problem.b, "kn")
+    return problem.axis == sides[1 if matrix.lies_in_rows else 0]
+
+
+def _why_not_types(problem: GroupedProblem) -> str | None:
+    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
+    if a != b or a not in DTYPES:
+        return f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))}"
+    if d not in (a, FLOAT32):
+        return f"the output is {d}; grouped products of {a} give {a} or {FLOAT32}"
+    return None
+
+
+def _by_threads(problem: GroupedProblem) -> bool:
+    """Return whether threads write D, which TMA cannot store."""
+    if problem.axis == "n":
+        # Groups begin at any column.
+        return True
+    return bool(why_not_tma("d", problem.d, problem.batch_of("d")) or why_not_stored(problem.d))
+
+
+def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
+    """Specialise for the types, the contiguous dimensions of A and B, the divided one, and how D is written."""
+    del config
+    majors = "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
+    written = "threads" if _by_threads(problem) else "boxes"
+    return _signature(problem.a.dtype, problem.d.dtype, majors, problem.axis, written)
+
+
+def _signature(element: DType, out: DType, majors: tuple[str, str], axis: str, written: str) -> Signature:
+    types = type_keys(element, element, out)
+    return (*types, *major_keys(*majors), *adds_key(False), ("axis", axis), ("written", written))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return what a mixture of experts needs in bfloat16, and one or two of the others."""
+    del arch
+    kinds = (
+        (BFLOAT16, BFLOAT16, ("k", "k"), "m", "boxes"),
+        (BFLOAT16, BFLOAT16, ("k", "n"), "m", "boxes"),
+        (BFLOAT16, BFLOAT16, ("m", "n"), "k", "boxes"),
+        (FLOAT16, FLOAT32, ("k", "k"), "n", "threads"),
+    )
+    return tuple(_signature(*kind) for kind in kinds)
+
+
+def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
+    """Return the launch recipe: as many clusters as may have tiles, and run at once."""
+    clusters = min(_most_tiles(problem, config), config.clusters)
+    a, b, d = problem.a, problem.b.transposed(), problem.d
+    batches = {name: problem.batch_of(name) or (1,) for name in "abd"}
+    params: tuple[Param, ...] = (
+        *operand_params("a", a, batches["a"], config.tile_m, config.cluster_n),
+        *operand_params("b", b, batches["b"], config.tile_n, config.cluster_m),
+        row_param("d", d, batches["d"]),
+    )
+    if not _by_threads(problem):
+        box = (config.epi_tile_n(d.dtype.itemsize), EPI_TILE_M)
+        params += result_params("d", d, batches["d"], box)
+    return Launch(
+        grid=(clusters * config.cluster, 1, 1),
+        block=(THREADS, 1, 1),
+        shared_bytes=config.shared_bytes,
+        cluster=(config.cluster, 1, 1),
+        overlaps=True,
+        params=(*params, TensorParam("offsets", (problem.groups,), ())),
+    )
+
+
+def _most_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
+    """Return the most tiles of whole clusters: along M and N every group, and what is beyond them, may end in one."""
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    more_rows, more_cols = (problem.groups if problem.axis == axis else 0 for axis in "mn")
+    matrices = problem.groups if problem.axis == "k" else 1
+    return (-(-problem.m // rows) + more_rows) * (-(-problem.n // cols) + more_cols) * matrices
+
+
+def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds: those of `hopper_gemm`, or of the L2 cache if these are longer."""
+    groups, axis = problem.groups, problem.axis
+    k = max(problem.k // groups, 1) if axis == "k" else problem.k
+    plain = GemmProblem(problem.m, problem.n, k, (), problem.a, problem.b, None, problem.d)
+    written = problem.d.distinct_bytes(problem.batch_of("d"))
+    tiles = [_expected_tiles(problem, config) for config in configs]
+    operation = operation_of(plain)._replace(tiles=tiles, read=problem.bytes_min - written, written=written)
+    times = times_us(operation, rates_of(configs, gpu)).tolist()
+    k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
+    delivered = (
+        count
+        * config.cluster
+        * k_tiles
+        * K_BYTES
+        * (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m)
+        for count, config in zip(tiles, configs, strict=True)
+    )
+    missed = problem.bytes_min / _MISSED_BYTES
+    return [
+        (time**_SHARP + (nbytes * gpu.l2 / _L2_BYTES + missed) ** _SHARP) ** (1 / _SHARP)
+        for time, nbytes in zip(times, delivered, strict=True)
+    ]
+
+
+def _expected_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
+    """Return how many tiles of whole clusters there are, if sizes of groups are random."""
+    sides = []
+    for axis, extent, step in (
+        ("m", problem.m, config.tile_m * config.cluster_m),
+        ("n", problem.n, config.tile_n * config.cluster_n),
+    ):
+        if axis == problem.axis:
+            # A group has a tile at least.
+            share = extent / problem.groups / step
+            sides.append(problem.groups * max(share + _LAST_TILE, 1))
+        else:
+            sides.append(-(-extent // step))
+    return max(round(sides[0] * sides[1]), 1) * (problem.groups if problem.axis == "k" else 1)
+
+
+@functools.cache
+def further() -> tuple[GroupedConfig, ...]:
+    """Return the configs that a search tries beyond those below."""
+    return tuple(one for one in every_config() if one not in SPEC.configs)
+
+
+SPEC = KernelSpec(
+    name="hopper_grouped",
+    operation="grouped",
+    summary="groups along M, N or K of float16 and bfloat16, whose sizes are in device memory: wgmma, TMA",
+    package=__package__,
+    archs=(HOPPER,),
+    configs=(
+        GroupedConfig(tile_m=128, tile_n=256, stages=4),
+        GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_m=2),
+        GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2),
+        GroupedConfig(tile_m=256, tile_n=128, stages=4, cluster_n=2),
+        GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1),
+        GroupedConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_n=2),
+        GroupedConfig(tile_m=128, tile_n=128, stages=6, pingpong=1),
+        GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1),
+        GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_n=2),
+        GroupedConfig(tile_m=64, tile_n=192, stages=5, pingpong=1),
+        GroupedConfig(tile_m=64, tile_n=128, stages=7, pingpong=1),
+        GroupedConfig(tile_m=64, tile_n=64, stages=11, pingpong=1),
+    ),
+    signatures=signatures,
+    why_not=refuse_no_config,
+    signature=signature,
+    launch=launch,
+    refuses=refuses,
+    costs=costs,
+    cost_in_us=True,
+    further=further,
+)

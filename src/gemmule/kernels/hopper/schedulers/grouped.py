@@ -1,0 +1,208 @@
+"""Grouped tile schedulers: the tiles of several products, whose ends are in device memory.
+
+The host does not know how many tiles there are. Every CTA reads all ends once. Along M and N, a warp counts the rows or
+columns of tiles of each group, and leaves their running sum in shared memory: the group of a tile is the number of sums
+that are not beyond it, which a warp counts 32 at a time. Along K all groups have the same tiles, each with k-tiles of
+its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cutlass
+from cutlass import Int32, cute
+
+from gemmule.kernels.parts.raster import grouped_tile
+
+from .persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
+
+_WARP = 32
+
+
+class GroupedWork(NamedTuple):
+    """What a schedule reads.
+
+    Attributes
+    ----------
+    d : Tensor
+        D, for its extents.
+    offsets : Tensor
+        The groups' ends, in device memory.
+    extent : Int32
+        Extent of the divided dimension.
+    tile_ends : Tensor or None
+        In shared memory, for each group the rows or columns of tiles of it and of those before it.
+    """
+
+    d: Any
+    offsets: Any
+    extent: Any
+    tile_ends: Any = None
+
+
+class _Grouped(PersistentScheduler):
+    """Bounds of groups.
+
+    Ends beyond the extent are cut off there, and a group that would end before it begins is empty: whatever the offsets
+    are, no address is beyond an operand.
+    """
+
+    @cute.jit
+    def bounds(self, work, group):
+        """Return where a group begins, and where it ends; group ``len(offsets)`` is what is beyond the last end."""
+        num_groups = work.offsets.shape[0]
+        start, end = Int32(0), work.extent
+        if group > 0:
+            start = cutlass.max(cutlass.min(work.offsets[group - 1], work.extent), 0)
+        if group < num_groups:
+            end = cutlass.max(cutlass.min(work.offsets[group], work.extent), start)
+        return start, end
+
+    @cute.jit
+    def work_range(self, num_tiles):
+        """Return this cluster's indices among so many tiles."""
+        cta, _, _ = cute.arch.block_idx()
+        grid_ctas, _, _ = cute.arch.grid_dim()
+        return WorkRange(cta // self.cluster_size, grid_ctas // self.cluster_size, num_tiles)
+
+
+class GroupedScheduler(_Grouped):
+    """Tiles of groups of rows (``axis`` 0) or columns (1) of D; a tile ends where its group does.
+
+    What is beyond the last group's end is one more, without k-tiles, so that D is zero there.
+
+    Parameters
+    ----------
+    axis : int
+        The divided mode of D.
+    max_groups : int
+        Most groups.
+    shape : int
+        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
+    """
+
+    def __init__(self, axis: int, max_groups: int, *shape: int) -> None:
+        super().__init__(*shape)
+        self.axis, self.max_groups = axis, max_groups
+        self.step = (self.tile_m * self.cluster_m, self.tile_n * self.cluster_n)[axis]
+
+    def allocate(self, smem: Any) -> Any:
+        """Allocate the running sum of the groups' tiles."""
+        return smem.allocate_tensor(Int32, cute.make_layout(self.max_groups + 1), 4)
+
+    @cute.jit
+    def schedule(self, tma, offsets: cute.Tensor, table: cute.Tensor):
+        """Return what the other methods read, the running sum in shared memory; by all threads of the CTA."""
+        work = GroupedWork(tma.d.tensor, offsets, tma.d.tensor.shape[self.axis], table)
+        if cute.arch.warp_idx() == 0:
+            lane, before, num_groups = cute.arch.lane_idx(), Int32(0), offsets.shape[0]
+            for first in cutlass.range(0, num_groups + 1, _WARP, unroll=1):
+                group, tiles = first + lane, Int32(0)
+                if group <= num_groups:
+                    start, end = self.bounds(work, group)
+                    tiles = (end - start + (self.step - 1)) // self.step
+                for distance in cutlass.range_constexpr(5):
+                    lower = cute.arch.shuffle_sync_up(tiles, 1 << distance)
+                    if lane >= 1 << distance:
+                        tiles = tiles + lower
+                tiles = tiles + before
+                if group <= num_groups:
+                    table[group] = tiles
+                before = cute.arch.shuffle_sync(tiles, _WARP - 1)
+        cute.arch.sync_threads()
+        return work
+
+    @cute.jit
+    def across(self, work):
+        """Return how many tiles of whole clusters there are along the other mode of D."""
+        other = cutlass.const_expr(1 - self.axis)
+        step = cutlass.const_expr((self.tile_m * self.cluster_m, self.tile_n * self.cluster_n)[other])
+        return cute.ceil_div(work.d.shape[other], step)
+
+    @cute.jit
+    def work(self, work, num_k_tiles):
+        """Return the indices of this cluster's tiles."""
+        del num_k_tiles
+        return self.work_range(work.tile_ends[work.offsets.shape[0]] * self.across(work))
+
+    @cute.jit
+    def group_of(self, work, work_index):
+        """Return the group of a tile, of one past the end the last; by a whole warp."""
+        lane, num_groups, group = cute.arch.lane_idx(), work.offsets.shape[0], Int32(0)
+        line = work_index // self.across(work)
+        for first in cutlass.range(0, num_groups + 1, _WARP, unroll=1):
+            # The last one's sum is never counted: a tile past the end is one of the last group's.
+            is_before = first + lane < num_groups
+            if is_before:
+                is_before = work.tile_ends[first + lane] <= line
+            group = group + cute.arch.popc(cute.arch.vote_ballot_sync(is_before))
+        return group
+
+    @cute.jit
+    def work_tile(self, work, work_index, k_range):
+        """Return a work tile; its coordinate is that of a tile within the group, and the group."""
+        group, across = self.group_of(work, work_index), self.across(work)
+        before = Int32(0)
+        if group > 0:
+            before = work.tile_ends[group - 1]
+        along = work.tile_ends[group] - before
+        tile_index = work_index - before * across
+        if cutlass.const_expr(self.axis == 0):
+            i, j = grouped_tile(tile_index, along, across, self.group)
+        else:
+            i, j = grouped_tile(tile_index, across, along, self.group)
+        row, col = self.cta_coord_in_cluster()
+        coord = (i * self.cluster_m + row, j * self.cluster_n + col, group)
+        return WorkTile(coord, KTileRange(Int32(0), self.k_tiles_of_group(work, group, k_range.num_k_tiles)))
+
+    @cute.jit
+    def k_tile_count(self, work, work_index, num_k_tiles):
+        """Return how many k-tiles a work tile has; past the end any number."""
+        return self.k_tiles_of_group(work, self.group_of(work, work_index), num_k_tiles)
+
+    @cute.jit
+    def k_tiles_of_group(self, work, group, num_k_tiles):
+        """Return how many k-tiles tiles of a group have: none beyond the last group's end."""
+        return num_k_tiles if group < work.offsets.shape[0] else Int32(0)
+
+
+class GroupedKScheduler(_Grouped):
+    """All tiles of D (M, N, L), with the k-tiles of the matrix's group.
+
+    Parameters
+    ----------
+    tile_k : int
+        Elements of a k-tile.
+    shape : int
+        As of `GroupedScheduler`.
+    """
+
+    def __init__(self, tile_k: int, *shape: int) -> None:
+        super().__init__(*shape)
+        self.tile_k = tile_k
+
+    def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
+        """Return what the other methods read."""
+        del table
+        return GroupedWork(tma.d.tensor, offsets, tma.a.tensor.shape[1])
+
+    def work(self, work: Any, num_k_tiles: Any) -> Any:
+        """Return the indices of this cluster's tiles."""
+        del num_k_tiles
+        return self.work_range(self.num_tiles(work.d))
+
+    @cute.jit
+    def work_tile(self, work, work_index, k_range):
+        """Return a work tile; its coordinate is that of a tile, and the group."""
+        coord = self.tile_coord(work.d, work_index)
+        return WorkTile(coord, KTileRange(Int32(0), self.k_tile_count(work, work_index, k_range.num_k_tiles)))
+
+    @cute.jit
+    def k_tile_count(self, work, work_index, num_k_tiles):
+        """Return how many k-tiles a work tile has; past the end any number."""
+        del num_k_tiles
+        tiles_m, tiles_n = self.tiles(work.d)
+        group = cutlass.min(work_index // (tiles_m * tiles_n), work.offsets.shape[0] - 1)
+        start, end = self.bounds(work, group)
+        return (end - start + (self.tile_k - 1)) // self.tile_k

@@ -1,0 +1,49 @@
+"""Permutations that keep the last axis: their limits, and launch recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.launch import Launch
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Signature
+from gemmule.kernels.transpose.cost import rows_cost
+from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
+from gemmule.kernels.transpose.row_units import unit_of_rows, units_of
+from gemmule.kernels.transpose.spec import batched_param, element_signature, launch_tiles, transpose_spec
+from gemmule.kernels.transpose.tile_config import RowsConfig
+
+
+def _refuses(problem: TransposeProblem) -> str | None:
+    if reason := why_not_itemsize(problem, ITEMSIZES):
+        return reason
+    source, target = problem.source.col_stride, problem.target.col_stride
+    if (source, target) != (1, 1):
+        return f"elements of a row have a stride of {source} in the source and {target} in the target; they must be 1"
+    return None
+
+
+def _signature(problem: TransposeProblem, config: RowsConfig) -> Signature:
+    del config
+    return element_signature(unit_of_rows(problem))
+
+
+def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
+    units = units_of(problem)
+    params = tuple(
+        batched_param(name, units, matrix, (matrix.row_stride,)) for name, matrix in units.operands().items()
+    )
+    return dataclasses.replace(launch_tiles(units, config), params=params)
+
+
+SPEC = transpose_spec(
+    name="transpose_rows",
+    summary="elements of 1 to 16 bytes, source and target contiguous along the same axis, batch: rows are copied",
+    package=__package__,
+    configs=(RowsConfig(), RowsConfig(32, 4), RowsConfig(16), RowsConfig(8), RowsConfig(4)),
+    itemsizes=ITEMSIZES,
+    signature=_signature,
+    refuses=_refuses,
+    launch=_launch,
+    cost=rows_cost,
+)

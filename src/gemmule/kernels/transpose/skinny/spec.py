@@ -1,0 +1,83 @@
+"""Transposes of matrices with a short side: their limits, signatures and launch recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.arch import Arch
+from gemmule.core.launch import Launch
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Signature
+from gemmule.kernels.transpose.cost import skinny_cost
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
+from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
+
+# Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
+_LARGEST = {1: 64, 2: 64, 4: 64, 8: 31, 16: 32}
+# Elements of 4 bytes from which on whole sectors were measured to be faster, where structures are the source.
+_SECTORS_FROM = 32
+# Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
+# elements fill whole tiles.
+_WIDE_ROW, _SECTOR_ROW = 64, 128
+# Bytes of shorter long rows leave most of a CTA idle.
+_MIN_ROW = 512
+
+
+def _refuses(problem: TransposeProblem) -> str | None:
+    if reason := why_not_itemsize(problem, ITEMSIZES) or why_not_contiguous(problem):
+        return reason
+    short, long = sorted((problem.rows, problem.cols))
+    if short > _LARGEST[problem.itemsize]:
+        return f"structures of {short} elements are larger than {_LARGEST[problem.itemsize]}"
+    if long * problem.itemsize < _MIN_ROW:
+        return f"rows of {long} elements are less than {_MIN_ROW} bytes"
+    side, item = structures_side(problem), problem.itemsize
+    if side is None:
+        return f"the matrix with rows of {short} elements has gaps between them"
+    if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
+        return f"every row is aligned to 16 bytes, and has {_WIDE_ROW} or more: whole vectors are faster"
+    if item == 4 and side == "source" and short >= _SECTORS_FROM:
+        return f"structures of {short} elements of 4 bytes are moved in tiles of whole sectors"
+    if item in (4, 8) and side == "target" and short * item % _SECTOR_ROW == 0:
+        return f"structures of {short} elements are whole rows of {_SECTOR_ROW} bytes: tiles of them are faster"
+    return None
+
+
+def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
+    del config
+    return _structures_signature(problem.itemsize, structures_side(problem) or "source")
+
+
+def _signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    return tuple(_structures_signature(size, side) for size in ITEMSIZES for side in ("source", "target"))
+
+
+def _structures_signature(itemsize: int, side: str) -> Signature:
+    return (*element_signature(itemsize), ("structures", side))
+
+
+def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
+    return dataclasses.replace(launch_tiles(problem, config), shared_bytes=config.span_shared_bytes(problem))
+
+
+SPEC = transpose_spec(
+    name="transpose_skinny",
+    summary="matrices with a short side without gaps, elements of 1 to 16 bytes, batch: arrays of structures",
+    package=__package__,
+    configs=(
+        SkinnyConfig(),
+        SkinnyConfig(1024),
+        SkinnyConfig(4096),
+        SkinnyConfig(256, 4),
+        SkinnyConfig(512, 4),
+        SkinnyConfig(1024, 4),
+    ),
+    itemsizes=ITEMSIZES,
+    signatures=_signatures,
+    signature=_signature,
+    refuses=_refuses,
+    launch=_launch,
+    cost=skinny_cost,
+)

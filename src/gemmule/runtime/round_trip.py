@@ -1,0 +1,276 @@
+"""The way of host arrays to a GPU and back: pinned memory for staging and device memory that stay between calls.
+
+An array of the caller's is pageable. The driver stages such a copy by one thread, which suits small arrays. For large
+ones several threads fill pinned chunks, each of which crosses the link while the next ones are filled. The result comes
+back the same way, and the pages of its new memory, which the system clears at first touch, are touched by several
+threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from .device import current
+from .driver import call, driver
+from .memory import DeviceBuffer, is_pinned, usable_memory
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Bytes of pinned memory that stay allocated for each GPU, and of a chunk that one thread copies at a time.
+PINNED_BYTES, CHUNK_BYTES = 64 << 20, 4 << 20
+#: Bytes of an array from which it is staged here, and not by the driver, where no rates say so: there, and back.
+STAGED_FROM = 64 << 20, 64 << 20
+#: Bytes of device memory that stay allocated at most for each GPU; products that need more allocate it at each call.
+KEPT_BYTES = 256 << 20
+#: Threads that copy at most: a few reach the memory's bandwidth.
+MOST_THREADS = 8
+_GRAIN = 2 << 20
+
+
+def copy_threads() -> int:
+    """Return how many threads copy; 0 leaves it to the caller's own."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, MOST_THREADS) if usable > 2 else 0
+
+
+class _Chunk:
+    """A piece of pinned memory: `queued` while a copy of the GPU's may use it, `copied` while a thread does."""
+
+    __slots__ = ("address", "copied", "event", "memory", "queued")
+
+    def __init__(self, memory: Array, event: Any) -> None:
+        self.memory, self.address, self.event = memory, int(memory.ctypes.data), event
+        self.queued = False
+        self.copied: Future[None] | None = None
+
+    def fill(self, piece: Array) -> None:
+        np.copyto(self._like(piece), piece)
+
+    def empty(self, piece: Array) -> None:
+        np.copyto(piece, self._like(piece))
+
+    def _like(self, piece: Array) -> Array:
+        memory = self.memory[: piece.nbytes]
+        return memory if piece.ndim == 1 else memory.view(piece.dtype.newbyteorder("=")).reshape(piece.shape)
+
+    def wait(self) -> None:
+        """Wait until nothing uses it."""
+        if self.copied is not None:
+            self.copied.result()
+            self.copied = None
+        if self.queued:
+            call("cuEventSynchronize", self.event)
+            self.queued = False
+
+
+class Staging:
+    """Pinned chunks, used in turn, and the threads that fill and empty them.
+
+    Parameters
+    ----------
+    ordinal : int
+        The GPU.
+    nbytes, chunk : int
+        Bytes in all, and of a chunk.
+    threads : int, optional
+        Threads that copy, `copy_threads` by default; 0 leaves it to the caller's own.
+    """
+
+    def __init__(
+        self, ordinal: int, *, nbytes: int = PINNED_BYTES, chunk: int = CHUNK_BYTES, threads: int | None = None
+    ) -> None:
+        self.chunk, self._ordinal = chunk, ordinal
+        threads = copy_threads() if threads is None else threads
+        self._pool = ThreadPoolExecutor(threads, "gemmule-copy") if threads else None
+        self._used = 0
+        with current(ordinal):
+            self._address = int(call("cuMemAllocHost", nbytes))
+            memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(self._address))
+            untimed = int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)
+            self._chunks = [
+                _Chunk(memory[begin : begin + chunk], call("cuEventCreate", untimed))
+                for begin in range(0, nbytes - chunk + 1, chunk)
+            ]
+        # Half of them for the threads, half for the link.
+        self._half = max(len(self._chunks) // 2, 1)
+
+    def close(self) -> None:
+        """Give memory and threads back."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        with current(self._ordinal):
+            for chunk in self._chunks:
+                chunk.wait()
+                call("cuEventDestroy", chunk.event)
+            call("cuMemFreeHost", self._address)
+
+    def _next(self) -> _Chunk:
+        chunk = self._chunks[self._used % len(self._chunks)]
+        self._used += 1
+        chunk.wait()
+        return chunk
+
+    def send(self, source: Array, address: int, stream: int) -> None:
+        """Queue the copy of an array to device memory, where it lies in C order; it has been read on return."""
+        pieces = _pieces(source, self.chunk)
+        alone = self._pool is None or len(pieces) == 1
+        filling: deque[tuple[_Chunk, int, int]] = deque()
+        for offset, piece in pieces:
+            if len(filling) == self._half:
+                self._queue_filled(*filling.popleft(), stream)
+            chunk = self._next()
+            if alone:
+                chunk.fill(piece)
+            else:
+                assert self._pool is not None
+                chunk.copied = self._pool.submit(chunk.fill, piece)
+            filling.append((chunk, address + offset, piece.nbytes))
+            while filling and (filling[0][0].copied is None or filling[0][0].copied.done()):
+                self._queue_filled(*filling.popleft(), stream)
+        while filling:
+            self._queue_filled(*filling.popleft(), stream)
+
+    def _queue_filled(self, chunk: _Chunk, address: int, nbytes: int, stream: int) -> None:
+        if chunk.copied is not None:
+            chunk.copied.result()
+            chunk.copied = None
+        call("cuMemcpyHtoDAsync", address, chunk.address, nbytes, stream)
+        call("cuEventRecord", chunk.event, stream)
+        chunk.queued = True
+
+    def receive(self, address: int, target: Array, stream: int) -> None:
+        """Copy device memory into an array, whose elements lie there in C order; wait until it is complete."""
+        pieces = _pieces(target, self.chunk)
+        alone = self._pool is None or len(pieces) == 1
+        coming: deque[tuple[_Chunk, Array]] = deque()
+        for offset, piece in pieces:
+            if len(coming) == self._half:
+                self._empty(*coming.popleft(), alone)
+            chunk = self._next()
+            call("cuMemcpyDtoHAsync", chunk.address, address + offset, piece.nbytes, stream)
+            call("cuEventRecord", chunk.event, stream)
+            chunk.queued = True
+            coming.append((chunk, piece))
+        while coming:
+            self._empty(*coming.popleft(), alone)
+        for chunk in self._chunks:
+            if chunk.copied is not None:
+                chunk.wait()
+
+    def _empty(self, chunk: _Chunk, piece: Array, alone: bool) -> None:
+        call("cuEventSynchronize", chunk.event)
+        chunk.queued = False
+        if alone:
+            chunk.empty(piece)
+        else:
+            assert self._pool is not None
+            chunk.copied = self._pool.submit(chunk.empty, piece)
+
+
+def in_pieces(x: Array) -> bool:
+    """Whether an array is copied in its own order piece by piece, so that it needs no contiguous copy first."""
+    return (x.flags.c_contiguous and x.dtype.isnative) or (x.ndim == 2 and x.shape[1] * x.itemsize <= CHUNK_BYTES)
+
+
+def _pieces(x: Array, most: int) -> Sequence[tuple[int, Array]]:
+    """Return the parts of an array, of at most so many bytes, and where each begins in C order."""
+    if x.flags.c_contiguous and x.dtype.isnative:
+        flat = x.reshape(-1).view(np.uint8)
+        return [(begin, flat[begin : begin + most]) for begin in range(0, flat.size, most)]
+    width = x.shape[1] * x.itemsize
+    rows = max(most // max(width, 1), 1)
+    return [(begin * width, x[begin : begin + rows]) for begin in range(0, x.shape[0], rows)]
+
+
+class Link:
+    """A GPU with a stream, and with memory for host arrays that pass through it; one product at a time.
+
+    Parameters
+    ----------
+    ordinal : int
+        The GPU.
+
+    Attributes
+    ----------
+    stream : int
+        The driver's handle of the stream.
+    lock : threading.Lock
+        Held by who uses it.
+    staged_from : tuple of int
+        Bytes of an array from which it is staged here, and not by the driver: there, and back.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal, self.lock = ordinal, threading.Lock()
+        self.staged_from: tuple[float, float] = STAGED_FROM
+        with current(ordinal):
+            self.stream = int(call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+        self._kept: DeviceBuffer | None = None
+
+    @functools.cached_property
+    def _staging(self) -> Staging:
+        return Staging(self.ordinal)
+
+    def send(self, source: Array, address: int, staging: Staging | None = None) -> None:
+        """Queue the copy of a host array to device memory, where it lies in C order.
+
+        It may be changed once the stream has come so far; at once if it is pageable.
+        """
+        if not source.nbytes:
+            return
+        if not in_pieces(source):
+            source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
+        whole = source.flags.c_contiguous and source.dtype.isnative
+        if whole and staging is None and (source.nbytes < self.staged_from[0] or is_pinned(source)):
+            call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
+        else:
+            (staging or self._staging).send(source, address, self.stream)
+
+    def receive(self, address: int, target: Array, staging: Staging | None = None) -> None:
+        """Copy device memory, elements in C order, into a host array, and wait for it."""
+        if not target.nbytes:
+            call("cuStreamSynchronize", self.stream)
+            return
+        into = target if in_pieces(target) else np.empty(target.shape, target.dtype.newbyteorder("="))
+        whole = into.flags.c_contiguous and into.dtype.isnative
+        if whole and staging is None and (into.nbytes < self.staged_from[1] or is_pinned(into)):
+            call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
+            call("cuStreamSynchronize", self.stream)
+        else:
+            (staging or self._staging).receive(address, into, self.stream)
+        if into is not target:
+            target[...] = into
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether there is device memory of so many bytes."""
+        return (self._kept is not None and nbytes <= self._kept.nbytes) or nbytes <= usable_memory(self.ordinal)
+
+    @contextlib.contextmanager
+    def room(self, nbytes: int) -> Iterator[int]:
+        """Return a block with device memory of so many bytes; work on the stream may use it."""
+        if nbytes > KEPT_BYTES:
+            with DeviceBuffer(nbytes, self.ordinal, self.stream) as buffer:
+                yield buffer.address
+            return
+        if self._kept is None or self._kept.nbytes < nbytes:
+            if self._kept is not None:
+                self._kept.free()
+                self._kept = None
+            self._kept = DeviceBuffer(max(-(-nbytes // _GRAIN), 1) * _GRAIN, self.ordinal, self.stream)
+        yield self._kept.address
+
+
+@functools.cache
+def link_of(ordinal: int) -> Link:
+    """Return the link to a GPU."""
+    return Link(ordinal)

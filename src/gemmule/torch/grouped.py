@@ -1,0 +1,136 @@
+"""The operator ``gemmule::grouped_mm``: products of groups whose ends are in a tensor, with their gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+import gemmule as gm
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+
+from .functions import as_autocast_wants
+from .functions import matmul as product
+from .product import as_factor
+from .shapes import check_dtypes, check_tensors
+
+_NAME = "gemmule::grouped_mm"
+
+
+def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Multiply groups, as `torch.nn.functional.grouped_mm`; differentiable.
+
+    - mat_a (m, k), mat_b (groups, k, n): `offs` divides the rows. The result is (m, n).
+    - mat_a (groups, m, k), mat_b (k, n): `offs` divides the columns. The result is (m, n).
+    - mat_a (m, k), mat_b (k, n): `offs` divides k. The result is (groups, m, n).
+    - mat_a (groups, m, k), mat_b (groups, k, n), without `offs`: a batch.
+
+    Unlike PyTorch's, the result is zero where no group is, and groups may begin anywhere.
+
+    Parameters
+    ----------
+    mat_a, mat_b : Tensor
+        Operands of one type: on a GPU float16 or bfloat16, on the CPU also float32 and float64.
+    offs : Tensor of int32, shape (groups,), optional
+        Where each group ends, on the operands' device; nothing waits for it.
+    bias : None
+        As in PyTorch, none is added.
+    out_dtype : torch.dtype, optional
+        Type of the result: that of the operands.
+
+    Returns
+    -------
+    Tensor
+        The product.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError, UnsupportedError
+        As of `gemmule.grouped_gemm`.
+    """
+    check_tensors(mat_a=mat_a, mat_b=mat_b, offs=offs)
+    if bias is not None:
+        raise ArgumentError("bias is not added by grouped_mm; add it to the result")
+    a, b = as_autocast_wants(mat_a, mat_b)
+    check_dtypes(mat_a=a, mat_b=b)
+    if out_dtype not in (None, a.dtype):
+        raise DTypeError(f"out_dtype={out_dtype} differs from the operands' {a.dtype}; convert the result")
+    if offs is None:
+        if a.ndim != 3 or b.ndim != 3:
+            raise ShapeError(
+                f"mat_a has shape {tuple(a.shape)} and mat_b {tuple(b.shape)}; without offs both have 3 dimensions"
+            )
+        return product(a, b)
+    return _operator(a, b, offs)
+
+
+def _shape(a: Any, b: Any, offs: Any) -> tuple[Any, ...]:
+    """Return the shape of the result."""
+    if a.ndim == b.ndim == 2:
+        return (offs.shape[0], a.shape[0], b.shape[1])
+    if {a.ndim, b.ndim} != {2, 3}:
+        raise ShapeError(
+            f"mat_a has shape {tuple(a.shape)} and mat_b {tuple(b.shape)}; with offs one has 2 dimensions, the other 2 "
+            "or 3"
+        )
+    return (a.shape[-2], b.shape[-1])
+
+
+def _compute(a: Any, b: Any, offs: Any) -> Any:
+    return gm.grouped_gemm(*(x.detach() for x in (a, b, offs)))
+
+
+torch.library.define(_NAME, "(Tensor a, Tensor b, Tensor offs) -> Tensor")
+torch.library.impl(_NAME, "default", _compute)
+_operator = torch.ops.gemmule.grouped_mm.default
+
+
+@torch.library.register_fake(_NAME)
+def _describe(a: Any, b: Any, offs: Any) -> Any:
+    return a.new_empty(_shape(a, b, offs))
+
+
+@register_flop_formula(torch.ops.gemmule.grouped_mm)
+def _flop(a_shape: Any, b_shape: Any, *_: Any, **__: Any) -> int:
+    """Count operations as if the groups filled what is divided."""
+    return 2 * int(math.prod((a_shape[-2], a_shape[-1], b_shape[-1])))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    del output
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
+    a, b, offs = ctx.saved_tensors
+    grad, grad_a, grad_b = as_factor(grad, a.dtype), None, None
+    wants_a, wants_b, _ = ctx.needs_input_grad
+    if a.ndim == b.ndim:
+        # Groups of rows of A.T and of B: their gradients are too.
+        grad_a = _operator(_across(b, 0), grad.mT, offs).mT if wants_a else None
+        grad_b = _operator(_across(a.mT, 0), grad, offs) if wants_b else None
+    elif b.ndim == 3:
+        grad_a = _operator(_across(grad, 0), b.mT, offs) if wants_a else None
+        grad_b = _of_groups(a.mT, grad, offs, b) if wants_b else None
+    else:
+        grad_a = _of_groups(grad, b.mT, offs, a) if wants_a else None
+        grad_b = _operator(_across(grad.mT, 0), a, offs).mT if wants_b else None
+    return grad_a, grad_b, None
+
+
+def _of_groups(left: Any, right: Any, offs: Any, like: Any) -> Any:
+    """Return a product of each group's part of K, whose matrices lie as those of `like`."""
+    left, right = _across(left, 1), _across(right, 0)
+    if like.stride(-2) == 1 and like.stride(-1) != 1:
+        return _operator(right.mT, left.mT, offs).mT
+    return _operator(left, right, offs)
+
+
+def _across(x: Any, dim: int) -> Any:
+    """Return a matrix that is not contiguous along the dimension that is divided, which TMA could not start within."""
+    return x.mT.contiguous().mT if x.stride(dim) == 1 and x.stride(1 - dim) != 1 else x
+
+
+torch.library.register_autograd(_NAME, _backward, setup_context=_save)

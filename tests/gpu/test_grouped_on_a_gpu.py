@@ -1,0 +1,161 @@
+"""Grouped products on the hardware: every kind and config, random ends, gradients, captured graphs, and its record."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+import gemmule as gm
+from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.grouped.spec import SPEC
+from gemmule.runtime.device import get_device
+from gemmule.runtime.execute import run_kernel
+
+CONFIGS = [pytest.param(config, id=str(config).replace(" ", ",")) for config in SPEC.configs]
+RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
+
+
+@pytest.fixture(autouse=True)
+def _hopper():
+    if get_device().capability != (9, 0):
+        pytest.skip("needs compute capability 9.0")
+
+
+@pytest.fixture
+def gt(torch):
+    import gemmule.torch
+
+    return gemmule.torch
+
+
+def integers(torch, *shape, dtype="bfloat16"):
+    """Integers, whose sums are exact."""
+    return torch.randint(-4, 5, shape, device="cuda").to(getattr(torch, dtype))
+
+
+def random_ends(torch, groups, extent):
+    ends = torch.randint(0, extent + 1, (groups,), device="cuda").sort().values
+    return ends.to(torch.int32)
+
+
+def operands(torch, axis, groups, extent, x=264, y=392, dtype="bfloat16"):
+    if axis == "m":
+        return integers(torch, extent, x, dtype=dtype), integers(torch, groups, y, x, dtype=dtype).mT
+    if axis == "n":
+        return integers(torch, groups, x, y, dtype=dtype), integers(torch, extent, y, dtype=dtype).mT
+    return integers(torch, extent, x, dtype=dtype).mT, integers(torch, extent, y, dtype=dtype)
+
+
+def expected(torch, axis, a, b, ends):
+    a, b, start = a.double(), b.double(), 0
+    groups = len(ends)
+    shape = (groups, a.shape[0], b.shape[1]) if axis == "k" else (a.shape[-2], b.shape[-1])
+    found = torch.zeros(shape, device="cuda", dtype=torch.float64)
+    for group, end in enumerate(ends.tolist()):
+        part = slice(start, end)
+        if axis == "m":
+            found[part] = a[part] @ b[group]
+        elif axis == "n":
+            found[:, part] = a[group] @ b[:, part]
+        else:
+            found[group] = a[:, part] @ b[part]
+        start = end
+    return found
+
+
+@pytest.mark.parametrize("axis", "mnk")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("groups", "extent"), [(1, 500), (7, 3001), (64, 2048), (300, 4096)])
+def test_random_groups(torch, axis, dtype, groups, extent):
+    a, b = operands(torch, axis, groups, extent, dtype=dtype)
+    ends = random_ends(torch, groups, extent)
+    got = gm.grouped_gemm(a, b, ends, out_dtype="float32")
+    assert torch.equal(got.double(), expected(torch, axis, a, b, ends))
+    assert gm.grouped_gemm.plan(a, b, ends).kernel == "hopper_grouped"
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("axis", "mk")
+def test_every_config_and_no_write_elsewhere(torch, axis, config):
+    a, b = operands(torch, axis, 9, 2500)
+    ends = random_ends(torch, 9, 2500)
+    wanted = expected(torch, axis, a, b, ends)
+    memory = torch.full((wanted.numel() + 4096,), 7, device="cuda", dtype=torch.float32)
+    d = memory[2048:-2048].view(wanted.shape)
+    problem = gm.grouped_gemm.plan(a, b, ends, out=d).problem
+    config = dataclasses.replace(config, ctas=get_device().multiprocessors)
+    pointers = {"a": a.data_ptr(), "b": b.data_ptr(), "offsets": ends.data_ptr(), "d": d.data_ptr()}
+    run_kernel(problem, Choice(SPEC, config), pointers, 0, torch.cuda.current_stream().cuda_stream)
+    assert torch.equal(d.double(), wanted)
+    assert (memory[:2048] == 7).all()
+    assert (memory[-2048:] == 7).all()
+
+
+def test_neighbours_do_not_leak(torch):
+    """What belongs to no group may be anything, infinities too."""
+    for axis in "mk":
+        a, b = operands(torch, axis, 4, 600)
+        ends = torch.tensor([0, 130, 131, 333], dtype=torch.int32, device="cuda")
+        (a if axis == "m" else a.mT)[333:] = torch.nan
+        if axis == "k":
+            b[333:] = torch.inf
+        got = gm.grouped_gemm(a, b, ends)
+        wanted = expected(torch, axis, a, b, ends).to(got.dtype)
+        assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("groups", [4, 40])
+def test_gradients(torch, gt, groups):
+    a = integers(torch, 1000, 264).requires_grad_()
+    weights = integers(torch, groups, 136, 264).requires_grad_()
+    ends = random_ends(torch, groups, 900)
+    grad = integers(torch, 1000, 136)
+    gt.grouped_mm(a, weights.mT, offs=ends).backward(grad)
+    wide_grad = expected(torch, "m", grad, weights.detach(), ends)
+    assert torch.equal(a.grad, wide_grad.to(a.dtype))
+    wanted = expected(torch, "k", grad.mT, a.detach(), ends)
+    assert torch.equal(weights.grad, wanted.to(a.dtype))
+
+
+def test_a_captured_graph_reads_the_sizes_of_each_replay(torch, gt):
+    a, b = operands(torch, "m", 5, 800)
+    ends = random_ends(torch, 5, 800)
+    gt.grouped_mm(a, b, offs=ends)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = gt.grouped_mm(a, b, offs=ends)
+    for _ in range(3):
+        ends.copy_(random_ends(torch, 5, 800))
+        graph.replay()
+        assert torch.equal(got, expected(torch, "m", a, b, ends).to(got.dtype))
+
+
+def test_nothing_to_multiply_is_zero(torch):
+    ends = torch.tensor([1, 3], dtype=torch.int32, device="cuda")
+    a, b = integers(torch, 3, 0), integers(torch, 2, 0, 8)
+    assert torch.equal(gm.grouped_gemm(a, b, ends), torch.zeros(3, 8, device="cuda", dtype=torch.bfloat16))
+
+
+def test_what_does_not_fit_is_said_in_one_line(torch):
+    a, b = operands(torch, "m", 5, 800)
+    ends = random_ends(torch, 5, 800)
+    with pytest.raises(gm.UnsupportedError, match="both of one type among bfloat16, float16"):
+        gm.grouped_gemm(a.float(), b.float(), ends)
+    with pytest.raises(gm.UnsupportedError, match="contiguous along M"):
+        gm.grouped_gemm(a.mT.contiguous().mT, b, ends)
+
+
+def test_a_record(torch, monkeypatch):
+    monkeypatch.syspath_prepend(str(RECORDS))
+    module = __import__("grouped")
+    monkeypatch.setattr(module, "_ROUNDS", 1)
+    if not hasattr(torch, "_grouped_mm"):
+        pytest.skip("this PyTorch has no grouped product")
+    for kind in ("forward", "grad_input", "grad_weight"):
+        record = module.measured(module.Cell(kind, False, 4, 512, 256, 256))
+        assert record["error"] <= 1
+        assert record["ratio"] == pytest.approx(record["other_us"] / record["us"], rel=1e-3)
+    sys.modules.pop("grouped")

@@ -1,0 +1,116 @@
+"""gemmule.torch.grouped_mm on the CPU: torch's meaning, gradients, and what PyTorch's tracers make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
+
+import gemmule.torch as gt  # noqa: E402
+
+ENDS = (2, 2, 3, 9)
+
+
+def operands(kind, transposed, extent=9):
+    """Groups of rows, columns or k, the last ones empty of `extent` beyond the ends."""
+    shapes = {
+        "m": ((extent, 5), (4, 5, 3)),
+        "n": ((4, 3, 5), (5, extent)),
+        "k": ((3, extent), (extent, 5)),
+    }[kind]
+    found = []
+    for shape, swapped in zip(shapes, transposed, strict=True):
+        own = (*shape[:-2], shape[-1], shape[-2]) if swapped else shape
+        x = torch.randn(own, dtype=torch.float64)
+        found.append((x.mT if swapped else x).requires_grad_())
+    return (*found, torch.tensor(ENDS, dtype=torch.int32))
+
+
+def expected(kind, a, b):
+    parts, start = [], 0
+    for group, end in enumerate(ENDS):
+        if kind == "m":
+            parts.append(a[start:end] @ b[group])
+        elif kind == "n":
+            parts.append(a[group] @ b[:, start:end])
+        else:
+            parts.append(a[:, start:end] @ b[start:end])
+        start = end
+    return torch.stack(parts) if kind == "k" else torch.cat(parts, 0 if kind == "m" else 1)
+
+
+KINDS = pytest.mark.parametrize("kind", ["m", "n", "k"])
+
+
+@KINDS
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+def test_product_and_gradients(kind, transposed):
+    a, b, offs = operands(kind, transposed)
+    got, wanted = gt.grouped_mm(a, b, offs=offs), expected(kind, a, b)
+    torch.testing.assert_close(got, wanted)
+    weights = torch.randn_like(wanted)
+    for mine, its in zip(
+        torch.autograd.grad(got, (a, b), weights), torch.autograd.grad(wanted, (a, b), weights), strict=True
+    ):
+        torch.testing.assert_close(mine, its)
+    assert torch.autograd.gradcheck(lambda a, b: gt.grouped_mm(a, b, offs=offs), (a, b))
+    assert torch.autograd.gradgradcheck(lambda a, b: gt.grouped_mm(a, b, offs=offs), (a, b))
+
+
+def test_nothing_is_added_beyond_the_last_end():
+    a, b, offs = operands("m", (False, False), extent=12)
+    got = gt.grouped_mm(a, b, offs=offs)
+    assert (got[9:] == 0).all()
+    got.sum().backward()
+    assert (a.grad[9:] == 0).all()
+
+
+def test_gradients_of_weights_lie_as_the_weights():
+    a, b, offs = operands("m", (False, True))
+    (grad,) = torch.autograd.grad(gt.grouped_mm(a, b, offs=offs).sum(), b)
+    assert grad.stride() == b.stride()
+
+
+def test_a_batch_without_offsets():
+    a, b = torch.randn(3, 4, 5), torch.randn(3, 5, 6)
+    torch.testing.assert_close(gt.grouped_mm(a, b), a @ b)
+
+
+@KINDS
+def test_the_operator_is_as_pytorch_wants_it(kind):
+    torch.library.opcheck(torch.ops.gemmule.grouped_mm.default, operands(kind, (False, False)))
+
+
+def test_compiled_as_it_is():
+    a, b, offs = operands("m", (False, True))
+    compiled = torch.compile(lambda a, b: gt.grouped_mm(a, b, offs=offs) * 2, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(a, b), 2 * expected("m", a, b))
+
+
+def test_16_bit_floats_are_rounded_once():
+    a, b, offs = operands("m", (False, False))
+    half = [x.detach().to(torch.bfloat16) for x in (a, b)]
+    wanted = expected("m", *(x.double() for x in half)).to(torch.bfloat16)
+    torch.testing.assert_close(gt.grouped_mm(*half, offs=offs), wanted)
+
+
+def test_what_does_not_fit():
+    a, b, offs = operands("m", (False, False))
+    with pytest.raises(ShapeError, match="without offs both have 3 dimensions"):
+        gt.grouped_mm(a, b)
+    with pytest.raises(ShapeError, match="2 or 3"):
+        gt.grouped_mm(b, b, offs=offs)
+    with pytest.raises(ArgumentError, match="bias"):
+        gt.grouped_mm(a, b, offs=offs, bias=b)
+    with pytest.raises(DTypeError, match="out_dtype"):
+        gt.grouped_mm(a, b, offs=offs, out_dtype=torch.float32)
+    with pytest.raises(DTypeError, match="int32"):
+        gt.grouped_mm(a, b, offs=offs.long())
+    with pytest.raises(ArgumentError, match=r"offsets\[1\] is 1; it must be at least 2"):
+        gt.grouped_mm(a, b, offs=torch.tensor([2, 1, 3, 9], dtype=torch.int32))
+    with pytest.raises(ArgumentError, match=r"offsets\[3\] is 10; it must be at most 9"):
+        gt.grouped_mm(a, b, offs=torch.tensor([2, 2, 3, 10], dtype=torch.int32))
+    with pytest.raises(ShapeError, match="offsets has 4 ends and b 3 matrices"):
+        gt.grouped_mm(a, b[:3], offs=offs)

@@ -1,0 +1,85 @@
+"""gemmule.jax.ragged_dot on the CPU: jax.lax's meaning, gradients, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gemmule.core.errors import DTypeError, ShapeError
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+
+import jax.numpy as jnp  # noqa: E402
+
+import gemmule.jax as gj  # noqa: E402
+
+SIZES = (2, 0, 1, 6)
+
+
+@pytest.fixture(autouse=True)
+def _on_the_host():
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def operands(rng, rows=9, dtype="float64"):
+    lhs, rhs = (jnp.asarray(rng.standard_normal(shape)).astype(dtype) for shape in ((rows, 5), (4, 5, 3)))
+    return lhs, rhs, jnp.array(SIZES, jnp.int32)
+
+
+@pytest.mark.parametrize("rows", [9, 12])
+@pytest.mark.parametrize("jit", [False, True])
+def test_it_is_that_of_jax(rows, jit, rng):
+    given = operands(rng, rows)
+    got = (jax.jit(gj.ragged_dot) if jit else gj.ragged_dot)(*given)
+    np.testing.assert_allclose(got, jax.lax.ragged_dot(*given), rtol=1e-12, atol=1e-12)
+    assert (got[9:] == 0).all()
+
+
+def by_parts(lhs, rhs, sizes):
+    """JAX has no second derivative of its own product."""
+    del sizes
+    starts = np.cumsum((0, *SIZES))
+    return jnp.concatenate([lhs[s:e] @ rhs[g] for g, (s, e) in enumerate(itertools.pairwise(starts))])
+
+
+def test_gradients_and_theirs(rng):
+    lhs, rhs, sizes = operands(rng)
+
+    def loss(product, lhs, rhs):
+        return (product(lhs, rhs, sizes) ** 3).sum()
+
+    def slope(product, lhs, rhs):
+        grads = jax.grad(lambda *given: loss(product, *given), (0, 1))(lhs, rhs)
+        return sum((grad**2).sum() for grad in grads)
+
+    for function in (loss, slope):
+        mine, its = (
+            jax.grad(lambda *given: function(product, *given), (0, 1))(lhs, rhs)  # noqa: B023
+            for product in (gj.ragged_dot, by_parts)
+        )
+        for x, y in zip(mine, its, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10)
+
+
+def test_vmap_runs_one_by_one(rng):
+    lhs, rhs, sizes = operands(rng)
+    got = jax.vmap(gj.ragged_dot, (0, None, None))(jnp.stack([lhs, 2 * lhs]), rhs, sizes)
+    np.testing.assert_allclose(got[1], 2 * got[0], rtol=1e-12)
+
+
+def test_what_does_not_fit(rng):
+    lhs, rhs, sizes = operands(rng)
+    with pytest.raises(ShapeError, match="must be"):
+        gj.ragged_dot(lhs, rhs, sizes[:3])
+    with pytest.raises(DTypeError, match="int32"):
+        gj.ragged_dot(lhs, rhs, sizes.astype(jnp.int64))
+    with pytest.raises(DTypeError, match="both of one type"):
+        gj.ragged_dot(lhs, rhs.astype("float32"), sizes)
+    with pytest.raises(Exception, match="must be at most 9"):
+        gj.ragged_dot(lhs, rhs, 2 * sizes).block_until_ready()

@@ -1,0 +1,119 @@
+"""gm.grouped_gemm on the host: what groups are, what is refused, and its plan."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.dtype import BFLOAT16
+
+SHAPES = {"m": ((9, 5), (3, 5, 4)), "n": ((3, 4, 5), (5, 9)), "k": ((4, 9), (9, 5))}
+AXES = pytest.mark.parametrize("axis", SHAPES)
+
+
+def given(axis, rng, ends=(2, 2, 7), dtype=np.float64):
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in SHAPES[axis])
+    return a, b, np.array(ends, np.int32)
+
+
+def expected(axis, a, b, ends):
+    parts = [slice(*pair) for pair in itertools.pairwise((0, *ends.tolist()))]
+    if axis == "k":
+        return np.stack([a[:, part] @ b[part] for part in parts])
+    found = np.zeros((a.shape[-2], b.shape[-1]))
+    for group, part in enumerate(parts):
+        if axis == "m":
+            found[part] = a[part] @ b[group]
+        else:
+            found[:, part] = a[group] @ b[:, part]
+    return found
+
+
+@AXES
+def test_groups_and_nothing_beyond_the_last_end(axis, rng):
+    a, b, ends = given(axis, rng)
+    np.testing.assert_allclose(gm.grouped_gemm(a, b, ends), expected(axis, a, b, ends), rtol=1e-13)
+
+
+@AXES
+def test_out_is_overwritten(axis, rng):
+    a, b, ends = given(axis, rng)
+    wanted = expected(axis, a, b, ends)
+    out = np.full(wanted.shape, np.nan)
+    assert gm.grouped_gemm(a, b, ends, out=out) is out
+    np.testing.assert_allclose(out, wanted, rtol=1e-13)
+
+
+@AXES
+def test_16_bit_floats_on_the_host_and_the_virtual_gpu(axis, rng):
+    pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+    # Leading dimensions of whole 16 bytes, and the divided one not contiguous.
+    shapes = {"m": ((24, 16), (3, 16, 24)), "n": ((3, 24, 16), (16, 24)), "k": ((16, 24), (24, 8))}[axis]
+    a, b = (rng.integers(-4, 5, shape).astype(BFLOAT16.numpy()) for shape in shapes)
+    if axis == "n":
+        b = np.asfortranarray(b)
+    if axis == "k":
+        a = np.asfortranarray(a)
+    ends = np.array([5, 5, 20], np.int32)
+    host, virtual = gm.grouped_gemm(a, b, ends), gm.grouped_gemm(a, b, ends, executor="vgpu")
+    np.testing.assert_array_equal(host.astype(np.float32), virtual.astype(np.float32))
+
+
+def test_without_offsets_it_is_a_batch(rng):
+    a, b = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 6))
+    np.testing.assert_allclose(gm.grouped_gemm(a, b), a @ b, rtol=1e-13)
+
+
+def test_the_plan_says_where_it_runs(rng):
+    a, b, ends = given("m", rng)
+    plan = gm.grouped_gemm.plan(a, b, ends)
+    assert (plan.operation, plan.executor, plan.flop) == ("grouped_gemm", "cpu", 2 * 9 * 5 * 4)
+    np.testing.assert_allclose(plan.execute(), expected("m", a, b, ends), rtol=1e-13)
+    assert str(plan).startswith("grouped_gemm: blas on ")
+
+
+def test_ends_are_read_when_it_runs(rng):
+    a, b, ends = given("m", rng)
+    plan = gm.grouped_gemm.plan(a, b, ends)
+    ends[:] = 1, 4, 9
+    np.testing.assert_allclose(plan.execute(), expected("m", a, b, ends), rtol=1e-13)
+    ends[:] = 1, 0, 9
+    with pytest.raises(gm.ArgumentError, match=r"offsets\[1\] is 0; it must be at least 1"):
+        plan.execute()
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ((2, 1, 9), r"offsets\[1\] is 1; it must be at least 2, the end before it"),
+        ((-1, 1, 9), r"offsets\[0\] is -1; it must be at least 0"),
+        ((2, 2, 10), r"offsets\[2\] is 10; it must be at most 9, the whole extent"),
+    ],
+)
+@AXES
+def test_bad_ends(axis, ends, message, rng):
+    with pytest.raises(gm.ArgumentError, match=message):
+        gm.grouped_gemm(*given(axis, rng, ends))
+
+
+def test_arguments_that_do_not_fit(rng):
+    a, b, ends = given("m", rng)
+    with pytest.raises(gm.DTypeError, match="give the groups' ends as one dimension of int32"):
+        gm.grouped_gemm(a, b, ends.astype(np.int64))
+    with pytest.raises(gm.ShapeError, match="offsets has 2 ends and b 3 matrices"):
+        gm.grouped_gemm(a, b, ends[:2])
+    with pytest.raises(gm.ShapeError, match="each must have 2 or 3 dimensions"):
+        gm.grouped_gemm(b, b, ends)
+    with pytest.raises(gm.ShapeError, match="must be equal"):
+        gm.grouped_gemm(a[:, :4], b, ends)
+    with pytest.raises(gm.ShapeError, match=r"the product has \(9, 4\)"):
+        gm.grouped_gemm(a, b, ends, out=np.empty((9, 5)))
+    with pytest.raises(gm.DTypeError, match="differs from the dtype of out"):
+        gm.grouped_gemm(a, b, ends, out=np.empty((9, 4)), out_dtype="float32")
+    with pytest.raises(gm.OverlapError, match="out shares memory with a"):
+        gm.grouped_gemm(a, b, ends, out=a[:, :4])
+    with pytest.raises(gm.UnsupportedError, match="copy them to a GPU first"):
+        gm.grouped_gemm(a, b, ends, executor="gpu")

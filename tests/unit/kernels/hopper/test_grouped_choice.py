@@ -1,0 +1,80 @@
+"""What hopper_grouped refuses, and which config a call gets."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
+from gemmule.core.errors import UnsupportedError
+from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.layout import contiguous
+from gemmule.dispatch.grouped import choose_grouped
+from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
+from gemmule.kernels.hopper.grouped.spec import SPEC
+from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def rows(m=4096, n=2048, k=1024, groups=8, dtype=BFLOAT16):
+    """Groups of rows, with the weights of a layer."""
+    weights = contiguous(dtype, n, k, (groups,)).transposed()
+    return GroupedProblem("m", m, n, k, groups, contiguous(dtype, m, k), weights, contiguous(dtype, m, n))
+
+
+def parts_of_k(m=2048, n=1024, k=4096, groups=8):
+    a = contiguous(BFLOAT16, k, m).transposed()
+    return GroupedProblem("k", m, n, k, groups, a, contiguous(BFLOAT16, k, n), contiguous(BFLOAT16, m, n, (groups,)))
+
+
+@pytest.mark.parametrize("problem", [rows(), parts_of_k()], ids=["m", "k"])
+def test_both_are_taken_with_every_config(problem):
+    for config in SPEC.configs:
+        assert SPEC.why_not(problem, HOPPER, config) is None
+        recipe = SPEC.launch(problem, config)
+        assert recipe.shared_bytes <= MAX_SHARED_BYTES
+        assert recipe.grid[0] % config.cluster == 0
+        assert 0 < recipe.grid[0] <= config.ctas
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (rows(dtype=FLOAT32), "both of one type among bfloat16, float16"),
+        (dataclasses.replace(rows(), b=rows(dtype=FLOAT16).b), "A is bfloat16 and B is float16"),
+        (dataclasses.replace(rows(), d=contiguous(FLOAT16, 4096, 2048)), "the output is float16"),
+        (rows(groups=MAX_GROUPS + 1), f"{MAX_GROUPS + 1} groups, of at most {MAX_GROUPS}; multiply them in several"),
+        (rows(k=1001), "TMA needs positive multiples of 16"),
+        (rows(k=0), "nothing to multiply"),
+        (dataclasses.replace(rows(), d=contiguous(BFLOAT16, 2048, 4096).transposed()), "D is not row-major"),
+        (
+            dataclasses.replace(rows(), a=contiguous(BFLOAT16, 1024, 4096).transposed()),
+            "A is contiguous along M, which the offsets divide",
+        ),
+        (
+            dataclasses.replace(parts_of_k(), b=contiguous(BFLOAT16, 1024, 4096).transposed()),
+            "B is contiguous along K, which the offsets divide",
+        ),
+    ],
+)
+def test_one_reason(problem, reason):
+    with pytest.raises(UnsupportedError, match=reason) as caught:
+        choose_grouped(problem, HOPPER)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_gpus_are_refused():
+    with pytest.raises(UnsupportedError, match="wgmma is an instruction of sm_90a"):
+        choose_grouped(rows(), Arch.parse("sm_80"))
+
+
+def test_as_many_groups_as_there_is_room_for():
+    assert SPEC.refuses(rows(groups=MAX_GROUPS), HOPPER) is None
+
+
+def test_groups_of_few_rows_get_lower_tiles():
+    few, many = (choose_grouped(rows(m=m, groups=64), HOPPER, multiprocessors=132).config for m in (64 * 16, 64 * 4096))
+    assert few.tile_m * few.cluster_m < many.tile_m * many.cluster_m

@@ -1,0 +1,120 @@
+"""Transposes of matrices with a short side, and permutations that keep the last axis: refusals, choices, units."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError
+from gemmule.core.layout import compact_strides
+from gemmule.core.permutation import transpose_problem
+from gemmule.dispatch.select import choose
+from gemmule.kernels.transpose.row_units import unit_of_rows, units_of
+from gemmule.kernels.transpose.rows.spec import SPEC as ROWS
+from gemmule.kernels.transpose.skinny.spec import SPEC as SKINNY
+from gemmule.kernels.transpose.tile_config import RowsConfig, SkinnyConfig
+from gemmule.lab.transposes import transpose_of
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def chosen(problem):
+    return choose(problem, HOPPER, multiprocessors=132)
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "rule"),
+    [
+        (SkinnyConfig, {"span_bytes": 128}, "a power of 2 from 256"),
+        (SkinnyConfig, {"span_bytes": 768}, "a power of 2 from 256"),
+        (SkinnyConfig, {"abreast": 3}, "abreast must be 1, 2, 4 or 8"),
+        (SkinnyConfig, {"threads": 96}, "power of 2 from 32 to 1024"),
+        (RowsConfig, {"lanes": 12}, "lanes must divide the 32"),
+        (RowsConfig, {"along": 3}, "along must be 1, 2 or 4"),
+    ],
+)
+def test_configs_that_make_no_sense(config, fields, rule):
+    with pytest.raises(ArgumentError, match=rule):
+        config(**fields)
+
+
+def gapped(problem, side):
+    matrix = getattr(problem, side)
+    field = "col_stride" if side == "source" else "row_stride"
+    return dataclasses.replace(problem, **{side: dataclasses.replace(matrix, **{field: getattr(matrix, field) + 1})})
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (transpose_of(65, 10001, 1), "structures of 65 elements are larger than 64"),
+        (transpose_of(3, 301, 1), "rows of 301 elements are less than 512 bytes"),
+        (gapped(transpose_of(3, 10001, 1), "target"), "has gaps between them"),
+        (gapped(transpose_of(10001, 3, 1), "source"), "has gaps between them"),
+        (gapped(transpose_of(3, 10001, 1), "source"), None),
+        (gapped(transpose_of(10001, 3, 1), "target"), None),
+        (transpose_of(64, 16000, 1), "whole vectors are faster"),
+        (transpose_of(64, 16001, 1), None),
+        (transpose_of(10001, 33, 4), "tiles of whole sectors"),
+        (transpose_of(32, 10001, 4), "whole rows of 128 bytes"),
+        (transpose_of(33, 10001, 4), None),
+    ],
+)
+def test_what_spans_take(problem, reason):
+    found = SKINNY.why_not(problem, HOPPER, SkinnyConfig(256, 4))
+    assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize("config", SKINNY.configs, ids=str)
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize(("m", "n"), [(3, 4096), (3, 4097), (10001, 2), (7, 100003)])
+def test_spans_cover_rows_that_begin_anywhere(config, itemsize, m, n):
+    problem = transpose_of(m, n, itemsize)
+    if SKINNY.why_not(problem, HOPPER, config):
+        pytest.skip("not taken")
+    (spans, *ones) = SKINNY.launch(problem, config).grid
+    assert ones == [1, 1]
+    # The last span ends where a sector does, up to a sector before the others of a row that begins late in one.
+    assert spans * config.span(itemsize) - config.before(itemsize) >= max(m, n)
+    assert SKINNY.launch(problem, config).shared_bytes <= 99 << 10
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_matrices_with_a_short_side_take_it(itemsize):
+    for m, n in [(3, 10_000_019), (10_000_019, 3)]:
+        assert chosen(transpose_of(m, n, itemsize)).spec is SKINNY
+    assert chosen(transpose_of(8191, 8193, itemsize)).spec is not SKINNY
+
+
+def test_large_elements_are_moved_in_tiles_that_do_not_launch_too_many():
+    assert chosen(transpose_of(1000, 1001, 16)).config.read_bytes >= 256
+
+
+def permuted(shape, axes, itemsize):
+    strides = compact_strides(shape)
+    new = tuple(shape[axis] for axis in axes)
+    return transpose_problem(new, tuple(strides[axis] for axis in axes), compact_strides(new), itemsize, (16, 16))
+
+
+@pytest.mark.parametrize(
+    ("width", "itemsize", "unit"),
+    [(16, 2, 16), (12, 2, 8), (10, 2, 4), (9, 2, 2), (9, 1, 1), (3, 16, 16)],
+)
+def test_units_are_as_large_as_rows_are_aligned(width, itemsize, unit):
+    shape = (5, 7, width)
+    problem = permuted(shape, (1, 0, 2), itemsize)
+    assert unit_of_rows(problem) == unit
+    units = units_of(problem)
+    assert units.bytes_min == problem.bytes_min
+    # The longest of the other axes is along the rows.
+    assert (units.rows, units.cols, units.batch) == (7, shape[2] * itemsize // unit, (5,))
+    assert units.source.row_stride * unit == shape[2] * itemsize
+    assert units.target.row_stride * unit == 5 * shape[2] * itemsize
+
+
+def test_permutations_that_keep_the_last_axis_take_rows():
+    assert chosen(permuted((8, 2048, 32, 128), (0, 2, 1, 3), 2)).spec is ROWS
+    assert chosen(permuted((8, 2048, 32, 128), (0, 2, 3, 1), 2)).spec is not ROWS
+    assert "must be 1" in ROWS.why_not(transpose_of(40, 50, 4), HOPPER, RowsConfig())

@@ -1,0 +1,97 @@
+"""Host arrays on their way to a GPU and back: whole, in order, and in bounded pinned memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmule.runtime import round_trip
+from gemmule.runtime.round_trip import Link, Staging
+from support.fakes.cuda import installed
+from support.fakes.device_memory import FakeMemory
+
+
+@pytest.fixture
+def gpu():
+    """Install a driver whose device memory is the host's."""
+    with installed(FakeMemory()) as fake:
+        yield fake
+
+
+def layouts():
+    x = np.arange(30 * 50, dtype="i4").reshape(30, 50)
+    wide = np.arange(3 * 4001, dtype="i4").reshape(3, 4001)
+    return {
+        "rows": x, "columns": np.asfortranarray(x), "part": x[3:, 5:21], "reversed": x[::-1, ::-2], "one row": x[:1],
+        "repeated": np.broadcast_to(x[0], (7, 50)), "foreign": x.astype(">i4"), "batch": x.reshape(2, 3, 5, 50),
+        "strided batch": x.reshape(2, 15, 50)[:, ::2, 1:], "wide": wide, "wide part": wide[:, 1:], "empty": x[:0],
+        "narrow": x.astype("i1"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize("chunks", [1, 2, 7])
+@pytest.mark.parametrize("layout", layouts())
+def test_there_and_back(gpu, threads, chunks, layout, monkeypatch):
+    monkeypatch.setattr(round_trip, "CHUNK_BYTES", 1024)
+    x = layouts()[layout]
+    link, staging = Link(0), Staging(0, nbytes=chunks * 1024, chunk=1024, threads=threads)
+    target = np.zeros_like(x) if x.flags.c_contiguous else np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)[..., ::2]
+    source = x.copy()
+    with link.room(x.nbytes) as address:
+        link.send(source, address, staging)
+        source[...] = 0
+        link.receive(address, target, staging)
+    assert (target == x).all()
+    assert x.nbytes == 0 or gpu.copies["in"] >= -(-x.nbytes // 1024)
+    staging.close()
+    assert len(gpu.held) == 1
+
+
+def test_chunks_are_not_filled_before_they_have_left(gpu):
+    # The fake copies only when it is waited for.
+    x, y = (np.full(4096, value, np.uint8) for value in (1, 2))
+    link, staging, back = Link(0), Staging(0, nbytes=2048, chunk=1024, threads=0), np.empty(8192, np.uint8)
+    with link.room(8192) as address:
+        link.send(x, address, staging)
+        link.send(y, address + 4096, staging)
+        link.receive(address, back, staging)
+    assert (back == np.repeat([1, 2], 4096)).all()
+
+
+def test_pinned_arrays_are_copied_at_once(gpu):
+    x, back = np.arange(5 << 20, dtype=np.uint8), np.empty(5 << 20, np.uint8)
+    gpu.pinned |= {(x.ctypes.data, x.nbytes), (back.ctypes.data, back.nbytes)}
+    link = Link(0)
+    with link.room(x.nbytes) as address:
+        link.send(x, address)
+        link.receive(address, back)
+    assert gpu.copies == {"in": 1, "out": 1}
+    assert (x == back).all()
+
+
+def test_device_memory_stays_within_its_bound(gpu, monkeypatch):
+    monkeypatch.setattr(round_trip, "KEPT_BYTES", 3 << 20)
+    link = Link(0)
+    with link.room(1000) as first:
+        pass
+    with link.room(2000) as again:
+        assert again == first
+    with link.room(3 << 20):
+        pass
+    with link.room(4 << 20):
+        pass
+    gpu.cuStreamSynchronize(link.stream)
+    assert [memory.size - 256 for memory in gpu.held.values()] == [4 << 20]
+    assert link.has_room(4 << 20)
+
+
+def test_memory_that_is_held_counts_as_room(gpu):
+    link = Link(0)
+    gpu.free = 1 << 20
+    assert not link.has_room(1 << 20)
+    gpu.free = 1 << 30
+    with link.room(1 << 20):
+        gpu.free = 0
+    assert link.has_room(1 << 20)
+    assert not link.has_room(3 << 20)

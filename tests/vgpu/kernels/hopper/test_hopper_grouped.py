@@ -1,0 +1,155 @@
+"""hopper_grouped on the virtual GPU, all checks on: groups along M, N and K, random ends, layouts, clusters."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
+from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.grouped.spec import SPEC
+from gemmule.vgpu import Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.execute import run_kernel
+from support.oracle import poisoned
+from support.stray_writes import nothing_strays
+from support.vgpu.kernel_products import matrix
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+#: One of each: small tiles in ping-pong, cooperative warpgroups, and a cluster along each dimension.
+SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.outputs), ctas=3)
+COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster == 1)
+OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
+OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
+#: Extents along which groups are, of M, N and K, and the shapes around.
+EXTENT = 152
+#: Empty groups, first, last and in between, groups of one, and one that ends before the last row.
+ENDS = {"some are empty": (0, 3, 3, 70, 71, 152), "not all rows": (64, 128, 128, 129), "one": (152,), "none": (0, 0)}
+
+
+def operand(rng, dtype, shape, kind):
+    """Integers, whose sums are exact, laid out by rows or by columns."""
+    if kind == "col":
+        return operand(rng, dtype, (*shape[:-2], shape[-1], shape[-2]), "row").swapaxes(-1, -2)
+    return rng.integers(-4, 5, shape).astype(dtype.numpy())
+
+
+def multiply(rng, axis, ends, config=SMALL, *, dtype=BFLOAT16, out=None, sizes=(72, 136), kinds=None, extent=EXTENT):
+    """Compute groups along an axis, and hold them against NumPy; what is in no group holds NaN."""
+    groups, (x, y) = len(ends), sizes
+    a_shape, b_shape, d_shape = {
+        "m": ((extent, x), (groups, x, y), (extent, y)),
+        "n": ((groups, x, y), (y, extent), (x, extent)),
+        "k": ((x, extent), (extent, y), (groups, x, y)),
+    }[axis]
+    kinds = kinds or {"m": ("row", "col"), "n": ("row", "col"), "k": ("col", "row")}[axis]
+    a, b = (operand(rng, dtype, shape, kind) for shape, kind in zip((a_shape, b_shape), kinds, strict=True))
+    if axis in "mk":
+        (a if axis == "m" else a.T)[ends[-1] :] = np.nan
+    if axis in "nk":
+        (b.T if axis == "n" else b)[ends[-1] :] = np.inf
+    d = poisoned(out or dtype, d_shape)
+    problem = GroupedProblem(axis, a.shape[-2], b.shape[-1], a.shape[-1], groups, matrix(a), matrix(b), matrix(d))
+    assert SPEC.why_not(problem, virtual_arch(), config) is None
+    arrays = {"a": a, "b": b, "offsets": np.array(ends, np.int32), "d": d}
+    with nothing_strays(d):
+        run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True))
+    np.testing.assert_array_equal(d.astype(np.float32), expected(axis, a, b, d, ends))
+
+
+def expected(axis, a, b, d, ends):
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    found = np.zeros(d.shape, np.float32)
+    for group, (start, end) in enumerate(itertools.pairwise((0, *ends))):
+        part = slice(start, max(start, end))
+        if axis == "m":
+            found[part] = a[part] @ b[group]
+        elif axis == "n":
+            found[:, part] = a[group] @ b[:, part]
+        else:
+            found[group] = a[:, part] @ b[part]
+    return found.astype(d.dtype).astype(np.float32)
+
+
+@pytest.mark.parametrize("axis", "mnk")
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
+def test_groups(axis, ends, rng):
+    multiply(rng, axis, ends)
+
+
+@pytest.mark.parametrize("axis", "mnk")
+def test_random_ends(axis, rng):
+    for groups in (2, 40):
+        multiply(rng, axis, tuple(np.sort(rng.integers(0, EXTENT + 1, groups)).tolist()), sizes=(24, 40))
+
+
+@pytest.mark.parametrize("config", [COOPERATIVE, OVER_ROWS, OVER_COLUMNS], ids=["cooperative", "rows", "columns"])
+@pytest.mark.parametrize("axis", "mk")
+def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
+    config = dataclasses.replace(config, ctas=4)
+    multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
+
+
+@pytest.mark.parametrize(
+    ("axis", "kinds", "dtype", "out"),
+    [
+        ("m", ("row", "row"), BFLOAT16, FLOAT32),
+        ("m", ("row", "col"), FLOAT16, FLOAT16),
+        ("k", ("col", "row"), FLOAT16, FLOAT32),
+        ("n", ("col", "col"), BFLOAT16, BFLOAT16),
+    ],
+)
+def test_types_and_layouts(axis, kinds, dtype, out, rng):
+    multiply(rng, axis, (3, 3, 70, 140), dtype=dtype, out=out, kinds=kinds)
+
+
+@pytest.mark.parametrize("axis", "mk")
+def test_results_whose_rows_begin_anywhere(axis, rng):
+    """TMA cannot store 71 columns: threads write element by element."""
+    kinds = ("row", "col") if axis == "m" else None
+    groups, ends, x, y = 4, (3, 3, 70, 140), 72, 71
+    b_shape, d_shape = ((groups, x, y), (EXTENT, y)) if axis == "m" else ((EXTENT, 72), (groups, x, y))
+    a = operand(rng, BFLOAT16, (EXTENT, x) if axis == "m" else (x, EXTENT), kinds[0] if kinds else "col")
+    b = operand(rng, BFLOAT16, b_shape, kinds[1] if kinds else "row")[..., :y]
+    d = poisoned(BFLOAT16, d_shape)
+    problem = GroupedProblem(axis, d.shape[-2], y, a.shape[-1], groups, matrix(a), matrix(b), matrix(d))
+    assert SPEC.why_not(problem, virtual_arch(), SMALL) is None
+    arrays = {"a": a, "b": b, "offsets": np.array(ends, np.int32), "d": d}
+    with nothing_strays(d):
+        run_kernel(problem, Choice(SPEC, SMALL), arrays, Options(checks=True))
+    np.testing.assert_array_equal(d.astype(np.float32), expected(axis, a, b, d, ends))
+
+
+@pytest.mark.parametrize("axis", "mnk")
+def test_ends_past_the_extent_touch_nothing_beyond(axis, rng):
+    """Nobody sees offsets on a GPU before the kernel does: they are cut off."""
+    found = {}
+    for ends in ((3, 70, 1000, 999_999, 2**31 - 1), (3, 70, EXTENT, EXTENT, EXTENT)):
+        seed = np.random.default_rng(7)
+        a_shape, b_shape, d_shape = {
+            "m": ((EXTENT, 24), (5, 24, 40), (EXTENT, 40)),
+            "n": ((5, 24, 40), (40, EXTENT), (24, EXTENT)),
+            "k": ((24, EXTENT), (EXTENT, 40), (5, 24, 40)),
+        }[axis]
+        kinds = {"m": ("row", "col"), "n": ("row", "col"), "k": ("col", "row")}[axis]
+        a, b = (operand(seed, BFLOAT16, shape, kind) for shape, kind in zip((a_shape, b_shape), kinds, strict=True))
+        d = poisoned(BFLOAT16, d_shape)
+        problem = GroupedProblem(axis, a.shape[-2], b.shape[-1], a.shape[-1], 5, matrix(a), matrix(b), matrix(d))
+        arrays = {"a": a, "b": b, "offsets": np.array(ends, np.int32), "d": d}
+        with nothing_strays(d):
+            run_kernel(problem, Choice(SPEC, SMALL), arrays, Options(checks=True))
+        found[ends] = d[:3] if axis == "k" else d[:70] if axis == "m" else d[:, :70]
+    np.testing.assert_array_equal(*(x.astype(np.float32) for x in found.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", SPEC.configs, ids=lambda config: str(config).replace(" ", ","))
+@pytest.mark.parametrize("axis", "mk")
+def test_every_config(axis, config, rng):
+    config = dataclasses.replace(config, ctas=4)
+    multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
