@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from .report import Finding
 from .source_text import shown_path
@@ -49,7 +50,8 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
         source = None if finding.instruction is None else finding.instruction.source
         result: dict[str, Any] = {"ruleId": finding.kind, "level": "error", "message": {"text": str(finding)}}
         if source is not None:
-            place = {"artifactLocation": {"uri": shown_path(source.file)}, "region": {"startLine": max(source.line, 1)}}
+            uri = quote(shown_path(source.file).replace("\\", "/"))
+            place = {"artifactLocation": {"uri": uri}, "region": {"startLine": max(source.line, 1)}}
             result["locations"] = [{"physicalLocation": place}]
         results.append(result)
     rules = [{"id": kind, "shortDescription": {"text": text}} for kind, text in KINDS.items()]
