@@ -262,7 +262,6 @@ def test_schedules_do_not_change_a_kernel_without_races(rng):
         ("ld.const.b32 %r1, [%p_out];", "space .const is not modelled"),
         ("add.u32 %r1, %clock, 0;", "only mov reads it"),
         ("add.u64 %d1, %clock64, 0;", "only mov reads it"),
-        ("bar.red.popc.u32 %r1, 0, %p1;", ".sync, .arrive is expected"),
     ],
 )
 def test_what_is_not_known_is_refused(body, what):
