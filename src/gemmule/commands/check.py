@@ -94,7 +94,7 @@ def _printing(as_json: bool) -> Iterator[None]:
 
 
 def _findings(function: Any, values: list[Any], schedules: int) -> tuple[Finding, ...]:
-    from ..compiler.cute_function import is_host_function
+    from ..compiler.host_functions.function import is_host_function
     from ..core.errors import ArgumentError
     from ..vgpu import CheckError, run
     from ..vgpu.cute_run import SCHEDULES_VARIABLE

@@ -10,8 +10,8 @@ from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
 
-from gemmule.compiler.cute_arguments import CuteArguments
-from gemmule.compiler.cute_function import CuteFunction, check_compiler
+from gemmule.compiler.host_functions.arguments import CuteArguments
+from gemmule.compiler.host_functions.function import CuteFunction, check_compiler
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 

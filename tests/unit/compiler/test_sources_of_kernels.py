@@ -70,3 +70,9 @@ def test_a_constant_far_away_changes_the_key(monkeypatch, tmp_path):
 def test_other_kernels_change_no_key():
     assert "gemmule.kernels.emulation.residues" in source_digests(RESIDUES)
     assert not [name for name in source_digests(SIX_PRODUCTS) if "residues" in name or "transpose" in name]
+
+
+def test_host_functions_of_the_virtual_gpu_are_in_no_key():
+    spec = REGISTRY[0]
+    assert "gemmule.compiler.compile" in source_digests(spec)
+    assert not [module for module in source_digests(spec) if module.startswith("gemmule.compiler.host_functions")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from gemmule.compiler.cute_function import CuteFunction
+from gemmule.compiler.host_functions.function import CuteFunction
 from gemmule.core.errors import ArgumentError, KernelFailedError
 
 from .interpreter import Interpreter, LaunchCall

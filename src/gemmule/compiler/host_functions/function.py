@@ -10,9 +10,9 @@ from typing import Any
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, CompilerMissingError, KernelFailedError, UnsupportedError
 
-from .compile import COMPILER_LOCK
-from .cute_arguments import CuteArguments
-from .toolchain import REMEDY
+from ..compile import COMPILER_LOCK
+from ..toolchain import REMEDY
+from .arguments import CuteArguments
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CODE, _TYPE = re.compile(r"^error\[\w+\]: "), re.compile(r"<class '(?:\w+\.)*(\w+)'>")
