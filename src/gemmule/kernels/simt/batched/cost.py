@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
 from gemmule.core.gpu_rates import GpuRates
@@ -23,6 +24,8 @@ _CYCLES, _READ, _COPY, _COPY_ELEMENT, _STORE, _START, _BARRIER = 1755.0, 3, 8, 1
 _SCHEDULERS, _MOST_CTAS, _SHARED, _RESERVED = 4, 32, 227 << 10, 1 << 10
 #: Limits overlap almost wholly: the time is the norm of this power of theirs.
 _POWER = 8
+#: Rows or columns up to which clusters were timed; beyond, they take twice the time that is predicted here, or more.
+_FEW = 16
 #: FMAs of float64 a scheduler issues every second cycle.
 _FMA = {4: 1, 8: 2}
 
@@ -72,6 +75,9 @@ def costs(
     found = []
     for config in configs:
         facts, peers = _facts(config, item, copies), config.cluster_k - 1
+        if peers and min(m, n) > _FEW:
+            found.append(math.inf)
+            continue
         ctas = -(-m // config.tile_m) * -(-n // config.tile_n) * -(-batch // config.matrices) * config.cluster_k
         k_tiles = -(-k // (config.tile_k * config.cluster_k))
         each = -(-ctas // gpu.multiprocessors)
