@@ -29,10 +29,8 @@ def chosen(problem):
     [
         (SkinnyConfig, {"span_bytes": 128}, "a power of 2 from 256"),
         (SkinnyConfig, {"span_bytes": 768}, "a power of 2 from 256"),
-        (SkinnyConfig, {"abreast": 3}, "abreast must be 1, 2, 4 or 8"),
         (SkinnyConfig, {"threads": 96}, "power of 2 from 32 to 1024"),
         (RowsConfig, {"lanes": 12}, "lanes must divide the 32"),
-        (RowsConfig, {"along": 3}, "along must be 1, 2 or 4"),
     ],
 )
 def test_configs_that_make_no_sense(config, fields, rule):
@@ -57,13 +55,13 @@ def gapped(problem, side):
         (gapped(transpose_of(10001, 3, 1), "target"), None),
         (transpose_of(64, 16000, 1), "whole vectors are faster"),
         (transpose_of(64, 16001, 1), None),
-        (transpose_of(10001, 33, 4), "tiles of whole sectors"),
-        (transpose_of(32, 10001, 4), "whole rows of 128 bytes"),
-        (transpose_of(33, 10001, 4), None),
+        (transpose_of(10001, 32, 4), "structures of 32 elements are larger than 31"),
+        (transpose_of(16, 10001, 8), "whole rows of 128 bytes"),
+        (transpose_of(31, 10001, 4), None),
     ],
 )
 def test_what_spans_take(problem, reason):
-    found = SKINNY.why_not(problem, HOPPER, SkinnyConfig(256, 4))
+    found = SKINNY.why_not(problem, HOPPER, SkinnyConfig(256))
     assert found is None if reason is None else reason in found
 
 
@@ -86,6 +84,21 @@ def test_matrices_with_a_short_side_take_it(itemsize):
     for m, n in [(3, 10_000_019), (10_000_019, 3)]:
         assert chosen(transpose_of(m, n, itemsize)).spec is SKINNY
     assert chosen(transpose_of(8191, 8193, itemsize)).spec is not SKINNY
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "itemsize", "span_bytes"),
+    [
+        (3, 10_000_019, 1, 4096),
+        (10_000_019, 3, 1, 2048),
+        (10_000_019, 3, 16, 4096),
+        (4, 4_000_000, 1, 2048),
+        (4_000_000, 4, 1, 1024),
+        (100_000, 33, 1, 512),
+    ],
+)
+def test_the_span_that_was_fastest_on_an_h100_is_chosen(m, n, itemsize, span_bytes):
+    assert chosen(transpose_of(m, n, itemsize)).config == SkinnyConfig(span_bytes)
 
 
 def test_large_elements_are_moved_in_tiles_that_do_not_launch_too_many():

@@ -11,6 +11,7 @@ import numpy as np
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
@@ -36,12 +37,16 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 # Threads that were fastest, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes of an
 # element.
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
-# Seconds of an H100's SM for each CTA of byte tiles at least, and for each CTA of a span beside its bytes, from
-# structures and to them; bytes a second of a CTA alone that places elements one by one.
-_CTA, _SPAN = 0.15e-6, (0.05e-6, 0.3e-6)
-# Cost of a copy that a thread omits, beside one that it makes.
-_IDLE = 0.25
-_SPAN_BYTES_A_SECOND_ALONE = {1: 10e9, 2: 20e9, 4: 20e9, 8: 20e9, 16: 20e9}
+# Seconds of an H100's SM for each CTA of byte tiles at least.
+_CTA = 0.15e-6
+# Spans on an H100: bytes a second of an SM, with many CTAs and with one alone, by the bytes of an element; seconds from
+# the first read to the last write of a CTA, and those of an SM for each CTA beside its bytes, by the structures' side.
+_SPAN_BYTES_A_SECOND, _SPAN_LATENCY = 23e9, 2.4e-6
+_SPAN_BYTES_A_SECOND_ALONE = {1: 12e9, 2: 24e9, 4: 28e9, 8: 28e9, 16: 28e9}
+_SPAN = {"source": 0.02e-6, "target": 0.07e-6}
+# Bytes of the longest span from structures that was fast for elements of less than 16 bytes, and the factor of longer
+# ones.
+_FAST_SPAN, _LONG_SPAN = 2048, 1.08
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -134,31 +139,29 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     ctas = math.prod(config.grid(problem))
     # A span's elements are written once; a sector and a vector more of each long row are read.
     read = config.span_bytes + _REPEATED * (config.before(item) + config.vector(item)) * item
-    # Lanes beyond the last row are idle.
-    rows = -(-short // config.abreast) * config.abreast
-    moved = rows * (config.span_bytes + read)
+    moved = short * (config.span_bytes + read)
     resident = min(
         _RESIDENT_BYTES // config.span_shared_bytes(problem), _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS
     )
-    waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
-    alone = _LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE[item]
-    launched = _SPAN[structures_side(problem) == "target"]
-    together = -(-ctas // gpu.multiprocessors) * (launched + moved / _BYTES_A_SECOND)
-    # The elements of a large structure are in few banks.
-    conflicts = 1.2 if config.abreast == 1 and short * item > SECTOR else 1.0
+    alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE[item]
+    side = structures_side(problem) or "source"
+    of_sm = max(_SPAN[side] + moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
+    is_long = side == "source" and item < VECTOR_BYTES and config.span_bytes > _FAST_SPAN
     # The first CTAs only read, and the last ones only write.
-    return conflicts * (max(together, (waves - 1) * alone) + alone)
+    return (_LONG_SPAN if is_long else 1.0) * (ctas / gpu.multiprocessors * of_sm + alone)
 
 
 def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that copies of rows take: their sectors, and the accesses of idle lanes."""
+    """Return about the seconds that copies of rows take: their sectors, with those of idle lanes."""
     units = units_of(problem)
     unit = units.itemsize
-    _, tiles = config.tiles(units)
-    busy = -(-(units.cols + config.before(unit)) // config.lanes) * config.lanes
-    # Each part of a row begins within a sector. What a thread moves beyond the row is no access, but an instruction.
-    row = busy * unit + tiles * SECTOR + _IDLE * (tiles * config.units - busy) * unit
-    return 2 * units.rows * math.prod(units.batch) * row / (gpu.multiprocessors * _BYTES_A_SECOND)
+    tiles_i, tiles_j = config.tiles(units)
+    ctas = tiles_i * tiles_j * math.prod(units.batch)
+    # Fewer lanes than make whole sectors touch as many.
+    row = max(config.lanes * unit, SECTOR)
+    # Shorter accesses to a row are more requests.
+    moved = 2 * ctas * config.rows(unit) * (row + SECTOR)
+    return moved / (gpu.multiprocessors * _BYTES_A_SECOND)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

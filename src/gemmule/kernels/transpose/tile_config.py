@@ -429,14 +429,11 @@ class SkinnyConfig(TileConfig):
     ----------
     span_bytes : int
         Bytes of each long row that a CTA moves: a power of 2 from 256.
-    abreast : int
-        Rows of a warp: a power of 2 up to 8. With more, elements of a word of a structure are accessed together.
     threads : int
         Threads of a CTA.
     """
 
     span_bytes: int = 2048
-    abreast: int = 1
     threads: int = 256
 
     #: Vectors of 16 bytes beyond a span's that a long row touches: it begins before the span, and within a vector.
@@ -447,8 +444,6 @@ class SkinnyConfig(TileConfig):
         self._require_threads()
         if self.span_bytes & (self.span_bytes - 1) or self.span_bytes < 256:
             raise ArgumentError(f"config {self}: span_bytes must be a power of 2 from 256")
-        if self.abreast not in (1, 2, 4, 8):
-            raise ArgumentError(f"config {self}: abreast must be 1, 2, 4 or 8")
 
     @property
     def outputs(self) -> int:
@@ -489,8 +484,6 @@ class SkinnyConfig(TileConfig):
     def why_not(self, problem: TransposeProblem) -> str | None:
         if (size := self.span_shared_bytes(problem)) > _MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {_MAX_SHARED}"
-        if (short := min(problem.rows, problem.cols)) * self.more_vectors > self.threads:
-            return f"the ends of {short} rows are more than one vector for each of {self.threads} threads"
         return super().why_not(problem)
 
 
@@ -501,15 +494,12 @@ class RowsConfig(TileConfig):
     Attributes
     ----------
     lanes : int
-        Lanes of a row, a power of 2 up to 32.
-    along : int
-        Units of a row that a thread moves: 1, 2 or 4. The others in flight are of other rows.
+        Lanes of a row, a power of 2 up to 32: a thread moves one unit of each of several rows.
     threads : int
         Threads of a CTA.
     """
 
     lanes: int = 32
-    along: int = 1
     threads: int = 256
 
     def __post_init__(self) -> None:
@@ -517,8 +507,6 @@ class RowsConfig(TileConfig):
         self._require_threads()
         if WARP % self.lanes:
             raise ArgumentError(f"config {self}: lanes must divide the {WARP} of a warp")
-        if self.along not in (1, 2, 4):
-            raise ArgumentError(f"config {self}: along must be 1, 2 or 4")
 
     @property
     def outputs(self) -> int:
@@ -530,24 +518,10 @@ class RowsConfig(TileConfig):
 
     def rows(self, unit: int) -> int:
         """Return the rows of a CTA."""
-        return self.threads // self.lanes * self.passes(unit) // self.along
-
-    @property
-    def units(self) -> int:
-        """Units of each row of a CTA."""
-        return self.lanes * self.along
-
-    def before(self, unit: int) -> int:
-        """Return the most units from a sector, or what the lanes of a row write if that is less, to a row in it.
-
-        Units of 16 bytes are written where they are: most rows of them begin with a sector.
-        """
-        return min(self.lanes, SECTOR // unit) - 1 if unit < VECTOR_BYTES else 0
+        return self.threads // self.lanes * self.passes(unit)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        return -(-problem.rows // self.rows(problem.itemsize)), -(
-            -(problem.cols + self.before(problem.itemsize)) // self.units
-        )
+        return -(-problem.rows // self.rows(problem.itemsize)), -(-problem.cols // self.lanes)
 
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         return math.prod(super().grid(problem)), 1, 1

@@ -21,14 +21,13 @@ import cutlass
 from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.parts.async_copy import copy_vector_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed
 from gemmule.kernels.transpose.frame import Transpose, device_memory
 from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WORD, SkinnyConfig
 
-# Copies of units in a pass of the loop, and vectors of the long rows that a thread has in flight.
-_UNITS, _VECTORS = 4, 4
+# Units of the structures, and vectors of the long rows, that a thread has in flight.
+_UNITS, _VECTORS = 8, 4
 
 
 class SkinnyTranspose(Transpose):
@@ -51,8 +50,6 @@ class SkinnyTranspose(Transpose):
         self.span, self.before = config.span(self.item), config.before(self.item)
         # Vectors of a row's span, and those further that a row which begins within a vector touches.
         self.vectors, self.more = config.span_bytes // 16, config.more_vectors
-        # Rows that a warp's lanes take together, and vectors of each.
-        self.abreast, self.across = config.abreast, 32 // config.abreast
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -104,16 +101,20 @@ class SkinnyTranspose(Transpose):
         head = self.structures_ahead(gS, j0)
         begin = base + Int64(j0 - self.before) * size - head
         count = (head + (self.before + self.span) * size + (self.unit - 1)) // self.unit
-        if cutlass.const_expr(whole):
-            for number in cutlass.range(tid, count, self.threads, unroll=_UNITS):
-                target = self.shared(self.word, sT, number * self.unit).iterator
-                copy_vector_async(target, device_memory(self.word, begin + number * self.unit).iterator, 1, None)
-            cute.arch.cp_async_commit_group()
-            cute.arch.cp_async_wait_group(0)
-        else:
-            for number in cutlass.range(tid, count, self.threads, unroll=1):
-                unit = self.read_unit(begin + number * self.unit, base, base + Int64(gS.shape[1]) * size)
-                self.put_shared(self.word, sT, number * self.unit, unit)
+        step = cutlass.const_expr(_UNITS * self.threads)
+        for batch in cutlass.range((count + (step - 1)) // step, unroll=1):
+            first = tid + batch * step
+            read = cute.make_rmem_tensor(cute.make_layout(_UNITS), self.word)
+            for p in cutlass.range_constexpr(_UNITS):
+                # Beyond the span its last unit is read again.
+                place = begin + cutlass.min(first + p * self.threads, count - 1) * self.unit
+                if cutlass.const_expr(whole):
+                    read[p] = device_memory(self.word, place)[0]
+                else:
+                    read[p] = self.read_unit(place, base, base + Int64(gS.shape[1]) * size)
+            for p in cutlass.range_constexpr(_UNITS):
+                if first + p * self.threads < count:
+                    self.put_shared(self.word, sT, (first + p * self.threads) * self.unit, read[p])
 
     @cute.jit
     def read_unit(self, place, begin, end):
@@ -140,30 +141,22 @@ class SkinnyTranspose(Transpose):
     def write_rows(self, gS: cute.Tensor, gD: cute.Tensor, sT, j0, whole: cutlass.Constexpr[bool]):
         """Gather vectors of the long rows from the structures in shared memory, and write them."""
         tid, _, _ = cute.arch.thread_idx()
-        # The first structure of the span.
-        origin = sT, self.structures_ahead(gS, j0) + self.before * gS.shape[0] * self.item
-        for number in cutlass.range(tid, self.places(gS.shape[0]), self.threads, unroll=1):
-            i, v = self.place(number)
-            if cutlass.const_expr(self.abreast == 1) or i < gD.shape[0]:
-                self.write_row(gD, origin, j0, i, v, whole)
-
-    @cute.jit
-    def write_row(self, gD: cute.Tensor, origin, j0, i, v, whole: cutlass.Constexpr[bool]):
-        """Gather and write vector v of row i; the origin is shared memory and the offset of the span in it."""
-        sT, head = origin
-        size = gD.shape[0] * self.item
-        row = gD.iterator.toint() + Int64(gD.stride[0]) * self.item * i
-        # The vector's first element in the span, which begins where a sector of the row does.
-        j = v * self.vector - Int32(row & (SECTOR - 1)) // self.item
-        source = head + j * size + i * self.item
-        elements = cute.make_rmem_tensor(cute.make_layout(self.vector), self.element)
-        for e in cutlass.range_constexpr(self.vector):
-            elements[e] = self.shared(self.element, sT, source + e * size)[0]
-        place = row + Int64(j0 + j) * self.item
-        if cutlass.const_expr(whole):
-            self.write_vector(place, elements)
-        else:
-            self.write_inside(place, elements, j0 + j, gD.shape[1])
+        size, line = gS.shape[0] * self.item, Int64(gD.stride[0]) * self.item
+        head = self.structures_ahead(gS, j0) + self.before * size
+        for number in cutlass.range(tid, gS.shape[0] * self.vectors, self.threads, unroll=1):
+            i = number // self.vectors
+            row = gD.iterator.toint() + line * i
+            # The vector's first element in the span, which begins where a sector of the row does.
+            j = number % self.vectors * self.vector - Int32(row & (SECTOR - 1)) // self.item
+            source = head + j * size + i * self.item
+            elements = cute.make_rmem_tensor(cute.make_layout(self.vector), self.element)
+            for e in cutlass.range_constexpr(self.vector):
+                elements[e] = self.shared(self.element, sT, source + e * size)[0]
+            place = row + Int64(j0 + j) * self.item
+            if cutlass.const_expr(whole):
+                self.write_vector(place, elements)
+            else:
+                self.write_inside(place, elements, j0 + j, gD.shape[1])
 
     @cute.jit
     def write_inside(self, place, elements: cute.Tensor, j, length):
@@ -197,14 +190,7 @@ class SkinnyTranspose(Transpose):
         """
         tid, _, _ = cute.arch.thread_idx()
         origin = self.structures_at(gD) + Int32(gD.iterator.toint() & (SECTOR - 1))
-        width = gS.shape[1]
-        # Vectors beyond the spans: they are in flight with the others.
-        end = cutlass.min(tid, width * self.more - 1)
-        last = cute.make_rmem_tensor(cute.make_layout(self.vector), self.element)
-        j, v = end // self.more, self.vectors + end % self.more
-        beyond = self.read_vector(gS, i0, j, v, last, whole)
-        beyond = origin + (beyond * width + j) * self.item
-        total = self.places(width)
+        total = gS.shape[1] * self.vectors
         together = cutlass.const_expr(_VECTORS if whole else 1)
         step = cutlass.const_expr(together * self.threads)
         for batch in cutlass.range((total + (step - 1)) // step, unroll=1):
@@ -212,31 +198,20 @@ class SkinnyTranspose(Transpose):
             vectors = cute.make_rmem_tensor(cute.make_layout((self.vector, together)), self.element)
             targets = []
             for p in cutlass.range_constexpr(together):
-                # Beyond the last row its last vector is read again, and stored where it was.
-                j, v = self.place(cutlass.min(first + p * self.threads, total - 1))
-                j = cutlass.min(j, width - 1)
+                # Beyond the last row its last vector is read again.
+                number = cutlass.min(first + p * self.threads, total - 1)
+                j, v = number // self.vectors, number % self.vectors
                 i = self.read_vector(gS, i0, j, v, vectors[None, p], whole)
-                targets.append(origin + (i * width + j) * self.item)
+                targets.append(origin + (i * gS.shape[1] + j) * self.item)
             for p in cutlass.range_constexpr(together):
                 if first + p * self.threads < total:
-                    self.scatter(sT, targets[p], width * self.item, vectors[None, p])
-        if tid < width * self.more:
-            self.scatter(sT, beyond, width * self.item, last)
-
-    @cute.jit
-    def places(self, width):
-        """Return the vectors of all rows of a span, with those of lanes beyond the last row."""
-        return (width + (self.abreast - 1)) // self.abreast * (self.abreast * self.vectors)
-
-    @cute.jit
-    def place(self, number):
-        """Return a row and a vector in it: the lanes of a warp take so many vectors of `abreast` rows each."""
-        if cutlass.const_expr(self.abreast == 1):
-            return number // self.vectors, number % self.vectors
-        group = number // 32
-        columns = cutlass.const_expr(self.vectors // self.across)
-        row = group // columns * self.abreast + number % 32 // self.across
-        return row, group % columns * self.across + number % self.across
+                    self.scatter(sT, targets[p], gS.shape[1] * self.item, vectors[None, p])
+        rest = gS.shape[1] * self.more
+        for number in cutlass.range(tid, rest, self.threads, unroll=1):
+            j, v = number // self.more, self.vectors + number % self.more
+            vector = cute.make_rmem_tensor(cute.make_layout(self.vector), self.element)
+            i = self.read_vector(gS, i0, j, v, vector, whole)
+            self.scatter(sT, origin + (i * gS.shape[1] + j) * self.item, gS.shape[1] * self.item, vector)
 
     @cute.jit
     def read_vector(self, gS: cute.Tensor, i0, j, v, elements: cute.Tensor, whole: cutlass.Constexpr[bool]):

@@ -14,9 +14,7 @@ from gemmule.kernels.transpose.spec import element_signature, launch_tiles, tran
 from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
 
 # Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
-_LARGEST = {1: 64, 2: 64, 4: 64, 8: 31, 16: 32}
-# Elements of 4 bytes from which on whole sectors were measured to be faster, where structures are the source.
-_SECTORS_FROM = 32
+_LARGEST = {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
@@ -37,8 +35,6 @@ def _refuses(problem: TransposeProblem) -> str | None:
         return f"the matrix with rows of {short} elements has gaps between them"
     if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
         return f"every row is aligned to 16 bytes, and has {_WIDE_ROW} or more: whole vectors are faster"
-    if item == 4 and side == "source" and short >= _SECTORS_FROM:
-        return f"structures of {short} elements of 4 bytes are moved in tiles of whole sectors"
     if item in (4, 8) and side == "target" and short * item % _SECTOR_ROW == 0:
         return f"structures of {short} elements are whole rows of {_SECTOR_ROW} bytes: tiles of them are faster"
     return None
@@ -68,11 +64,9 @@ SPEC = transpose_spec(
     package=__package__,
     configs=(
         SkinnyConfig(),
+        SkinnyConfig(512),
         SkinnyConfig(1024),
         SkinnyConfig(4096),
-        SkinnyConfig(256, 4),
-        SkinnyConfig(512, 4),
-        SkinnyConfig(1024, 4),
     ),
     itemsizes=ITEMSIZES,
     signatures=_signatures,
