@@ -51,6 +51,7 @@ CASES = {
     "rows": ((40, 30), (30, 50), lambda x: x),
     "columns": ((40, 30), (30, 50), lambda x: np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2)),
     "strided": ((40, 30), (30, 50), lambda x: np.repeat(x, 2, -1)[..., ::2]),
+    "batch that is copied first": ((5, 4, 20, 30), (4, 30, 5), lambda x: np.repeat(x, 2, -1)[..., ::2]),
     "vectors": ((30,), (30,), lambda x: x),
     "batch": ((3, 2, 20, 30), (2, 30, 5), lambda x: x),
     "batch of columns": ((3, 20, 30), (30, 5), lambda x: np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2)),
