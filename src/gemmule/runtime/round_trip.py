@@ -66,8 +66,9 @@ class _Chunk:
     def wait(self) -> None:
         """Wait until nothing uses it."""
         if self.copied is not None:
-            self.copied.result()
-            self.copied = None
+            # What one copy raises is no matter of the next.
+            copied, self.copied = self.copied, None
+            copied.result()
         if self.queued:
             call("cuEventSynchronize", self.event)
             self.queued = False
@@ -141,9 +142,7 @@ class Staging:
             self._queue_filled(*filling.popleft(), stream)
 
     def _queue_filled(self, chunk: _Chunk, address: int, nbytes: int, stream: int) -> None:
-        if chunk.copied is not None:
-            chunk.copied.result()
-            chunk.copied = None
+        chunk.wait()
         call("cuMemcpyHtoDAsync", address, chunk.address, nbytes, stream)
         call("cuEventRecord", chunk.event, stream)
         chunk.queued = True
