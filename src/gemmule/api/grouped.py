@@ -176,6 +176,12 @@ def _plan(
         As of `grouped_gemm`.
     """
     if offsets is None:
+        shapes = {name: tuple(getattr(array, "shape", ())) for name, array in (("a", a), ("b", b))}
+        if any(len(shape) != 3 for shape in shapes.values()):
+            raise ArgumentError(
+                f"a has shape {shapes['a']} and b {shapes['b']}, and offsets is None; pass the groups' ends, "
+                "or a and b of three dimensions"
+            )
         return plan_product(ProductArguments("matmul", a, b, None, 1, 0, out, out_dtype, None, stream, executor))
     wanted = wanted_executor(executor)
     product = _checked(a, b, offsets, out, out_dtype, stream)

@@ -111,11 +111,13 @@ class Frame:
         The stream in it, if it was written before.
     params : int
         Address of the parameters' addresses.
+    ordinal : int
+        The GPU.
     addresses : tuple of int
         The operands' addresses in the parameters.
     """
 
-    __slots__ = ("addresses", "config", "keepalive", "maps", "params", "pointer_places", "stream", "words")
+    __slots__ = ("addresses", "config", "keepalive", "maps", "ordinal", "params", "pointer_places", "stream", "words")
 
     def __init__(self, what: Packed) -> None:
         sizes = [-(-len(param) // 64) * _ALIGNED_WORDS for param in what.params]
@@ -134,7 +136,7 @@ class Frame:
         self.params = base
         self.pointer_places = tuple((starts[index] + word, operand) for index, word, operand in what.pointers)
         self.maps = tuple((map_at(base + 8 * starts[index]), operand) for index, operand in what.maps)
-        self.addresses = what.addresses
+        self.addresses, self.ordinal = what.addresses, what.ordinal
 
 
 class DirectLaunch:
@@ -222,7 +224,7 @@ def point(frame: Frame, addresses: tuple[int, ...]) -> None:
             frame.words[place] = addresses[operand]
         for tensor_map, operand in frame.maps:
             if before[operand] != addresses[operand]:
-                move(tensor_map, addresses[operand])
+                move(tensor_map, addresses[operand], frame.ordinal)
     frame.addresses = addresses
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from gemmule.core.launch import TensorMapParam
 
-from .driver import call, driver
+from .device import current
+from .driver import call, check, driver
 
 _TYPES = {
     "float64": "FLOAT64",
@@ -63,12 +64,19 @@ def map_at(place: int) -> Any:
     return driver().CUtensorMap(place)
 
 
-def move(tensor_map: Any, address: int) -> None:
-    """Let a tensor map describe a tensor at another address.
+def move(tensor_map: Any, address: int, ordinal: int) -> None:
+    """Let a tensor map describe a tensor at another address in the memory of GPU `ordinal`.
 
     Raises
     ------
     DriverError
         If the driver refuses the address.
     """
-    call("cuTensorMapReplaceAddress", tensor_map, address)
+    bindings = driver()
+    (status,) = bindings.cuTensorMapReplaceAddress(tensor_map, address)
+    if status == bindings.CUresult.CUDA_ERROR_INVALID_CONTEXT:
+        # A thread without a context, as one of autograd's. To ask before every call would cost more.
+        with current(ordinal):
+            call("cuTensorMapReplaceAddress", tensor_map, address)
+    else:
+        check("cuTensorMapReplaceAddress", int(status))

@@ -68,6 +68,8 @@ class FakeDriver(FakeCuda):
         return Result.CUDA_SUCCESS, types.SimpleNamespace(getPtr=lambda: ctypes.addressof(described))
 
     def cuTensorMapReplaceAddress(self, tensor_map, address):
+        if not self.context:
+            return (Result.CUDA_ERROR_INVALID_CONTEXT,)
         self.replaced.append(address)
         ctypes.memmove(tensor_map, address.to_bytes(8, "little"), 8)
         return (Result.CUDA_SUCCESS,)

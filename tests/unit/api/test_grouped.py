@@ -148,3 +148,10 @@ def test_arguments_that_do_not_fit(rng):
         gm.grouped_gemm(a, b, ends, out=a[:, :4])
     with pytest.raises(gm.UnsupportedError, match="copy them to a GPU first"):
         gm.grouped_gemm(a, b, ends, executor="gpu")
+
+
+@pytest.mark.parametrize("shapes", [((6, 4), (3, 4, 5)), ((3, 6, 4), (4, 5)), ((6, 4), (4, 5))])
+def test_without_offsets_both_have_three_dimensions(shapes):
+    """A broadcast product would be returned for groups that somebody forgot to name."""
+    with pytest.raises(gm.ArgumentError, match="offsets is None; pass the groups' ends"):
+        gm.grouped_gemm(*(np.ones(shape, np.float32) for shape in shapes))

@@ -67,6 +67,17 @@ def test_the_kernels_context_is_made_current_where_another_one_is(made, status):
         launch(AT, 6)
 
 
+def test_maps_move_in_a_thread_without_a_context(made):
+    """As in a backward of PyTorch's, whose thread has called nothing of CUDA yet."""
+    fake, moved = FakeDriver(), (1 << 15, 1 << 13, 1 << 14)
+    launch = made(fake)
+    fake.context = 0
+    launch(moved, 4)
+    assert fake.entered == [0]
+    assert fake.replaced == [moved[0]]
+    assert fake.seen == [expected(moved, 4)]
+
+
 def test_a_launch_that_the_driver_refuses(made):
     fake = FakeDriver(statuses=[Result.CUDA_ERROR_LAUNCH_FAILED] * 2)
     launch = made(fake)

@@ -24,6 +24,7 @@ _UNEXPLAINED = {
     "simt_syrk": (_HALF, "simt_gemm"),
     "ozaki_gemm": ("it begins a chain of launches, none of which is the product by itself", "hopper_gemm"),
     "hopper_syrk": (_HALF, "hopper_gemm"),
+    "transpose_rows": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
     "hopper_gemm_k_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
 }
 #: Kernels whose counts are explained.
@@ -51,7 +52,7 @@ def choice_named(word: str) -> Choice:
         raise ArgumentError(unknown_name("kernel", name, operations, KERNELS_LISTED))
     if name in _UNEXPLAINED:
         why, instead = _UNEXPLAINED[name]
-        raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead}, of whose code it is made")
+        raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead} instead")
     probe: Problem = transpose_of(1, 1, 4)
     if operations[name] == "gemm":
         probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")
