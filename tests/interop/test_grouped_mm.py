@@ -59,6 +59,38 @@ def test_product_and_gradients(kind, transposed):
     assert torch.autograd.gradgradcheck(lambda a, b: gt.grouped_mm(a, b, offs=offs), (a, b))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@KINDS
+@pytest.mark.parametrize("given", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+def test_forward_mode(kind, given):
+    a, b, offs = operands(kind, (False, False))
+    a, b = a.detach(), b.detach()
+    varied = tuple(x for x, varies in zip((a, b), given, strict=True) if varies)
+
+    def of_varied(function):
+        def run(*xs):
+            xs = list(xs)
+            return function(*(xs.pop(0) if varies else x for x, varies in zip((a, b), given, strict=True)))
+
+        return run
+
+    tangents = tuple(map(torch.randn_like, varied))
+    mine, its = of_varied(lambda a, b: gt.grouped_mm(a, b, offs=offs)), of_varied(lambda a, b: expected(kind, a, b))
+    if varied:
+        torch.testing.assert_close(torch.func.jvp(mine, varied, tangents), torch.func.jvp(its, varied, tangents))
+    else:
+        # A level of forward mode where nothing has a tangent.
+        with torch.autograd.forward_ad.dual_level():
+            torch.testing.assert_close(mine(), its())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@KINDS
+def test_forward_mode_of_tensors_that_need_gradients(kind):
+    a, b, offs = operands(kind, (False, False))
+    assert torch.autograd.gradcheck(lambda a, b: gt.grouped_mm(a, b, offs=offs), (a, b), check_forward_ad=True)
+
+
 def test_nothing_is_added_beyond_the_last_end():
     a, b, offs = operands("m", (False, False), extent=12)
     got = gt.grouped_mm(a, b, offs=offs)

@@ -37,10 +37,10 @@ def every_member(draws: int = DRAWS, least: int = LEAST) -> list[Job]:
     for number, problem in enumerate(shipped_problems()):
         for job in chosen(problem, number % _VIRTUAL % len(CHIPS)):
             counts[job] += least
-    members = [job for job, count in counts.items() if count >= least]
-    members.sort(key=lambda job: (-counts[job], order(job)))
     general = list(_general())
-    return list(dict.fromkeys([*members[: MOST - len(general)], *general]))
+    members = [job for job, count in counts.items() if count >= least and job not in general]
+    members.sort(key=lambda job: (-counts[job], order(job)))
+    return [*members[: MOST - len(general)], *general]
 
 
 def few_members() -> list[Job]:

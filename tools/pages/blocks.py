@@ -26,7 +26,8 @@ reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipp
 float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
 type beside it, ``draws FILE`` what untuned calls reach on random products and
 ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two
-versions, ``batches FILE …`` products of small matrices in batches, ``layers FILE`` the host's time
+versions, ``batches FILE …`` products of small matrices in batches, ``grouped FILE …`` grouped products,
+``transpose_shapes FILE …`` transposes of extreme shapes, ``layers FILE`` the host's time
 of layers, and ``models FILE`` the times of models.
 """
 
@@ -63,6 +64,7 @@ from .few_rows import few_rows_table
 from .float8 import float8_table
 from .fuzz_campaigns import fuzz_block
 from .glance_cells import glance_table
+from .grouped import grouped_table
 from .markdown import markdown
 from .neighbours import neighbours
 from .profiles import profile_block
@@ -82,6 +84,7 @@ from .streams import (
     streamed_files_table,
 )
 from .timelines import timeline_block, timeline_plot
+from .transpose_shapes import transpose_shapes_table
 from .tuned_cells import tuned_cells_block
 from .versions import versions_table
 
@@ -345,11 +348,13 @@ _OF_SEVERAL = {
     "examples": checked_kernels.examples_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
+    "grouped": grouped_table,
     "host_times": frameworks.host_times_table,
     "layers": frameworks.layers_table,
     "models": frameworks.models_table,
     "random_problems": random_problems_block,
     "removals": checked_kernels.removals_table,
+    "transpose_shapes": transpose_shapes_table,
     "untuned": untuned_block,
     "versions": versions_table,
 }

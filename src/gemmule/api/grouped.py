@@ -65,6 +65,11 @@ class GroupedProduct:
         """Shape of the result."""
         return (self.groups, self.m, self.n) if self.axis == "k" else (self.m, self.n)
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether there is anything to add up; else the result has no elements, or is zero."""
+        return all((self.m, self.n, self.k, self.groups))
+
     def new_output(self, stream: int | None = None) -> tuple[ArrayView, Callable[[], Any]]:
         """Return the output's memory, and what gives the caller's array."""
         if self.out is not None:
@@ -171,6 +176,12 @@ def _plan(
         As of `grouped_gemm`.
     """
     if offsets is None:
+        shapes = {name: tuple(getattr(array, "shape", ())) for name, array in (("a", a), ("b", b))}
+        if any(len(shape) != 3 for shape in shapes.values()):
+            raise ArgumentError(
+                f"a has shape {shapes['a']} and b {shapes['b']}, and offsets is None; pass the groups' ends, "
+                "or a and b of three dimensions"
+            )
         return plan_product(ProductArguments("matmul", a, b, None, 1, 0, out, out_dtype, None, stream, executor))
     wanted = wanted_executor(executor)
     product = _checked(a, b, offsets, out, out_dtype, stream)
@@ -232,8 +243,12 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
     from gemmule.dispatch.grouped import choose_grouped
     from gemmule.vgpu.arch import device_name, virtual_arch
 
+    if not product.multiplies:
+        return _zeroed_on_virtual_gpu(product, device_name())
     given = product.operands.views
     seen = {role: as_device_view(view) for role, view in given.items()}
+    # The kernel reads ends one behind another.
+    seen[_OFFSETS] = dataclasses.replace(seen[_OFFSETS], host=np.ascontiguousarray(seen[_OFFSETS].host), strides=(1,))
     # As for launches, of a problem only its batch and its operands are read.
     problem: Any = product.problem(seen)
     choice = choose_grouped(problem, virtual_arch())
@@ -256,6 +271,16 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
     )  # fmt: skip
 
 
+def _zeroed_on_virtual_gpu(product: GroupedProduct, device: str) -> Plan:
+    def run() -> Any:
+        out, finish = product.new_output()
+        host_array(out)[...] = 0
+        return finish()
+
+    reason = "executor='vgpu' is set"
+    return _planned(product, run, executor="vgpu", device=device, kernel="memset", reason=reason)
+
+
 def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
     # Specs of kernels are loaded where one is chosen.
     from gemmule.dispatch.grouped import choose_grouped
@@ -264,7 +289,7 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
     reason = check_device_arrays(executor)
     assert operands.device is not None
     device, views = get_device(operands.device), operands.views
-    if not all((product.m, product.n, product.k, product.groups)):
+    if not product.multiplies:
         return _zeroed(product, device, reason)
     problem = product.problem(views)
     choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)

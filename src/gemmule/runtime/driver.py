@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,26 @@ _MORE_MEMORY = (
     "let go of arrays, and of what their library keeps of those that are gone (torch.cuda.empty_cache(), "
     "cupy.get_default_memory_pool().free_all_blocks()), or multiply in parts"
 )
+
+
+class _Process:
+    """Whether this process was forked from one that had started the driver, which works in that one only."""
+
+    forked = False
+
+    @classmethod
+    def watch(cls) -> None:
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=cls._lose)
+
+    @classmethod
+    def _lose(cls) -> None:
+        cls.forked = True
+
+
+def lost_by_fork() -> bool:
+    """Return whether the driver was started before this process was forked, so that it cannot be used here."""
+    return _Process.forked
 
 
 @functools.cache
@@ -38,6 +59,7 @@ def driver_module() -> ModuleType | None:
             status.name,
             "the NVIDIA driver is installed but does not start; GEMMULE_EXECUTOR=cpu does without it",
         )
+    _Process.watch()
     found: ModuleType = driver
     return found
 

@@ -66,8 +66,9 @@ class _Chunk:
     def wait(self) -> None:
         """Wait until nothing uses it."""
         if self.copied is not None:
-            self.copied.result()
-            self.copied = None
+            # What one copy raises is no matter of the next.
+            copied, self.copied = self.copied, None
+            copied.result()
         if self.queued:
             call("cuEventSynchronize", self.event)
             self.queued = False
@@ -141,9 +142,7 @@ class Staging:
             self._queue_filled(*filling.popleft(), stream)
 
     def _queue_filled(self, chunk: _Chunk, address: int, nbytes: int, stream: int) -> None:
-        if chunk.copied is not None:
-            chunk.copied.result()
-            chunk.copied = None
+        chunk.wait()
         call("cuMemcpyHtoDAsync", address, chunk.address, nbytes, stream)
         call("cuEventRecord", chunk.event, stream)
         chunk.queued = True
@@ -216,6 +215,8 @@ class Link:
         with current(ordinal):
             self.stream = int(call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)))
         self._kept: DeviceBuffer | None = None
+        # Contiguous copies that the stream may still read.
+        self._read: list[Array] = []
 
     @functools.cached_property
     def _staging(self) -> Staging:
@@ -224,12 +225,14 @@ class Link:
     def send(self, source: Array, address: int, staging: Staging | None = None) -> None:
         """Queue the copy of a host array to device memory, where it lies in C order.
 
-        It may be changed once the stream has come so far; at once if it is pageable.
+        It may be changed once the stream has come so far.
         """
         if not source.nbytes:
             return
         if not in_pieces(source):
             source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
+            # The driver may read pageable memory later, where the GPU reaches it by itself.
+            self._read.append(source)
         whole = source.flags.c_contiguous and source.dtype.isnative
         if whole and staging is None and (source.nbytes < self.staged_from[0] or is_pinned(source)):
             call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
@@ -238,6 +241,10 @@ class Link:
 
     def receive(self, address: int, target: Array, staging: Staging | None = None) -> None:
         """Copy device memory, elements in C order, into a host array, and wait for it."""
+        self._receive(address, target, staging)
+        self._read.clear()
+
+    def _receive(self, address: int, target: Array, staging: Staging | None) -> None:
         if not target.nbytes:
             call("cuStreamSynchronize", self.stream)
             return

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
 import gemmule as gm
@@ -63,7 +64,16 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
                 f"mat_a has shape {tuple(a.shape)} and mat_b {tuple(b.shape)}; without offs both have 3 dimensions"
             )
         return product(a, b)
-    return _operator(a, b, offs)
+    return _with_tangents(a, b, offs) if forward_ad._current_level >= 0 else _operator(a, b, offs)
+
+
+def _with_tangents(a: Any, b: Any, offs: Any) -> Any:
+    """Multiply in forward mode, of which PyTorch tells its own operators only: others drop the tangents."""
+    (a, tangent_a), (b, tangent_b) = forward_ad.unpack_dual(a), forward_ad.unpack_dual(b)
+    terms = [] if tangent_a is None else [_operator(tangent_a, b, offs)]
+    terms += [] if tangent_b is None else [_operator(a, tangent_b, offs)]
+    found = _operator(a, b, offs)
+    return forward_ad.make_dual(found, sum(terms[1:], terms[0])) if terms else found
 
 
 def _shape(a: Any, b: Any, offs: Any) -> tuple[Any, ...]:

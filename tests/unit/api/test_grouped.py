@@ -62,6 +62,37 @@ def test_16_bit_floats_on_the_host_and_the_virtual_gpu(axis, rng):
     np.testing.assert_array_equal(host.astype(np.float32), virtual.astype(np.float32))
 
 
+def test_ends_with_gaps_on_the_virtual_gpu(rng):
+    pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+    a, b = (rng.integers(-4, 5, shape).astype(BFLOAT16.numpy()) for shape in ((24, 16), (3, 16, 24)))
+    ends = np.repeat(np.array([5, 9, 20], np.int32), 2)[::2]
+    host, plan = gm.grouped_gemm(a, b, ends), gm.grouped_gemm.plan(a, b, ends, executor="vgpu")
+    np.testing.assert_array_equal(host.astype(np.float32), plan.execute().astype(np.float32))
+    ends[1] = 6
+    host = gm.grouped_gemm(a, b, ends)
+    np.testing.assert_array_equal(host.astype(np.float32), plan.execute().astype(np.float32))
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize(
+    ("a", "b", "ends"),
+    [
+        ((9, 0), (3, 0, 4), (2, 2, 7)),
+        ((0, 8), (2, 8, 8), (0, 0)),
+        ((9, 8), (0, 8, 4), ()),
+        ((3, 4, 0), (0, 9), (2, 2, 7)),
+        ((4, 0), (0, 5), (0, 0)),
+        ((4, 8), (8, 5), ()),
+    ],
+)
+def test_nothing_to_multiply_gives_zeros(executor, a, b, ends):
+    ends = np.array(ends, np.int32)
+    found = gm.grouped_gemm(np.ones(a, np.float16), np.ones(b, np.float16), ends, executor=executor)
+    shape = (len(ends), a[0], b[1]) if len(a) == len(b) else (a[-2], b[-1])
+    assert found.shape == shape
+    assert not found.any()
+
+
 def test_without_offsets_it_is_a_batch(rng):
     a, b = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 6))
     np.testing.assert_allclose(gm.grouped_gemm(a, b), a @ b, rtol=1e-13)
@@ -117,3 +148,10 @@ def test_arguments_that_do_not_fit(rng):
         gm.grouped_gemm(a, b, ends, out=a[:, :4])
     with pytest.raises(gm.UnsupportedError, match="copy them to a GPU first"):
         gm.grouped_gemm(a, b, ends, executor="gpu")
+
+
+@pytest.mark.parametrize("shapes", [((6, 4), (3, 4, 5)), ((3, 6, 4), (4, 5)), ((6, 4), (4, 5))])
+def test_without_offsets_both_have_three_dimensions(shapes):
+    """A broadcast product would be returned for groups that somebody forgot to name."""
+    with pytest.raises(gm.ArgumentError, match="offsets is None; pass the groups' ends"):
+        gm.grouped_gemm(*(np.ones(shape, np.float32) for shape in shapes))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 import gemmule as gm
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.api.planning import host_rates, host_to_device
-from gemmule.runtime import round_trip
+from gemmule.runtime import driver, round_trip
 from support.fakes.cuda import installed
 from support.fakes.device_memory import FakeMemory
 
@@ -51,6 +53,7 @@ CASES = {
     "rows": ((40, 30), (30, 50), lambda x: x),
     "columns": ((40, 30), (30, 50), lambda x: np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2)),
     "strided": ((40, 30), (30, 50), lambda x: np.repeat(x, 2, -1)[..., ::2]),
+    "batch that is copied first": ((5, 4, 20, 30), (4, 30, 5), lambda x: np.repeat(x, 2, -1)[..., ::2]),
     "vectors": ((30,), (30,), lambda x: x),
     "batch": ((3, 2, 20, 30), (2, 30, 5), lambda x: x),
     "batch of columns": ((3, 20, 30), (30, 5), lambda x: np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2)),
@@ -145,6 +148,34 @@ def test_the_reason_has_both_times(gpu, rates):
 def test_small_products_start_no_driver(rates, monkeypatch):
     monkeypatch.setattr("gemmule.api.planning.choice.device_count", None)
     assert planned(200).reason == "host arrays; fewer than 2**24 FLOP do not repay copies to a GPU"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_forked_processes_stay_on_the_host(gpu, rates, monkeypatch):
+    monkeypatch.setattr(driver._Process, "forked", False)
+    driver._Process.watch()
+    a = np.ones((1024, 1024), "f4")
+    assert gm.matmul.plan(a, a).executor == "gpu"
+    gm.matmul(a, a)
+    assert gpu.kernels == 1
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        # Nothing of pytest's may go on here.
+        try:
+            os.write(write, b"%s %d" % (gm.matmul.plan(a, a).reason.encode(), driver.lost_by_fork()))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 1000).startswith(b"this process was forked from one that used the GPU")
+    os.close(read)
+    os.close(write)
+    # As in a child, where threads of the BLAS may be missing.
+    monkeypatch.setattr(driver._Process, "forked", True)
+    assert (gm.matmul(a, a) == 1024).all()
+    assert gpu.kernels == 1
+    with pytest.raises(gm.UnsupportedError, match="forked"):
+        gm.matmul(a, a, executor="gpu")
 
 
 def test_times_between_and_beyond_what_was_measured():

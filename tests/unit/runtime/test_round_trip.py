@@ -59,6 +59,24 @@ def test_chunks_are_not_filled_before_they_have_left(gpu):
     assert (back == np.repeat([1, 2], 4096)).all()
 
 
+def test_a_copy_that_fails_fails_once(gpu):
+    link, staging = Link(0), Staging(0, nbytes=2048, chunk=1024, threads=2)
+    x, back = np.arange(4096, dtype=np.uint8), np.zeros(4096, np.uint8)
+    back.flags.writeable = False
+    with link.room(4096) as address:
+        link.send(x, address, staging)
+        with pytest.raises(ValueError, match="read-only"):
+            link.receive(address, back, staging)
+        back = np.zeros(4096, np.uint8)
+        for _ in range(3):
+            try:
+                link.receive(address, back, staging)
+            except ValueError:
+                continue
+        assert (back == x).all()
+    staging.close()
+
+
 def test_pinned_arrays_are_copied_at_once(gpu):
     x, back = np.arange(5 << 20, dtype=np.uint8), np.empty(5 << 20, np.uint8)
     gpu.pinned |= {(x.ctypes.data, x.nbytes), (back.ctypes.data, back.nbytes)}

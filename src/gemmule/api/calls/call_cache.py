@@ -25,6 +25,7 @@ from gemmule.runtime.arrays.descriptions import (
     HostCallArrays,
     executor_in_environment,
 )
+from gemmule.runtime.driver import lost_by_fork
 from gemmule.runtime.replay import LOW, Queue, Replay
 from gemmule.runtime.stream import stream_handle
 
@@ -149,13 +150,13 @@ class HostCall:
         Makes the result where the caller gives none, and its memory.
     """
 
-    __slots__ = ("_ending", "_gemm", "_memory", "_new", "_plain", "_shape")
+    __slots__ = ("_ending", "_gemm", "_memory", "_new", "_on_gpu", "_plain", "_shape")
 
     def __init__(self, plan: Plan, new: Callable[[], tuple[Any, Array]]) -> None:
         assert plan.product is not None
         assert plan.execution.gemm is not None
         self._gemm, self._new = plan.execution.gemm, new
-        self._ending, self._shape = plan.product.ending, plan.product.shape
+        self._ending, self._shape, self._on_gpu = plan.product.ending, plan.product.shape, plan.executor == "gpu"
         # Names the lack of memory for the sums.
         self._memory = memory_for_sums(self._shape.result)
         # Whether the arrays are the matrices that are multiplied, and the output is what is summed into.
@@ -178,6 +179,8 @@ class HostCall:
         in_place : bool
             Whether C is the output.
         """
+        if self._on_gpu and lost_by_fork():
+            return None
         arrays = described[1]
         if out is None:
             try:

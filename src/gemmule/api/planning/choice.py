@@ -17,6 +17,7 @@ from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch import registry
 from gemmule.dispatch.select import choose, why_no_gemm
 from gemmule.runtime.device import Device, device_count, get_device
+from gemmule.runtime.driver import lost_by_fork
 
 from ..packs import take_table_of_named_pack
 from .host_rates import HostWork
@@ -105,6 +106,8 @@ def host_arrays_executor(
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
     if device_count() == 0:
         return "no NVIDIA GPU found"
+    if lost_by_fork():
+        return "this process was forked from one that used the GPU, which only processes that are spawned can"
     try:
         arch = get_device(0).arch
     except UnsupportedError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.problem import GemmProblem, Problem
@@ -16,12 +16,17 @@ from gemmule.runtime.arrays import ArrayView
 from ..validation.operands import least_seconds
 
 if TYPE_CHECKING:
-    from gemmule.host.gemm import CheckedGemm
     from gemmule.outofcore.device.planner.budgets import Budgeted
     from gemmule.runtime.replay import Queue
 
     from ..validation.product import Product
-    from .host_to_device import RoundTrip
+
+
+class HostGemm(Protocol):
+    """What computes a product of host arrays: BLAS, or a GPU with copies there and back."""
+
+    def run(self, a: Any, b: Any, out: Any, c: Any, /) -> None:
+        """Compute alpha a b + beta c into `out`, arrays of NumPy."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -33,12 +38,12 @@ class Execution:
     queue : callable or None
         Queues the launches, packed once, given the addresses of the plan's `places` in their order, of the array for
         the absolute maximum if there is one, and of the output. None before, and where there are none or too many.
-    gemm : CheckedGemm, RoundTrip or None
+    gemm : HostGemm or None
         Of host arrays, what computes the sums.
     """
 
     queue: Queue | None = None
-    gemm: CheckedGemm | RoundTrip | None = None
+    gemm: HostGemm | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,35 @@
+"""Tables of grouped products and of transposes of extreme shapes, of several GPUs' records."""
+
+from pages.grouped import grouped_table
+from pages.transpose_shapes import transpose_shapes_table
+
+
+def test_grouped_products_stand_under_their_gpu():
+    product = {"record": "grouped", "kind": "grad_weight", "even": False, "groups": 8, "rows": 4096, "n": 64, "k": 32}
+    records = [
+        {"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"},
+        product | {"us": 10.4, "tflops": 99.6, "ratio": 1.234},
+        {"record": "experiment", "gpu": "NVIDIA H200"},
+        product | {"us": 9.0, "tflops": 110.0, "ratio": 1.0, "even": True},
+    ]
+    assert grouped_table(records).splitlines()[2:] == [
+        "| H100 | gradient of the weights | 8 random | 4096 x 64 x 32 | 10 | 100 | 1.23 |",
+        "| H200 | gradient of the weights | 8 even | 4096 x 64 x 32 | 9 | 110 | 1.00 |",
+    ]
+
+
+def test_a_shape_has_a_row_and_a_gpu_columns():
+    first = {"record": "transpose", "chosen_by": "dispatch", "shape": [3, 100], "axes": [1, 0], "itemsize": 2}
+    other = first | {"shape": [2, 3, 4], "axes": [1, 0, 2]}
+    records = [
+        {"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"},
+        first | {"faster_copy_ratio": 0.9, "torch_ratio": 2.0},
+        first | {"chosen_by": "rung", "faster_copy_ratio": 0.1, "torch_ratio": 0.1},
+        {"record": "experiment", "gpu": "NVIDIA H200"},
+        first | {"faster_copy_ratio": 0.8, "torch_ratio": 1.5},
+        other | {"faster_copy_ratio": 0.7, "torch_ratio": 1.0},
+    ]
+    assert transpose_shapes_table(records).splitlines()[2:] == [
+        "| 3 x 100 | 2 | 0.90 | 2.00 | 0.80 | 1.50 |",
+        "| 2 x 3 x 4, axes 1, 0, 2 | 2 |  |  | 0.70 | 1.00 |",
+    ]

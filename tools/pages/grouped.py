@@ -1,0 +1,26 @@
+"""Tables of grouped products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .markdown import markdown
+
+_KINDS = {"forward": "forward", "grad_input": "gradient of the input", "grad_weight": "gradient of the weights"}
+
+
+def grouped_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the times of grouped products beside another implementation's, of record files of several GPUs."""
+    rows, gpu = [], ""
+    for one in records:
+        if one["record"] == "experiment":
+            gpu = str(one["gpu"]).removeprefix("NVIDIA ").removesuffix(" 80GB HBM3")
+        if one["record"] != "grouped":
+            continue
+        sizes = f"{one['rows']} x {one['n']} x {one['k']}"
+        groups = f"{one['groups']} {'even' if one['even'] else 'random'}"
+        rows.append(
+            [gpu, _KINDS[one["kind"]], groups, sizes, f"{one['us']:.0f}", f"{one['tflops']:.0f}", f"{one['ratio']:.2f}"]
+        )
+    return markdown(["GPU", "product", "groups", "rows x N x K", "us", "TFLOP/s", "of `torch._grouped_mm`"], rows)

@@ -1,0 +1,32 @@
+"""Tables of transposes of extreme shapes and of permutations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .markdown import markdown
+
+
+def transpose_shapes_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return what calls reach of the faster copy of as many bytes, and of PyTorch's, of files of several GPUs."""
+    gpus: list[str] = []
+    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    for one in records:
+        if one["record"] == "experiment":
+            gpus.append(str(one["gpu"]).removeprefix("NVIDIA ").removesuffix(" 80GB HBM3"))
+        elif one["record"] == "transpose" and one["chosen_by"] == "dispatch":
+            found.setdefault((tuple(one["shape"]), tuple(one["axes"]), one["itemsize"]), {})[gpus[-1]] = one
+    rows = []
+    for (shape, axes, itemsize), of in found.items():
+        cells = [
+            text
+            for gpu in gpus
+            for text in (
+                (f"{of[gpu]['faster_copy_ratio']:.2f}", f"{of[gpu]['torch_ratio']:.2f}") if gpu in of else ("", "")
+            )
+        ]
+        permuted = "" if axes == (1, 0) else f", axes {', '.join(map(str, axes))}"
+        rows.append([f"{' x '.join(map(str, shape))}{permuted}", str(itemsize), *cells])
+    header = [text for gpu in gpus for text in (f"{gpu}: of a copy", f"{gpu}: of PyTorch")]
+    return markdown(["shape", "bytes", *header], rows)
