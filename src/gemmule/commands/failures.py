@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import select
 import signal
 import sys
@@ -55,6 +56,10 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
             _fail(ctx, f"{error.filename}: {error.strerror or error}{left}", 1)
         # Errors of files name their file, so this one is of standard output.
         reason = error.strerror or error
+        # What is buffered cannot be written either, and Python would say so once more as it ends.
+        if sys.stdout is sys.__stdout__:
+            with open(os.devnull, "w") as nothing:
+                os.dup2(nothing.fileno(), 1)
         _fail(ctx, f"standard output: {reason}; send it to a file or pipe that takes it{left}", 1)
     except click.ClickException as error:
         echo_failure(ctx, error.format_message(), error.exit_code)

@@ -119,12 +119,14 @@ def test_a_name_that_the_locale_cannot_print_is_no_traceback(folder):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
-def test_a_full_standard_output_is_called_so():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_standard_output_is_called_so(unbuffered):
+    # Without a buffer each line fails; with one, all do together, as the process ends too.
+    env = os.environ | {"PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "gemmule", "info"], env=os.environ | {"PYTHONPATH": str(SOURCES)}, stdout=full,
-            stderr=subprocess.PIPE, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gemmule", "info"], env=env, stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert done.returncode == 1
     assert b"standard output: No space left on device" in done.stderr
     assert b"Traceback" not in done.stderr
