@@ -13,11 +13,11 @@ from typing import Any
 def remembered_places() -> Iterator[None]:
     """Look up each instruction's place in the sources once while a kernel is traced.
 
-    The DSL looks it up for every operation that it builds: it walks up the stack to the first frame that is not its own,
-    reads the position table of that function up to the instruction, and makes a location of the compiler's, although
-    operations of an unrolled loop come from few instructions. That is a third of the time of a trace. It has no setting
-    for that, so two functions of the pinned version are replaced by ones that remember what they returned; the code is
-    the same to the last bit. What is remembered is dropped at the end, with the functions that were traced.
+    The DSL looks it up for every operation that it builds: it walks up the stack to the first frame that is not its
+    own, reads the position table of that function up to the instruction, and makes a location of the compiler's,
+    although operations of an unrolled loop come from few instructions. That is a third of the time of a trace. It has
+    no setting for that, so two functions of the pinned version are replaced by ones that remember what they returned;
+    the code is the same to the last bit. What is remembered is dropped at the end, with the functions that were traced.
     """
     from cutlass._mlir_helpers import op
 
