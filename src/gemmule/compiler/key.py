@@ -19,6 +19,7 @@ from .toolchain import compiler_installed, toolchain
 _COMPILER_VARIABLES = "CUTE_DSL_"
 #: Folder of the modules of a kernel's import closure.
 _PACKAGE = Path(__file__).parents[1]
+_ROOT = str(_PACKAGE)
 #: Digest of a module's source, and the names that it may import.
 _Module = tuple[bytes, tuple[str, ...]]
 #: An import statement, on one line or in parentheses.
@@ -58,10 +59,12 @@ def source_digests(spec: KernelSpec) -> dict[str, bytes]:
 def _closure(package: str, read: Callable[[str], _Module | None]) -> dict[str, bytes]:
     pending = [f"{package}.kernel", *_compiler_modules()]
     digests: dict[str, bytes] = {}
+    seen: set[str] = set()
     while pending:
         module = pending.pop()
-        if module in digests:
+        if module in seen:
             continue
+        seen.add(module)
         found = read(module)
         if found is None:
             continue
@@ -111,6 +114,7 @@ def _source(module: str) -> Path | None:
     own, *names = module.split(".")
     if own != _PACKAGE.name:
         return None
-    path = _PACKAGE.joinpath(*names)
-    found = (path.with_suffix(".py"), path / "__init__.py")
-    return next((file for file in found if file.is_file()), None)
+    # Hundreds of names are looked up for each key, most of which are no modules: paths are put together by strings.
+    path = os.path.join(_ROOT, *names)
+    found = (f"{path}.py", os.path.join(path, "__init__.py"))
+    return next((Path(file) for file in found if os.path.isfile(file)), None)
