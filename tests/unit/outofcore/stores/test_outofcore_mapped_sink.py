@@ -12,7 +12,7 @@ import gemmule as gm
 from gemmule.api.planning.host_to_device import stream_arrays
 from gemmule.outofcore.calls.device_engine import Limits
 from gemmule.outofcore.calls.request import Request
-from gemmule.outofcore.stores import mapped_source
+from gemmule.outofcore.stores import mapped_sink, mapped_source
 from gemmule.outofcore.stores.arrays import ArraySink
 from gemmule.outofcore.stores.mapped_sink import MappedSink, array_sink
 from support.system_calls import failing, recorded, shortened
