@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gemmule.core.arch import Arch
@@ -26,16 +26,26 @@ _Module = tuple[bytes, tuple[str, ...]]
 _IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
 
 
-def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> str:
+def artifact_key(
+    spec: KernelSpec,
+    config: Config,
+    signature: Signature,
+    arch: Arch,
+    *,
+    compiler: str | None = None,
+    sources: Mapping[str, bytes] | None = None,
+) -> str:
     """Return the stem of the compiled kernel's file in the cache.
 
     It depends on every module of the kernel's import closure, the config's compiled fields, the signature, the
-    architecture, the compiler's version and environment, and the modules of this package.
+    architecture, the compiler's version and environment, and the modules of this package. The present `toolchain` and
+    `source_digests` are taken unless others are given.
     """
-    identity = [spec.name, type(config).__name__, config.compiled_fields(), signature, arch.name, toolchain()]
+    compiler = toolchain() if compiler is None else compiler
+    identity = [spec.name, type(config).__name__, config.compiled_fields(), signature, arch.name, compiler]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
     digest = hashlib.sha256(json.dumps([identity, environment]).encode())
-    for value in source_digests(spec).values():
+    for value in (source_digests(spec) if sources is None else sources).values():
         digest.update(value)
     return f"{spec.name}-{arch.name}-{digest.hexdigest()[:24]}"
 
