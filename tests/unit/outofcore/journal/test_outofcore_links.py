@@ -80,10 +80,17 @@ def no_follow(request, monkeypatch):
 
 
 PLANTED = ["link", "dangling link", "link to a folder", "hard link", "folder", "pipe"]
+#: Each with unfinished work that is to serve, and two that is not to; the rest is for test-all.
+PLANTED_AND_RESUMED = [
+    pytest.param(
+        kind, resume, marks=[] if resume == "--resume" or kind in ("link", "hard link") else [pytest.mark.slow]
+    )
+    for kind in PLANTED
+    for resume in ("--resume", "--no-resume")
+]
 
 
-@pytest.mark.parametrize("resume", ["--resume", "--no-resume"])
-@pytest.mark.parametrize("kind", PLANTED)
+@pytest.mark.parametrize(("kind", "resume"), PLANTED_AND_RESUMED)
 @pytest.mark.parametrize("of", [journal_of, partial_of])
 def test_what_is_planted_is_refused_by_name_and_stays(inputs, output, no_follow, kind, of, resume):
     if kind == "folder" and of is partial_of and ".zarr" in output:
