@@ -18,7 +18,9 @@ from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import INSTALLED_FILE, Pack, write_pack
 from gemmule.compiler.pool import Job, compile_all
+from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError
+from gemmule.core.spec import Config, KernelSpec, Signature
 
 PACKAGE = "gemmule_kernels_sm90"
 #: Most bytes of the wheel.
@@ -52,7 +54,7 @@ class PackedJob(Job):
         return artifact
 
     @property
-    def kernel(self) -> tuple[object, ...]:
+    def kernel(self) -> tuple[KernelSpec, Config, Signature, Arch]:
         """What is compiled."""
         return self.spec, self.config, self.signature, self.arch
 
