@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .failures import FAILURE_CODE
 from .json_output import echo_json, json_option
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ def check_command(
 
     FUNCTION is a @cute.jit function, or a class with one as __call__, and is called with the ARGUMENTs: arrays such as
     'float32[40,24]' of random numbers or 'int32[8]=0' of one, numbers, and None for a stream. Or it is an ordinary
-    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found. Put --
-    before arguments that begin with a minus sign.
+    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found, and 2 where
+    the check could not run. Put -- before arguments that begin with a minus sign.
     """
+    ctx.meta[FAILURE_CODE] = click.UsageError.exit_code
     from ..vgpu.finding_formats import annotation, record, sarif
 
     function = _function(target)
