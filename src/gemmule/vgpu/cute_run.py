@@ -17,7 +17,7 @@ from gemmule.core.launch import Launch
 
 from .arch import virtual_arch
 from .arrays import DeviceArrays
-from .checks import Collected, all_checks
+from .checks import Collected, Predecessors, all_checks
 from .engine.observer import Observer
 from .engine.program import Program, program_of
 from .host_code import map_words
@@ -98,9 +98,12 @@ def run(
         )
         if not launches:
             raise ArgumentError(f"{getattr(function, '__name__', function)} launches no kernel; pass arguments that do")
-        for call in launches:
+        dependent = options.checks and any(call.overlaps for call in launches[1:])
+        before = Predecessors(device.memory) if dependent else None
+        for number, call in enumerate(launches):
             program = _program(compiled.ptx, call)
-            checks = all_checks(collected, device) if options.checks else ()
+            overlaps = call.overlaps and number > 0
+            checks = all_checks(collected, device, before, overlaps) if options.checks else ()
             packed = _packed(program, call, device)
             one = dataclasses.replace(options, schedule=name)
             run_packed(program, packed, device.memory, one, (*checks, *observers))
