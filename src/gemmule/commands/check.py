@@ -61,8 +61,8 @@ def check_command(
 
     FUNCTION is a @cute.jit function, or a class with one as __call__, and is called with the ARGUMENTs: arrays such as
     'float32[40,24]' of random numbers or 'int32[8]=0' of one, numbers, and None for a stream. Or it is an ordinary
-    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found, and 2 where
-    the check could not run. Put -- before arguments that begin with a minus sign.
+    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found, and 2
+    where the check could not run. Put -- before arguments that begin with a minus sign.
     """
     ctx.meta[FAILURE_CODE] = click.UsageError.exit_code
     from ..vgpu.finding_formats import annotation, record, sarif
@@ -99,8 +99,7 @@ def _findings(function: Any, values: list[Any], schedules: int) -> tuple[Finding
     from ..compiler.host_functions.function import is_host_function
     from ..core.errors import ArgumentError
     from ..vgpu import CheckError, run
-    from ..vgpu.cute_run import SCHEDULES_VARIABLE
-    from ..vgpu.launcher import Launches
+    from ..vgpu.launcher import SCHEDULES_VARIABLE, Launches
     from ..vgpu.report import merged
 
     before, launches = os.environ.get(SCHEDULES_VARIABLE), Launches.number

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import os
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -23,15 +22,13 @@ from .engine.program import Program, program_of
 from .host_code import map_words
 from .host_code.interpreter import LaunchCall
 from .host_code.launches import launches_of
-from .launcher import SCHEDULES, Options, Packed, finish, run_packed
+from .launcher import Options, Packed, finish, run_packed, schedule_names
 from .map_bytes import encoded
 from .memory import GLOBAL_BASE
 from .ptx.parser import entries
 from .report import Finding, kernel_name
 from .tensor_map import TensorMap
 
-#: Number of schedules of calls that name none.
-SCHEDULES_VARIABLE = "GEMMULE_VGPU_SCHEDULES"
 #: Address of arrays without elements: as well aligned as any, and before all others.
 _NOWHERE = 1 << 16
 
@@ -86,7 +83,7 @@ def run(
         If it does not compile, or stops itself.
     """
     check_compiler()
-    names = _schedules(schedules)
+    names = schedule_names(schedules)
     arguments = CuteArguments(function, args, kwargs, memory)
     compiled = CuteFunction(function, arguments, virtual_arch())
     options = options or dataclasses.replace(Options.from_environment(), checks=True)
@@ -111,23 +108,6 @@ def run(
             finish(device, collected)
         notes += [note for note in collected.notes if note not in notes]
     return tuple(notes)
-
-
-def _schedules(given: int | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the schedules' names."""
-    if given is None:
-        number = os.environ.get(SCHEDULES_VARIABLE) or "1"
-        given = int(number) if number.isdecimal() else number
-    if isinstance(given, str):
-        given = (given,)
-    if isinstance(given, int):
-        if not 1 <= given <= len(SCHEDULES):
-            raise ArgumentError(f"schedules={given} must be 1 to {len(SCHEDULES)}, or names of {', '.join(SCHEDULES)}")
-        return SCHEDULES[:given]
-    listed: list[Any] = list(given) if hasattr(given, "__iter__") else [given]
-    if not listed or any(name not in SCHEDULES for name in listed):
-        raise ArgumentError(f"schedules={given!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
-    return tuple(listed)
 
 
 class _Addresses:

@@ -308,7 +308,9 @@ def dependent_kernel(x: cute.Tensor, y: cute.Tensor, waits: cutlass.Constexpr):
 
 
 @cute.jit
-def dependent_launches(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, waits: cutlass.Constexpr, third: cutlass.Constexpr):
+def dependent_launches(
+    x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, waits: cutlass.Constexpr, third: cutlass.Constexpr
+):
     """y = x + 1, then z = y + 1 in a dependent launch, and what `third` says in another."""
     one = {"grid": (1, 1, 1), "block": (THREADS, 1, 1)}
     dependent_kernel(x, y, "first").launch(**one)

@@ -1,8 +1,8 @@
 """Races between a dependent launch (PDL) and the grids before it, which may still run when it starts.
 
 ``griddepcontrol.wait`` orders all that the predecessor did before what its warp does next, and the barriers of the CTA
-pass that on: the predecessor is an agent of the vector clocks. A grid that lets its dependents start before it has waited
-itself leaves its own predecessors running, too.
+pass that on: the predecessor is an agent of the vector clocks. A grid that lets its dependents start before it has
+waited itself leaves its own predecessors running, too.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class GridOrder(ClockCheck):
         self._leaves = self._dependent and "wait" not in names
 
     def dependents_launched(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        del instruction
         if self._dependent and not self._clocks.has_waited(self._clocks.warps_in(batch, lanes)).all():
             self._leaves = True
 

@@ -84,7 +84,14 @@ def pass_shared_write(
 
 
 def pass_lanes(
-    address: Array, base: Array, shift: int, many: int, index: Array, times: Array, known: Array, limits: tuple[int, int]
+    address: Array,
+    base: Array,
+    shift: int,
+    many: int,
+    index: Array,
+    times: Array,
+    known: Array,
+    limits: tuple[int, int],
 ) -> bool:
     """Say whether no other lane of the warp made accesses that no meeting has ordered before these.
 

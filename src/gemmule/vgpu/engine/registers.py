@@ -83,7 +83,9 @@ class RegisterFile:
         warps = lanes.whole
         if warps is None:
             # Row by row: NumPy's selection along both at once takes four times as long.
-            return {width: [self.rows[width][row].take(lanes.index) for row in rows] for width, rows in uses.rows.items()}
+            return {
+                width: [self.rows[width][row].take(lanes.index) for row in rows] for width, rows in uses.rows.items()
+            }
         return {
             width: self._by_warps[width].take(self._places(width, rows, warps)).view(self.rows[width].dtype)
             for width, rows in uses.rows.items()
