@@ -13,7 +13,7 @@ from gemmule.core.errors import ArgumentError, CompilerMissingError, KernelFaile
 from gemmule.core.launch import Launch
 
 from .arch import virtual_arch
-from .arrays import DeviceArrays
+from .arrays import DeviceArrays, virtual_address
 from .checks import Collected, all_checks
 from .engine.observer import Observer
 from .engine.program import program_of
@@ -34,6 +34,7 @@ _DIVISOR = 16
 def run_triton(
     kernel: Any,
     grid: Grid,
+    /,
     *args: Any,
     schedules: int | Sequence[str] | None = None,
     options: Options | None = None,
@@ -73,21 +74,14 @@ def run_triton(
     x, y, z = (*map(int, extents), 1, 1)[:3]
     program, metadata = program_of(compiled.asm["ptx"]), compiled.metadata
     threads = int(program.kernel.directives["reqntid"].split(",")[0])
-    recipe = Launch(
-        (x, y, z),
-        (threads, 1, 1),
-        (),
-        metadata.shared,
-        (metadata.num_ctas, 1, 1),
-        getattr(metadata, "launch_pdl", False),
-    )
+    recipe = Launch((x, y, z), (threads, 1, 1), (), metadata.shared, (metadata.num_ctas, 1, 1))
     arrays = {name: _array(value) for name, value in given.items() if _is_array(value)}
     scratch = np.zeros(metadata.global_scratch_size * x * y * z, np.uint8)
     options = options or dataclasses.replace(Options.from_environment(), checks=True)
     for name in names:
         device, collected = DeviceArrays({**arrays, "the scratch memory": scratch}), Collected(compiled=True)
         addresses = device.addresses
-        values_of = [addresses[name] if name in addresses else value for name, value in given.items()]
+        values_of = [addresses.get(name, value) for name, value in given.items()]
         packed = bytearray(program.binder.param_bytes)
         # Behind the arguments: scratch memory, and that of a profiler, which is not used.
         rest = [addresses["the scratch memory"], 0]
@@ -192,8 +186,6 @@ def _array(value: Any) -> Array:
 def _divides(value: Any) -> bool:
     """Say whether an argument is a multiple of 16: arrays begin at multiples, views of them may not."""
     if _is_array(value):
-        from .arrays import virtual_address
-
         return virtual_address(_array(value)) % _DIVISOR == 0
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value % _DIVISOR == 0
 

@@ -311,9 +311,9 @@ def dependent_kernel(x: cute.Tensor, y: cute.Tensor, waits: cutlass.Constexpr):
 def dependent_launches(
     x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, waits: cutlass.Constexpr, third: cutlass.Constexpr
 ):
-    """y = x + 1, then z = y + 1 in a dependent launch, and what `third` says in another."""
+    """y = x + 1, then z = y + 1 in a dependent launch, and x = z + 1 in a `third` one."""
     one = {"grid": (1, 1, 1), "block": (THREADS, 1, 1)}
     dependent_kernel(x, y, "first").launch(**one)
     dependent_kernel(y, z, waits).launch(**one, use_pdl=True)
-    if cutlass.const_expr(third == "writes what the first reads"):
+    if cutlass.const_expr(third):
         dependent_kernel(z, x, "before it writes").launch(**one, use_pdl=True)

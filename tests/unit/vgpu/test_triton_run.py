@@ -22,7 +22,10 @@ def kernels():
 def test_arrays_are_written_in_place(rng, kernels):
     count = 1000
     x, y, out = rng.random(count, np.float32), rng.random(count, np.float32), np.full(count, np.nan, np.float32)
-    grid = lambda known: (-(-count // known["block"]),)
+
+    def grid(known):
+        return (-(-count // known["block"]),)
+
     vgpu.run_triton(kernels.scaled_sum, grid, x, y, out, count, 2.0, shift=0, block=256, schedules=3)
     np.testing.assert_allclose(out, 2 * x + y, rtol=1e-6)
 

@@ -136,7 +136,7 @@ class SharedRaces(ClockCheck):
             self._report(access, bad, f"{clocks.who(reader)} read it, and nothing orders the two")
 
     def _passed(self, access: Access, warp: Array) -> bool:
-        """Look at an access in one go, and note it if it reads; return False, and do nothing, where that finds fault."""
+        """Look at an access in one go, and note it if it reads; return False and do nothing where that finds fault."""
         if not self._pass or access.atomic or access.read == access.write:
             return False
         clocks = self._clocks

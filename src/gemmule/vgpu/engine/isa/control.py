@@ -146,7 +146,7 @@ def _proxy_fence(build: Build, shared: bool, *, barriers: bool = False) -> Step:
 
 @defines("griddepcontrol")
 def _griddepcontrol(build: Build) -> Step:
-    """Wait for the predecessor grid, or let dependents start: launches run one after the other, so the checks see it."""
+    """Wait for the predecessor grid, or let dependents start: launches run in order, and only the checks see it."""
     waits = build.take("wait", "launch_dependents") == "wait"
     build.done(0)
     instruction = build.instruction
