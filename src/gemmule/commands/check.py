@@ -43,6 +43,11 @@ _NAMES = {"None": None, "True": True, "False": False}
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the arrays' content.")
 @click.option("--sarif", "sarif_file", type=click.Path(dir_okay=False, path_type=Path), help="Write SARIF 2.1.0 too.")
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page that plays what the first CTA does; FUNCTION is then a @cute.jit function.",
+)
 @click.option("--github", is_flag=True, help="Print annotations for GitHub Actions too.")
 @json_option
 @click.pass_context
@@ -54,6 +59,7 @@ def check_command(
     schedules: int,
     seed: int,
     sarif_file: Path | None,
+    trace: Path | None,
     github: bool,
     as_json: bool,
 ) -> None:
@@ -70,7 +76,7 @@ def check_command(
     function = _function(target)
     values = _values(arguments, seed)
     with _printing(as_json):
-        findings = _findings(function, values, schedules)
+        findings = _findings(function, values, schedules, trace)
     if sarif_file is not None:
         sarif_file.write_text(json.dumps(sarif(findings), indent=1), encoding="utf-8")
     if as_json:
@@ -95,7 +101,7 @@ def _printing(as_json: bool) -> Iterator[None]:
         yield
 
 
-def _findings(function: Any, values: list[Any], schedules: int) -> tuple[Finding, ...]:
+def _findings(function: Any, values: list[Any], schedules: int, trace: Path | None) -> tuple[Finding, ...]:
     from ..compiler.host_functions.function import is_host_function
     from ..core.errors import ArgumentError
     from ..vgpu import CheckError, run
@@ -106,8 +112,10 @@ def _findings(function: Any, values: list[Any], schedules: int) -> tuple[Finding
     os.environ[SCHEDULES_VARIABLE] = str(schedules)
     try:
         if values or is_host_function(function):
-            run(function() if inspect.isclass(function) else function, *values)
+            run(function() if inspect.isclass(function) else function, *values, trace=trace)
             return ()
+        if trace is not None:
+            raise ArgumentError("--trace needs a @cute.jit function; give vgpu.run(..., trace=path) in an ordinary one")
         function()
         if Launches.number == launches:
             raise ArgumentError("the function has run no kernel on the virtual GPU; call gemmule.vgpu.run in it")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import os
 from collections.abc import Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
@@ -28,6 +30,7 @@ from .memory import GLOBAL_BASE
 from .ptx.parser import entries
 from .report import Finding, kernel_name
 from .tensor_map import TensorMap
+from .trace import Trace
 
 #: Address of arrays without elements: as well aligned as any, and before all others.
 _NOWHERE = 1 << 16
@@ -40,6 +43,7 @@ def run(
     memory: Sequence[Any] = (),
     options: Options | None = None,
     observers: tuple[Observer, ...] = (),
+    trace: str | os.PathLike[str] | None = None,
     **kwargs: Any,
 ) -> tuple[Finding, ...]:
     """Run a ``@cute.jit`` function on the virtual GPU with all checks; its arrays hold the results.
@@ -65,6 +69,9 @@ def run(
         How to run beyond the schedule; by default with checks.
     observers : tuple of Observer
         Observers of every launch, such as a `Counter`.
+    trace : path, optional
+        A page to write that plays what the first CTA of each launch does, under the first schedule; the data only where
+        the name ends with ``.json``.
 
     Returns
     -------
@@ -95,6 +102,7 @@ def run(
         )
         if not launches:
             raise ArgumentError(f"{getattr(function, '__name__', function)} launches no kernel; pass arguments that do")
+        recorder = (Trace(device),) if trace is not None and name == names[0] else ()
         dependent = options.checks and any(call.overlaps for call in launches[1:])
         before = Predecessors(device.memory) if dependent else None
         for number, call in enumerate(launches):
@@ -103,7 +111,11 @@ def run(
             checks = all_checks(collected, device, before, overlaps) if options.checks else ()
             packed = _packed(program, call, device)
             one = dataclasses.replace(options, schedule=name)
-            run_packed(program, packed, device.memory, one, (*checks, *observers))
+            try:
+                run_packed(program, packed, device.memory, one, (*checks, *recorder, *observers))
+            finally:
+                for one_trace in recorder:
+                    one_trace.write(Path(trace or ""))
         if collected.findings or name == names[-1]:
             finish(device, collected)
         notes += [note for note in collected.notes if note not in notes]
