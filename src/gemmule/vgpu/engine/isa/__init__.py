@@ -3,6 +3,7 @@
 from . import (
     atomics,
     bits,
+    blackwell,
     compare,
     control,
     convert,
@@ -26,7 +27,7 @@ from .wgmma import Warpgroups
 
 __all__ = [
     "UNITS",
-    "atomics", "bits", "compare", "control", "convert", "floating", "integer", "loads", "matrix", "move", "printing",
+    "atomics", "bits", "blackwell", "compare", "control", "convert", "floating", "integer", "loads", "matrix", "move", "printing",
     "signs", "tensormap", "warp",
 ]  # fmt: skip
 
