@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,9 +69,8 @@ def run_triton(
     names = schedule_names(schedules)
     function, values, settings = _bound(kernel, args, kwargs)
     compiled, given = _compiled(function, values, settings)
-    extents = grid(values) if callable(grid) else grid
-    extents = (extents,) if isinstance(extents, numbers.Integral) else tuple(extents)
-    x, y, z = (*map(int, extents), 1, 1)[:3]
+    extents: Any = grid(values) if callable(grid) else grid
+    x, y, z = (*(map(int, extents) if isinstance(extents, Iterable) else (int(extents),)), 1, 1)[:3]
     program, metadata = program_of(compiled.asm["ptx"]), compiled.metadata
     threads = int(program.kernel.directives["reqntid"].split(",")[0])
     recipe = Launch((x, y, z), (threads, 1, 1), (), metadata.shared, (metadata.num_ctas, 1, 1))
@@ -98,13 +97,12 @@ def run_triton(
 def _bound(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Return the function below the decorators, its arguments by name, and the options of the compiler."""
     settings: dict[str, Any] = {}
-    chosen: list[Callable[[Mapping[str, Any]], Mapping[str, Any]]] = []
+    heuristics: list[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = []
     while not hasattr(kernel, "params"):
         if hasattr(kernel, "configs"):
             settings |= kernel.configs[0].all_kwargs()
         elif hasattr(kernel, "values"):
-            heuristics = kernel.values
-            chosen.append(lambda known, heuristics=heuristics: {name: f(known) for name, f in heuristics.items()})
+            heuristics.append(kernel.values)
         else:
             raise ArgumentError(f"{getattr(kernel, '__name__', kernel)} is no @triton.jit kernel; pass one")
         kernel = kernel.fn
@@ -114,8 +112,8 @@ def _bound(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple
         raise ArgumentError(f"{kernel.__name__} takes {len(names)} arguments, not {len(args)}")
     values = dict(zip(names, args, strict=False))
     values |= {name: settings.pop(name) for name in names if name in settings}
-    for choose in chosen:
-        values |= choose(values)
+    for chosen in heuristics:
+        values |= {name: choose(values) for name, choose in chosen.items()}
     for param in kernel.params:
         if param.name not in values and param.has_default:
             values[param.name] = param.default
@@ -164,7 +162,7 @@ def _type(name: str, value: Any) -> str:
         return f"*{found}"
     if isinstance(value, bool | np.bool_):
         return "u1"
-    if isinstance(value, numbers.Integral):
+    if isinstance(value, int | np.integer):
         return "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
     if isinstance(value, numbers.Real):
         return "fp32"
@@ -187,10 +185,10 @@ def _divides(value: Any) -> bool:
     """Say whether an argument is a multiple of 16: arrays begin at multiples, views of them may not."""
     if _is_array(value):
         return virtual_address(_array(value)) % _DIVISOR == 0
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value % _DIVISOR == 0
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) % _DIVISOR == 0
 
 
 def _bytes(value: Any, size: int) -> bytes:
-    if isinstance(value, numbers.Integral):
+    if isinstance(value, int | np.integer):
         return (int(value) % (1 << 8 * size)).to_bytes(size, "little")
     return np.array(value, f"f{size}").tobytes()
