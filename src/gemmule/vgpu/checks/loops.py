@@ -1,7 +1,7 @@
 """Loops over lanes that pass or refuse an access in one go, compiled by Numba where it is installed.
 
-Each returns False, and changes nothing, where it meets what may be a finding: the checks then look again with NumPy,
-which also reports. So the NumPy code is the reference, and the only one without Numba.
+Each returns False where it meets what may be a finding: the checks then look again with NumPy, which also reports, and
+notes again what is noted already. So the NumPy code is the reference, and the only one without Numba.
 
 All take `address` and `base`, of whose sums the lanes' places in shared memory are made, and `shift` and `many`: a
 piece has ``1 << shift`` bytes, and each lane accesses so many. Lanes that repeat their neighbours' places are skipped.
@@ -47,19 +47,12 @@ def pass_shared_read(
         if start == last and warp[lane] == warp[lane - 1]:
             continue
         last = start
+        column = own[warp[lane]]
+        clock = known[warp[lane], column]
         for piece in range(start, start + many):
             mark = written[piece] & ~_ATOMIC
             if mark == 0 or known[warp[lane], mark & low] < mark >> bits:
                 return False
-    last = -1
-    for lane in range(address.size):
-        start = (address[lane] + base[lane]) >> shift
-        if start == last and warp[lane] == warp[lane - 1]:
-            continue
-        last = start
-        column = own[warp[lane]]
-        clock = known[warp[lane], column]
-        for piece in range(start, start + many):
             reads[piece, column] = clock
     return True
 
