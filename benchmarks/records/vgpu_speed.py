@@ -1,8 +1,8 @@
 """How long kernels take on the virtual GPU: ``python benchmarks/records/vgpu_speed.py --record benchmarks/results``.
 
 Products of 512 x 512 x 512, compiled beforehand, in one process, on one core: alone, with all checks, with these under
-the random schedule, with counts, and with counts and the cache model. The shortest of some runs is kept, by the processor's clock, since other programs only
-ever add to it.
+the random schedule, with counts, and with counts and the cache model. The shortest of some runs is kept, by the
+processor's clock, since other programs only ever add to it.
 """
 
 from __future__ import annotations
