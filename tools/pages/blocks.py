@@ -19,7 +19,7 @@ length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, 
 of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
 KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
-``examples FILE …`` which of NVIDIA's examples run there. ``fuzz FILE`` says how many random problems of each kernel
+``foreign FILE …`` kernels of others that run there. ``fuzz FILE`` says how many random problems of each kernel
 were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE
 …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
 reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
@@ -345,7 +345,7 @@ _OF_SEVERAL = {
     "batches": batches_table,
     "checks": checks_block,
     "draws": draws_block,
-    "examples": checked_kernels.examples_table,
+    "foreign": checked_kernels.foreign_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
     "grouped": grouped_table,
