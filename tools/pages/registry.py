@@ -15,10 +15,15 @@ _ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a")
 def kernel_table() -> str:
     """Return the registry as a table, in the order in which kernels are tried."""
     rows = [
-        [f"`{spec.name}`", spec.operation, spec.summary, ", ".join(map(str, spec.archs)), str(spec.default)]
+        [
+            f"`{spec.name}`",
+            spec.operation,
+            spec.summary,
+            f"{spec.archs[0]}{'' if len(spec.archs) == 1 else ' and newer'}",
+        ]
         for spec in REGISTRY
     ]
-    return markdown(["kernel", "operation", "takes", "compiled for", "default config"], rows)
+    return markdown(["kernel", "operation", "takes", "compiled for"], rows)
 
 
 def dtype_table() -> str:
