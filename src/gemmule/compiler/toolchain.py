@@ -14,7 +14,7 @@ REMEDY = 'pip install "gemmule[compiler]" compiles it; gemmule-kernels-sm90 has 
 
 @functools.cache
 def toolchain() -> str:
-    """Return the compiler's name and version; the newest tested one if none is installed, as kernels of packs have it."""
+    """Return the compiler's name and version; the newest tested one if none is installed, as of packs."""
     import importlib.metadata
 
     try:

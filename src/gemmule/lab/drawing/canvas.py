@@ -170,8 +170,8 @@ def spread_labels(
     places = _apart(wanted, gap)
     for (x, y, text, colour), place in zip(labels, places, strict=True):
         axes.annotate(
-            _shortened(text, page), (x, y), xytext=(1.03, place), textcoords="axes fraction", va="center", annotation_clip=False,
-            fontsize=page.text - 0.5,
+            _shortened(text, page), (x, y), xytext=(1.03, place), textcoords="axes fraction", va="center",
+            annotation_clip=False, fontsize=page.text - 0.5,
             arrowprops={"arrowstyle": "-", "color": page.theme.faint if faint else colour,
                         "linewidth": 0.5 if faint else 0.8, "linestyle": (0, (1.5, 2.5)) if faint else "-",
                         "shrinkA": 0, "shrinkB": 4, "relpos": (0, 0.5)},
