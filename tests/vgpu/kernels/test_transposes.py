@@ -285,7 +285,7 @@ def test_the_studys_sectors_and_bank_conflicts(name, loads, stores, conflicts):
     ("itemsize", "read", "written"), [(1, 1.97, 1.24), (2, 1.47, 1.23), (4, 1.22, 1.2), (8, 1.09, 1.16)]
 )
 def test_what_rows_that_begin_anywhere_ask_for(itemsize, read, written):
-    """As docs/transpose/transpose_tiled.md says."""
+    """As docs/notebook/transpose/transpose_tiled.md says."""
     assert_sectors("transpose_tiled", itemsize, read, written)
 
 
@@ -293,13 +293,13 @@ def test_what_rows_that_begin_anywhere_ask_for(itemsize, read, written):
     ("itemsize", "read", "written"), [(1, 1.73, 1.31), (2, 1.64, 1.09), (4, 1.52, 1.01), (8, 1.37, 1.01)]
 )
 def test_whole_sectors_are_written_once(itemsize, read, written):
-    """As docs/transpose/transpose_whole_sectors.md says; the surplus is at the ends of the matrix's rows."""
+    """As docs/notebook/transpose/transpose_whole_sectors.md says; the surplus is at the ends of the matrix's rows."""
     assert_sectors("transpose_whole_sectors", itemsize, read, written)
 
 
 @pytest.mark.parametrize(("itemsize", "read", "written"), [(1, 2.07, 2.06), (2, 2.44, 1.9)])
 def test_words_as_they_lie_are_asked_for_twice(itemsize, read, written):
-    """As docs/transpose/transpose_word_aligned.md says."""
+    """As docs/notebook/transpose/transpose_word_aligned.md says."""
     assert_sectors("transpose_word_aligned", itemsize, read, written)
 
 
@@ -315,7 +315,7 @@ def test_whole_vectors_that_end_within_sectors(itemsize, rng, monkeypatch):
 
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_squares_in_registers_fill_the_sectors_they_write(itemsize):
-    """As docs/transpose/transpose_in_registers.md says: a request takes half of each sector that it reads."""
+    """As docs/notebook/transpose/transpose_in_registers.md says: a request takes half of each sector that it reads."""
     spec = named("transpose_in_registers")
     counts = counts_of(spec, spec.default, itemsize, edge=32)
     wanted = 32 * 32 * itemsize // 32
