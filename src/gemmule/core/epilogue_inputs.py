@@ -61,7 +61,8 @@ def epilogue_signature(epilogue: Epilogue | None) -> Signature:
         return ()
     inputs = " ".join(f"{matrix.dtype.name}:{''.join(_marks(matrix))}" for matrix in epilogue.matrices)
     absmax = ((ABSMAX, "yes"),) if epilogue.absmax else ()
-    return (("epilogue", epilogue.expression.text), ("inputs", inputs), *absmax)
+    scales = epilogue.scales.signature() if epilogue.scales is not None else ()
+    return (("epilogue", epilogue.expression.text), ("inputs", inputs), *absmax, *scales)
 
 
 def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tuple[Param, ...]:

@@ -39,7 +39,13 @@ from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, SMS, THREADS
-from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, scale_params, why_not_stored
+from gemmule.kernels.hopper.tma_tiles import (
+    block_scale_params,
+    operand_params,
+    result_params,
+    scale_params,
+    why_not_stored,
+)
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
@@ -64,6 +70,8 @@ _SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
 _MAX_PROMOTED_N = 192
+#: Columns of a tile, each with scales of its own, for which a thread has registers.
+_MAX_COLUMN_SCALES = 128
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Bytes of a partial sum and of a flag.
@@ -93,6 +101,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             )
     if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > _MAX_PROMOTED_N):
         return f"config {config}: promoted accumulators fit for 64 rows and {_MAX_PROMOTED_N} columns at most"
+    if problem.epilogue is not None and problem.epilogue.scales is not None:
+        lines = problem.epilogue.scales.lines_b if _b_is_b(problem, config) else problem.epilogue.scales.lines_a
+        if lines == 1 and config.tile_n > _MAX_COLUMN_SCALES:
+            return f"config {config}: a thread has registers for the scales of {_MAX_COLUMN_SCALES} columns at most"
     if num_b_of(problem.epilogue) > 1:
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"
@@ -148,6 +160,11 @@ def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, Stri
     problem, first, second = row_result(problem)
     a, b = problem.a, problem.b.transposed()
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
+
+
+def _b_is_b(problem: GemmProblem, config: HopperGemmConfig) -> bool:
+    """Return whether the kernel's B is that of the problem."""
+    return problem.d.is_row_major != bool(config.swap_ab)
 
 
 def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
@@ -217,6 +234,8 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     )
     if epilogue is not None and epilogue.second is not None:
         params += operand_params(SECOND, epilogue.second.transposed(), batch, config.tile_n // num_b, config.cluster_m)
+    if epilogue is not None:
+        params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
@@ -304,4 +323,5 @@ SPEC = KernelSpec(
     epilogues=True,
     gated=True,
     absmax=True,
+    block_scales=True,
 )

@@ -33,6 +33,8 @@ class PromotedFragments(NamedTuple):
         Operands by stage.
     accumulators : Tensor
         The promoted ones, for all k-tiles.
+    scales : TileScales or None
+        Scales of A and B by blocks, of the thread's part of a tile.
     """
 
     mma_init: Any
@@ -41,6 +43,7 @@ class PromotedFragments(NamedTuple):
     a: Any
     b: Any
     accumulators: Any
+    scales: Any = None
 
 
 class PromotedMainloop(Mainloop):
@@ -63,15 +66,27 @@ class PromotedMainloop(Mainloop):
 
         With one in flight ptxas would report "wgmma.mma_async instructions are serialized", and wait after each.
         """
-        mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments
+        mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments[:6]
         self.order_barrier_wait(warpgroup_idx)
         accumulators.fill(0)
-        for _ in cutlass.range(num_k_tiles):
+        for k in cutlass.range(num_k_tiles):
             stage = state.stage
+            factors = self.factors(fragments, k)
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
             wait_group_and_release(0, release, barriers.empty, (stage,))
-            accumulators.store(accumulators.load() + k_tile_accumulators.load())
+            self.promote(fragments, factors)
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
         return state
+
+    def factors(self, fragments: Any, k: Any) -> Any:
+        """Return what `promote` needs of k-tile `k`, loaded before it is multiplied."""
+        del fragments, k
+        return ()
+
+    def promote(self, fragments: Any, factors: Any) -> None:
+        """Add a k-tile's accumulators to those of all."""
+        del factors
+        accumulators = fragments.accumulators
+        accumulators.store(accumulators.load() + fragments.k_tile_accumulators.load())
