@@ -2,7 +2,7 @@
 
 `matmul` multiplies by the rules of the array API standard, `gemm` by those of BLAS, with a bias and a function of each
 element, which `gemmule.epilogue` has the functions for; `grouped_gemm` multiplies groups, as of a mixture of experts,
-`scaled_gemm` 8-bit floats with scales;
+`scaled_gemm` 8-bit floats with scales, as `quantize` makes them;
 `transpose` and `matrix_transpose` give transposes; `gemmule.outofcore.matmul` multiplies files and arrays that do not
 fit into memory. ``matmul.plan`` says what a call would run, and why; every one of these functions has a ``plan``.
 Errors are `GemmuleError` and its kinds.
@@ -35,7 +35,17 @@ from gemmule.core.errors import (
 
 if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
-    from gemmule.api import Plan, gemm, grouped_gemm, load_pack, matmul, matrix_transpose, scaled_gemm, transpose
+    from gemmule.api import (
+        Plan,
+        gemm,
+        grouped_gemm,
+        load_pack,
+        matmul,
+        matrix_transpose,
+        quantize,
+        scaled_gemm,
+        transpose,
+    )
     from gemmule.compiler.pack import Pack
     from gemmule.dispatch.select import clear_choices
 
@@ -67,6 +77,7 @@ __all__ = [
     "matmul",
     "matrix_transpose",
     "outofcore",
+    "quantize",
     "scaled_gemm",
     "transpose",
 ]
@@ -81,6 +92,7 @@ _LAZY = {
         "load_pack",
         "matmul",
         "matrix_transpose",
+        "quantize",
         "scaled_gemm",
         "transpose",
     ),
