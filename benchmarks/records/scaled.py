@@ -1,9 +1,10 @@
 """Scaled products beside torch._scaled_mm: ``python benchmarks/records/scaled.py RESULTS_FOLDER [--sweep]``.
 
-float8_e4m3fn, bfloat16 results, weights (n, k) as a layer has them; scales of everything (``tensor``), of rows and columns
-(``row``), of 1 x 128 by 128 x 128 (``block``) and of 1 x 128 by 1 x 128 (``block1``). Timed in CUDA graphs over operands
-of more than the L2 cache, the two by turns, forwards and backwards; medians. Every product is first held against
-float64 on a few rows. ``compile`` instead of a folder compiles what will run; ``--sweep`` times configs instead,
+float8_e4m3fn, bfloat16 results, weights (n, k) as a layer has them; scales of everything (``tensor``), of rows and
+columns (``row``), of 1 x 128 by 128 x 128 (``block``) and of 1 x 128 by 1 x 128 (``block1``). Timed in CUDA graphs over
+operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every product is first held
+against float64 on a few rows. Then quantisation of bfloat16 (``quantize_row`` and the like, of M x K), beside a copy of
+as many bytes. ``compile`` instead of a folder compiles what will run; ``--sweep`` times configs instead,
 `scaled_config` records.
 """
 
@@ -27,6 +28,7 @@ from gemmule.core.epilogue import ACC, Epilogue, Expression
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
+from gemmule.core.quantize_problem import BY
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
@@ -36,6 +38,8 @@ from gemmule.kernels.hopper.gemm.spec import SPEC
 LARGE = ((4096, 14336, 4096), (4096, 4096, 14336), (8192, 8192, 8192))
 FEW = tuple((m, 14336, 4096) for m in (1, 16, 64, 128))
 KINDS = ("tensor", "row", "block", "block1")
+#: M and K of matrices to be quantised.
+QUANTIZED = ((8192, 8192), (4096, 14336), (16384, 4096))
 #: Lines of A's and B's blocks.
 _LINES = {"block": (1, BLOCK), "block1": (1, 1)}
 #: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
@@ -157,7 +161,7 @@ def largest_error(operands: tuple[Any, ...], d: Any) -> float:
 
 
 def others_of(sets: list[tuple[Any, Any, Any, Any]]) -> tuple[list[tuple[Any, ...]], float | None]:
-    """Return the sets with scales in strides that torch._scaled_mm takes, and its error; nothing where it takes none."""
+    """Return the sets with scales in strides that torch._scaled_mm takes, and its error; nothing if it takes none."""
     for order in (lambda x: x, lambda x: x.contiguous(), lambda x: x.T.contiguous().T):
         found = [(a, b, scale_a, order(scale_b)) for a, b, scale_a, scale_b in sets]
         try:
@@ -189,6 +193,52 @@ def measured(cell: Cell) -> dict[str, Any]:
     others, other_error = others_of(sets)
     if others:
         ways["other_"] = lambda number: torch_product(*others[number % len(others)])
+    times = timed(ways, calls)
+    record = {"error": round(error, 4), "tflops": round(flop / times["us"] / 1e6, 1)}
+    if other_error is not None:
+        record["other_error"] = round(other_error, 4)
+    return {
+        "record": "scaled", **dataclasses.asdict(cell), "dtype": "float8_e4m3fn",
+        "other": f"torch._scaled_mm {torch.__version__}", **times, **record,
+        "kernel": plan.kernel, "config": dict(plan.config),
+    }  # fmt: skip
+
+
+def quantized(by: str, m: int, k: int) -> dict[str, Any]:
+    """Return the record of a quantisation."""
+    import torch
+
+    import gemmule as gm
+
+    sets = [torch.randn((m, k), device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+    plan = gm.quantize.plan(sets[0], by=by)
+    (values, scales), whole = plan.execute(), sets[0].float()
+    parts = whole if by != "block" else whole.reshape(m, -1, BLOCK)
+    most = parts.abs().amax() if by == "tensor" else parts.abs().amax(-1)
+    error = float(((scales * 448).reshape(most.shape) / most - 1).abs().max())
+    of_each = _whole(scales, (m, k))
+    rounding = (values.float() * of_each - whole).abs() / (whole.abs() * 2**-4 + of_each * 2**-10)
+    assert error < 2**-20, f"the scales are {error:.3g} off"
+    assert float(rounding.max()) < 1.01, f"values are {float(rounding.max()):.3g} of their rounding off"
+    nbytes = plan.problem.bytes_min
+    copies = [torch.empty(nbytes // 2, device="cuda", dtype=torch.uint8) for _ in range(3)]
+    del parts, rounding
+    times = timed(
+        {
+            "": lambda number: gm.quantize(sets[number % 2], by=by),
+            "other_": lambda number: copies[number % 3].copy_(copies[(number + 1) % 3]),
+        },
+        50,
+    )
+    return {
+        "record": "scaled", "kind": f"quantize_{by}", "m": m, "n": 0, "k": k, "dtype": "bfloat16",
+        "other": f"a copy of {nbytes} bytes in all", **times, "tbytes": round(nbytes / times["us"] / 1e6, 3),
+        "kernel": plan.kernel, "config": dict(plan.config),
+    }  # fmt: skip
+
+
+def timed(ways: dict[str, Callable[[int], Any]], calls: int) -> dict[str, Any]:
+    """Return medians and samples of two ways, interleaved, and their ratio."""
     replays = {name: graph_of(work, calls) for name, work in ways.items()}
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(_ROUNDS + 1):
@@ -197,18 +247,10 @@ def measured(cell: Cell) -> dict[str, Any]:
             if turn:
                 samples[name].append(time)
     times = {name: statistics.median(of) for name, of in samples.items()}
-    us, record = times[""], {}
+    found: dict[str, Any] = {f"{name}us": round(time, 3) for name, time in times.items()}
     if "other_" in times:
-        record = {
-            "other": f"torch._scaled_mm {torch.__version__}", "other_us": round(times["other_"], 3),
-            "ratio": round(times["other_"] / us, 4), "other_error": None if other_error is None else round(other_error, 4),
-        }  # fmt: skip
-    return {
-        "record": "scaled", **dataclasses.asdict(cell), "dtype": "float8_e4m3fn", "us": round(us, 3), **record,
-        "tflops": round(flop / us / 1e6, 1), "error": round(error, 4),
-        "kernel": plan.kernel, "config": dict(plan.config),
-        **{f"{name}samples_us": [round(time, 3) for time in of] for name, of in samples.items()},
-    }  # fmt: skip
+        found["ratio"] = round(times["other_"] / times[""], 4)
+    return found | {f"{name}samples_us": [round(time, 3) for time in of] for name, of in samples.items()}
 
 
 def swept_configs(cell: Cell) -> list[HopperGemmConfig]:
@@ -285,15 +327,21 @@ def main() -> None:
     from gemmule.runtime.device import get_device
 
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
-        for cell in cells():
-            for record in swept(cell) if given.sweep else (measured(cell),):
-                file.write(record)
-                shown = {
-                    name: record[name] for name in ("us", "other_us", "ratio", "tflops", "error") if name in record
-                }
-                config = {x: record["config"].get(x) for x in ("tile_m", "tile_n", "stages", "pingpong", "cluster_m",
-                          "cluster_n", "cluster_k", "swap_ab")}  # fmt: skip
-                print(cell, shown, config, flush=True)
+        for record in records(sweep=given.sweep):
+            file.write(record)
+            left_out = ("samples_us", "other_samples_us", "record", "dtype", "other", "kernel")
+            print({name: value for name, value in record.items() if name not in left_out}, flush=True)
+
+
+def records(*, sweep: bool) -> Iterator[dict[str, Any]]:
+    """Yield the records of products and of quantisation, or of configs."""
+    for cell in cells():
+        if sweep and cell.kind != "tensor":
+            yield from swept(cell)
+        elif not sweep:
+            yield measured(cell)
+    for by, (m, k) in itertools.product(BY, () if sweep else QUANTIZED):
+        yield quantized(by, m, k)
 
 
 if __name__ == "__main__":

@@ -68,9 +68,7 @@ def _as_read(role: str, scale: Any, by_blocks: bool) -> Any:
     return scale.view(EXPONENTS)
 
 
-def _arguments(
-    operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any, **options: Any
-) -> ProductArguments:
+def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any, **options: Any) -> ProductArguments:
     """Hold the arguments against each other; return those of the product that computes it."""
     a, b, scale_a, scale_b = operands
     for role, x in (("a", a), ("b", b)):

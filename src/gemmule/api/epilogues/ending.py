@@ -74,7 +74,9 @@ class Ending:
         names |= {f"{NUMBER}{place}": f"{number:g}" for place, number in enumerate(self.numbers)}
         if self.gated:
             names[ACC] = "gate"
-        scales = "" if self.blocks is None else f"; scales by blocks of {self.blocks[0]} x 128 and 128 x {self.blocks[1]}"
+        scales = (
+            "" if self.blocks is None else f"; scales by blocks of {self.blocks[0]} x 128 and 128 x {self.blocks[1]}"
+        )
         return formula(self.expression, names) + scales + ("; absmax" if self.absmax else "")
 
     def check(

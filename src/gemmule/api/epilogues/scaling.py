@@ -71,5 +71,3 @@ def _matrix(view: ArrayView) -> StridedMatrix:
     (rows, cols), strides = view.shape, view.strides
     row_stride, col_stride = (0 if extent == 1 else step for extent, step in zip(view.shape, strides, strict=True))
     return StridedMatrix(dtype, rows, cols, row_stride, col_stride, (), alignment)
-
-

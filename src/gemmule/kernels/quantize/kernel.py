@@ -110,7 +110,8 @@ class Quantize:
         values = self.load(mX, row, first, cols, self.threads * VECTOR)
         most = self.most_of_thread(values)
         for start in cutlass.range(step, cols, step, unroll=1):
-            most = self.larger(most, self.most_of_thread(self.load(mX, row, start + first, cols, self.threads * VECTOR)))
+            further = self.load(mX, row, start + first, cols, self.threads * VECTOR)
+            most = self.larger(most, self.most_of_thread(further))
         scale = self.scale(self.of_cta(most, shared))
         for v in cutlass.range_constexpr(self.vectors):
             self.write(values, v, scale, mQ, row, first + v * self.threads * VECTOR, cols)
@@ -179,7 +180,7 @@ class Quantize:
         return most
 
     def scale(self, most: Any) -> Any:
-        """Return the scale for a largest magnitude, given by its bits; rounded up to a power of two where that is stored."""
+        """Return the scale for a largest magnitude, given by its bits; where exponents are stored, rounded up."""
         found = Int32(most).bitcast(Float32) / Float32(self.largest)
         # NaN stays, as the comparison is false.
         found = Float32(select_(found < LEAST_SCALE, Float32(LEAST_SCALE), found))

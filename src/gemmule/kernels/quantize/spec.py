@@ -158,7 +158,7 @@ BY_TENSOR = KernelSpec(
     configs=CONFIGS,
     signatures=lambda arch: (tuple(dict(signatures(arch)[0], by=_ABSMAX).items()),),
     why_not=why_not,
-    signature=lambda problem, config: _signature(problem, _ABSMAX),
+    signature=lambda problem, _: _signature(problem, _ABSMAX),
     launch=lambda problem, config: _launch(problem, config, _ABSMAX),
     next_kernel=_then,
     refuses=refuses,

@@ -69,9 +69,10 @@ class ScaledMainloop(PromotedMainloop):
             cols = [(col + n) // BLOCK for n in range(0, self.tile_n, self.same_columns)]
         else:
             cols = [col + n + lane % 4 * 2 + e for n in range(0, self.tile_n, _COL_STEP) for e in range(2)]
-        return TileScales(*(
-            tuple(_line(tensor, line, k_tile) for line in lines) for tensor, lines in zip(scales, (rows, cols))
-        ))
+        of_a, of_b = scales
+        return TileScales(
+            tuple(_line(of_a, line, k_tile) for line in rows), tuple(_line(of_b, line, k_tile) for line in cols)
+        )
 
     def factors(self, fragments: Any, k: Any) -> Any:
         """Issue the loads of the scales of k-tile `k` of a tile; return them."""
