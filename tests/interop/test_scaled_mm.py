@@ -111,5 +111,5 @@ def test_quantized_layers(kind):
 def test_quantized_errors():
     with pytest.raises(ArgumentError, match="kind='fp8' is not known"):
         gt.quantize_linear(torch.nn.Linear(16, 16), "fp8")
-    with pytest.raises(ArgumentError, match="not a torch.nn.Module"):
+    with pytest.raises(ArgumentError, match=r"not a torch\.nn\.Module"):
         gt.quantize_linear(gm)

@@ -71,14 +71,14 @@ class _Quantization:
 
     def problem(self, x: ArrayView, values: ArrayView | None = None) -> QuantizeProblem:
         """Return the problem, of contiguous results."""
-        rows, cols = self.shape
+        (rows, cols), (row_stride, col_stride) = self.shape, x.strides
         of_rows, of_cols = self.scales_shape
         alignment = min((x.address & -x.address) or 256, 256)
         q_alignment = 256 if values is None else min((values.address & -values.address) or 256, 256)
         scales = opaque_dtype(1) if self.scale_dtype != "float32" else dtype_named("float32")
         return QuantizeProblem(
             self.by,
-            StridedMatrix(dtype_named(x.dtype_name), rows, cols, *x.strides, (), alignment),
+            StridedMatrix(dtype_named(x.dtype_name), rows, cols, row_stride, col_stride, (), alignment),
             StridedMatrix(dtype_named(self.dtype), rows, cols, cols, 1, (), q_alignment),
             StridedMatrix(scales, of_rows, of_cols, 1, of_rows, (), scales.itemsize),
         )

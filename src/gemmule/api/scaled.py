@@ -40,7 +40,9 @@ def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
     k_blocks = -(-k // BLOCK)
     oriented = shape if role == SCALES[0] else shape[::-1]
     shapes = (-(-lines // BLOCK), k_blocks), (lines, k_blocks), (lines, 1)
-    found = dict(zip(shapes, (BLOCK, 1, _LINE), strict=True)).get(oriented)
+    forms: tuple[str | int, ...] = (BLOCK, 1, _LINE)
+    by_shape: dict[tuple[int, ...], str | int] = dict(zip(shapes, forms, strict=True))
+    found = by_shape.get(oriented)
     if found is None:
         large, many, one = (x if role == SCALES[0] else x[::-1] for x in shapes)
         what = "row of a" if role == SCALES[0] else "column of b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.block_scales import BLOCK
@@ -114,7 +115,7 @@ CONFIGS = (
 
 def costs(problem: QuantizeProblem, configs: Sequence[QuantizeConfig], gpu: GpuRates) -> list[float]:
     """Return an order of configs: for rows the fewest threads that hold one; else as many CTAs as there are SMs."""
-    found = []
+    found: list[float] = []
     for config in configs:
         if problem.by == "row":
             held = config.threads * config.vectors * VECTOR
@@ -122,7 +123,7 @@ def costs(problem: QuantizeProblem, configs: Sequence[QuantizeConfig], gpu: GpuR
         else:
             tiles = -(-problem.x.rows // ROWS) * -(-problem.x.cols // (BLOCK * config.vectors))
             found.append(float(tiles < gpu.multiprocessors) - config.vectors * (tiles >= gpu.multiprocessors))
-    return [float(one) for one in found]
+    return found
 
 
 #: Quantisation whose scale is known, or found while a part is in registers.
@@ -145,7 +146,9 @@ SPEC = KernelSpec(
 def _then(problem: QuantizeProblem, config: QuantizeConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
     del gpu
     names = {name: name for name in (*problem.operands(), _ABSMAX)}
-    return NextKernel(SPEC, config, problem, names, {_ABSMAX: _ABSMAX_BYTES})
+    # As for launches, of a problem only its batch and its operands are read.
+    quantized: Any = problem
+    return NextKernel(SPEC, config, quantized, names, {_ABSMAX: _ABSMAX_BYTES})
 
 
 #: The largest magnitude of everything, then quantisation with its scale.
