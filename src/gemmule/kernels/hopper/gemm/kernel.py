@@ -142,6 +142,8 @@ class HopperGemm:
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         table = self.scheduler.allocate(smem)
+        if cutlass.const_expr(scales is not None):
+            scales = (scales, self.mainloop.allocate(smem))
         if warp == 0:
             for matrix in (tma.a, tma.b, tma.d, b_up):
                 if cutlass.const_expr(matrix.atom is not None):
@@ -265,11 +267,11 @@ class HopperGemm:
         return self.epilogue.store_tile(ctx, c_phase, accumulators, origin, inputs)
 
     def tile_scales(self, scales: Any, coord: Any, warpgroup_idx: Any, k_tile: Any) -> Any:
-        """Return this thread's scales of a tile, from its first k-tile on."""
+        """Return this lane's copies of scales for a tile, from its first k-tile on."""
         row = coord[0] * self.tile_m
         if not self.pingpong:
             row = row + warpgroup_idx * MMA_M
-        return self.mainloop.tile_scales(scales, row, coord[1] * self.tile_n, k_tile)
+        return self.mainloop.tile_scales(*scales, row, coord[1] * self.tile_n, k_tile)
 
     def epi_origin(self, coord: Any, warpgroup_idx: Any) -> tuple[Any, Any, Any]:
         """Return row and column of this warpgroup's first epilogue tile of a tile, in epilogue tiles, and the batch."""

@@ -24,6 +24,7 @@ from gemmule.core.epilogue_inputs import (
     epilogue_signature,
     num_b_of,
     why_not_inputs,
+    why_not_scales,
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
@@ -38,7 +39,8 @@ from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, SMS, THREADS
+from gemmule.kernels.hopper.scale_stages import scale_bytes
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, MAX_SHARED_BYTES, SMS, THREADS
 from gemmule.kernels.hopper.tma_tiles import (
     block_scale_params,
     operand_params,
@@ -70,8 +72,6 @@ _SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
 _MAX_PROMOTED_N = 192
-#: Columns of a tile, each with scales of its own, for which a thread has registers.
-_MAX_COLUMN_SCALES = 128
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Bytes of a partial sum and of a flag.
@@ -101,10 +101,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             )
     if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > _MAX_PROMOTED_N):
         return f"config {config}: promoted accumulators fit for 64 rows and {_MAX_PROMOTED_N} columns at most"
-    if problem.epilogue is not None and problem.epilogue.scales is not None:
-        lines = problem.epilogue.scales.lines_b if _b_is_b(problem, config) else problem.epilogue.scales.lines_a
-        if lines == 1 and config.tile_n > _MAX_COLUMN_SCALES:
-            return f"config {config}: a thread has registers for the scales of {_MAX_COLUMN_SCALES} columns at most"
+    if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
+        return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"
@@ -115,7 +113,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := why_not_inputs(problem) or why_not_second(problem):
+    if reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem):
         return reason
     if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
         return reason
@@ -162,9 +160,12 @@ def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, Stri
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
 
 
-def _b_is_b(problem: GemmProblem, config: HopperGemmConfig) -> bool:
-    """Return whether the kernel's B is that of the problem."""
-    return problem.d.is_row_major != bool(config.swap_ab)
+def _scale_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
+    """Return the shared memory of a CTA for scales by blocks."""
+    if problem.epilogue is None or (scales := problem.epilogue.scales) is None:
+        return 0
+    lines = (scales.lines_a, scales.lines_b)
+    return scale_bytes(lines if problem.d.is_row_major != bool(config.swap_ab) else lines[::-1], config.tile_n)
 
 
 def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
@@ -239,7 +240,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
-        shared_bytes=config.shared_bytes,
+        shared_bytes=config.shared_bytes + _scale_bytes(problem, config),
         cluster=(config.cluster, 1, 1),
         # A memset zeroes the flags of stream-K between two launches.
         overlaps=_uses_pdl(problem, tiles, clusters, config) and not workspaces,

@@ -34,7 +34,7 @@ class PromotedFragments(NamedTuple):
     accumulators : Tensor
         The promoted ones, for all k-tiles.
     scales : TileScales or None
-        Scales of A and B by blocks, of the thread's part of a tile.
+        Scales of A and B by blocks, for the tile.
     """
 
     mma_init: Any
@@ -68,25 +68,29 @@ class PromotedMainloop(Mainloop):
         """
         mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments[:6]
         self.order_barrier_wait(warpgroup_idx)
+        self.start(fragments, num_k_tiles)
         accumulators.fill(0)
         for k in cutlass.range(num_k_tiles):
             stage = state.stage
-            factors = self.factors(fragments, k)
+            self.prefetch(fragments, k, num_k_tiles)
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
             wait_group_and_release(0, release, barriers.empty, (stage,))
-            self.promote(fragments, factors)
+            self.promote(fragments, k)
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
         return state
 
-    def factors(self, fragments: Any, k: Any) -> Any:
-        """Return what `promote` needs of k-tile `k`, loaded before it is multiplied."""
-        del fragments, k
-        return ()
+    def start(self, fragments: Any, num_k_tiles: Any) -> None:
+        """Prepare the promotions of a tile; here nothing is needed."""
+        del fragments, num_k_tiles
 
-    def promote(self, fragments: Any, factors: Any) -> None:
-        """Add a k-tile's accumulators to those of all."""
-        del factors
+    def prefetch(self, fragments: Any, k: Any, num_k_tiles: Any) -> None:
+        """Prepare later promotions while k-tile `k` is multiplied; here nothing is needed."""
+        del fragments, k, num_k_tiles
+
+    def promote(self, fragments: Any, k: Any) -> None:
+        """Add the accumulators of k-tile `k` to those of all."""
+        del k
         accumulators = fragments.accumulators
         accumulators.store(accumulators.load() + fragments.k_tile_accumulators.load())
