@@ -9,7 +9,7 @@ from gemmule.core.block_scales import BLOCK, SCALES
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .calls.dispatcher import product
-from .epilogues.scaling import EXPONENTS, Scaling
+from .epilogues.scaling import Scaling
 from .planning import functions as plans
 from .planning.plan import Plan
 from .planning.products import plan_product
@@ -53,21 +53,14 @@ def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
     return found
 
 
-def _as_read(role: str, scale: Any, by_blocks: bool) -> Any:
-    """Return scales as kernels read them: those that are exponents by their bits."""
+def _as_read(role: str, scale: Any) -> Any:
+    """Return scales as kernels read them, in float32; those of 8 bits are converted by their library."""
     name = _name(scale)
-    if name in ("float32", EXPONENTS) and (by_blocks or name == "float32"):
+    if name == "float32":
         return scale
     if name != _EXPONENTS:
-        raise DTypeError(f"{role} is {name or type(scale).__name__}; scales are float32, or float8_e8m0fnu by blocks")
-    if not by_blocks:
-        raise DTypeError(f"{role} is float8_e8m0fnu, which scales by blocks may be; convert it to float32")
-    module = type(scale).__module__
-    if module.startswith("torch"):
-        import torch
-
-        return scale.view(torch.uint8)
-    return scale.view(EXPONENTS)
+        raise DTypeError(f"{role} is {name or type(scale).__name__}; scales are float32 or {_EXPONENTS}")
+    return scale.float() if type(scale).__module__.startswith("torch") else scale.astype("float32")
 
 
 def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any, **options: Any) -> ProductArguments:
@@ -84,7 +77,7 @@ def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any
     forms = [_form(role, x, lines, k) for role, x, lines in zip(SCALES, (scale_a, scale_b), (m, n), strict=True)]
     by_blocks = any(isinstance(form, int) for form in forms)
     blocks = tuple(1 if form in (_LINE, 1) else BLOCK for form in forms) if by_blocks else None
-    given = [_as_read(role, x, by_blocks) for role, x in zip(SCALES, (scale_a, scale_b), strict=True)]
+    given = [_as_read(role, x) for role, x in zip(SCALES, (scale_a, scale_b), strict=True)]
     scaled = bool(m and n and k)
     arrays = dict(zip(SCALES, given, strict=True)) if scaled else {}
     if scale_result is not None:
@@ -174,8 +167,7 @@ def scaled_gemm(
         Second operand, fastest column-major, as the transpose of weights (n, k).
     scale_a : array of float32 or float8_e8m0fnu
         Scales of `a`: of one element; of shape (m, 1), one for each row; (m, ceil(k / 128)), for each 128 of a row; or
-        (ceil(m / 128), ceil(k / 128)), for blocks of 128 x 128. float8_e8m0fnu only where one of both is by blocks.
-        Any strides; uint8 is taken for the bits of float8_e8m0fnu.
+        (ceil(m / 128), ceil(k / 128)), for blocks of 128 x 128. Any strides; float8_e8m0fnu is converted first.
     scale_b : array of float32 or float8_e8m0fnu
         Scales of `b`: of one element, of shape (1, n), (ceil(k / 128), n) or (ceil(k / 128), ceil(n / 128)).
     bias : array, shape (n,), optional

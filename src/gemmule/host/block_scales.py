@@ -9,9 +9,6 @@ import numpy as np
 from ..core.block_scales import BLOCK, SCALES
 from ..executor.tiles import Array
 
-#: Exponent of the scale whose 8 bits are all zero, and the bits that stand for NaN.
-_LEAST_EXPONENT, _NAN_BITS = -127, 255
-
 
 def with_scales(arrays: Mapping[str, Array], blocks: tuple[int, int]) -> dict[str, Array]:
     """Return A and B in float32, each element times the scale of its block.
@@ -25,16 +22,8 @@ def with_scales(arrays: Mapping[str, Array], blocks: tuple[int, int]) -> dict[st
         Rows of A and columns of B in a block.
     """
     a, b = arrays["a"], arrays["b"]
-    of_a, of_b = (as_float32(arrays[name]) for name in SCALES)
+    of_a, of_b = (arrays[name] for name in SCALES)
     return {"a": _scaled(a, of_a, (blocks[0], BLOCK)), "b": _scaled(b, of_b, (BLOCK, blocks[1]))}
-
-
-def as_float32(scales: Array) -> Array:
-    """Return scales in float32; those of 8 bits are powers of two by their biased exponents (E8M0)."""
-    if scales.dtype != np.uint8:
-        return scales
-    powers = np.ldexp(np.float32(1), scales.astype(np.int32) + _LEAST_EXPONENT)
-    return np.where(scales == _NAN_BITS, np.float32(np.nan), powers).astype(np.float32)
 
 
 def _scaled(matrix: Array, scales: Array, block: tuple[int, int]) -> Array:

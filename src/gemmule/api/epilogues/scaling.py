@@ -8,15 +8,13 @@ import math
 from collections.abc import Mapping
 
 from gemmule.core.block_scales import SCALES, BlockScales
-from gemmule.core.dtype import dtype_named, opaque_dtype
+from gemmule.core.dtype import dtype_named
 from gemmule.core.epilogue import Expression
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.tracing import accumulated, lowered, matrix_input
 from gemmule.runtime.arrays import ArrayView
 
 _BIAS, _SCALE_RESULT = "bias", "scale_result"
-#: What the bits of scales by their exponents (E8M0) are read as.
-EXPONENTS = "uint8"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +62,7 @@ def block_scales(blocks: tuple[int, int], views: Mapping[str, ArrayView]) -> Blo
 
 
 def _matrix(view: ArrayView) -> StridedMatrix:
-    dtype = opaque_dtype(1) if view.dtype_name == EXPONENTS else dtype_named(view.dtype_name)
+    dtype = dtype_named(view.dtype_name)
     alignment = min((view.address & -view.address) or 256, 256)
     if math.prod(view.shape) == 1:
         return StridedMatrix(dtype, 1, 1, 0, 0, (), alignment)

@@ -149,14 +149,16 @@ class ScaledMainloop(PromotedMainloop):
             of_rows = [_read(stage + lane // 4 + _ROW_STEP * half, 1)[0] for half in range(2)]
         else:
             of_rows = [_read(stage, 1)[0]] * 2
+        both = None
         if cutlass.const_expr(self.lines[1] == BLOCK):
             of_cols = [_read(stage + self.rows + i, 1)[0] for i in range(self.tile_n // self.same_columns)]
             both = [[a * b for b in of_cols] for a in of_rows]
-            for v in cutlass.range_constexpr(cute.size(total)):
-                chunk = cutlass.const_expr(v // 4 * _COL_STEP // self.same_columns)
-                total[v] = total[v] + part[v] * both[v // 2 % 2][chunk]
-        else:
-            for j in cutlass.range_constexpr(self.tile_n // _COL_STEP):
+        for j in cutlass.range_constexpr(self.tile_n // _COL_STEP):
+            if cutlass.const_expr(both is not None):
+                chunk = cutlass.const_expr(j * _COL_STEP // self.same_columns)
+                for v in cutlass.range_constexpr(4 * j, 4 * j + 4):
+                    total[v] = total[v] + part[v] * both[v // 2 % 2][chunk]
+            else:
                 pair = _read(stage + self.rows + j * _COL_STEP + lane % 4 * 2, 2)
                 for v in cutlass.range_constexpr(4 * j, 4 * j + 4):
                     total[v] = total[v] + part[v] * pair[v % 2] * of_rows[v // 2 % 2]
