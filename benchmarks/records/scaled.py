@@ -46,6 +46,7 @@ _LINES = {"block": (1, BLOCK), "block1": (1, 1)}
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 12e14
 _CHECKED_ROWS = 16
 HOPPER = Arch.parse("sm_90a")
+CHIPS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,12 +257,14 @@ def timed(ways: dict[str, Callable[[int], Any]], calls: int) -> dict[str, Any]:
 def swept_configs(cell: Cell) -> list[HopperGemmConfig]:
     """Return configs for a sweep, with as many stages as there is memory for."""
     if cell.m > BLOCK:
-        tiles = [(128, n, 0, swap) for n in (128, 160, 192) for swap in (0, 1)]
-        clusters = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1)]
+        tiles = [
+            (128, n, 0, swap) for n in (128, 160, 192) for swap in ((0, 1) if cell.kind in ("tensor", "row") else (0,))
+        ]
+        clusters = [(1, 1, 1), (2, 1, 1), (1, 2, 1)]
     else:
         n = next(n for n in (8, 16, 32, 64, 128) if n >= cell.m)
         tiles = [(m, n, pingpong, 1) for m, pingpong in ((64, 1), (128, 0))]
-        clusters = [(1, 1, 1), (1, 2, 1), (1, 4, 1), (1, 1, 2), (1, 1, 4), (1, 1, 8)]
+        clusters = [(1, 1, 1), (1, 1, 2), (1, 1, 4)]
     found = []
     problem = cell.problem()
     for (tile_m, tile_n, pingpong, swap), (m, n, k) in itertools.product(tiles, clusters):
@@ -273,32 +276,42 @@ def swept_configs(cell: Cell) -> list[HopperGemmConfig]:
                 continue
             if SPEC.why_not(problem, HOPPER, one) is None:
                 found.append(one)
-            break
+                break
     return found
 
 
 def swept(cell: Cell) -> Iterator[dict[str, Any]]:
-    """Yield a record for each config, for the choice."""
+    """Yield a record for each config, by turns with PyTorch's product, for the choice."""
     import torch
 
     from gemmule.runtime.repeated import repeated
 
     sets, problem = operands_of(cell), cell.problem()
     d = torch.empty((cell.m, cell.n), device="cuda", dtype=torch.bfloat16)
-    calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE / problem.flop)))
+    calls = max(len(sets), 2, min(30, int(_GRAPH_S / 3 * _RATE / problem.flop)))
+    places = [tuple(x.data_ptr() for x in (*one, d)) for one in sets]
+    ways: dict[Any, Callable[[], float]] = {}
     for config in swept_configs(cell):
-        places = [tuple(x.data_ptr() for x in (*one, d)) for one in sets]
         queue = repeated(problem, Choice(SPEC, config), cell.names, places[0], 0)
         assert queue is not None
 
-        def work(number: int, queue: Any = queue, places: Any = places) -> None:
+        def work(number: int, queue: Any = queue) -> None:
             queue(places[number % len(places)], torch.cuda.current_stream().cuda_stream)
 
-        replay = graph_of(work, calls)
-        replay()
-        us = min(replay() for _ in range(3))
-        yield {"record": "scaled_config", **dataclasses.asdict(cell), "us": round(us, 3),
-               "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
+        ways[config] = graph_of(work, calls)
+    others, _ = others_of(sets)
+    if others:
+        ways[None] = graph_of(lambda number: torch_product(*others[number % len(others)]), calls)
+    samples: dict[Any, list[float]] = {config: [] for config in ways}
+    for turn in range(_ROUNDS):
+        for config in list(ways) if turn % 2 else reversed(list(ways)):
+            samples[config].append(ways[config]())
+    times = {config: statistics.median(of) for config, of in samples.items()}
+    for config, us in times.items():
+        if config is not None:
+            other = {"other_us": round(times[None], 3), "ratio": round(times[None] / us, 4)} if None in times else {}
+            yield {"record": "scaled_config", **dataclasses.asdict(cell), "us": round(us, 3), **other,
+                   "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
 
 
 def compile_first(*, sweep: bool) -> None:
@@ -306,8 +319,9 @@ def compile_first(*, sweep: bool) -> None:
     jobs = []
     for cell in cells():
         problem = cell.problem()
-        chosen = choose(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3")
-        jobs.append(Job(chosen.spec, chosen.config, chosen.spec.signature(problem, chosen.config), HOPPER))
+        for chip in CHIPS:
+            chosen = choose(problem, HOPPER, multiprocessors=132, chip=chip)
+            jobs.append(Job(chosen.spec, chosen.config, chosen.spec.signature(problem, chosen.config), HOPPER))
         if sweep:
             jobs += [Job(SPEC, one, SPEC.signature(problem, one), HOPPER) for one in swept_configs(cell)]
     list(compile_all(list(dict.fromkeys(jobs))))
