@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from gemmule.core.block_scales import BLOCK, SCALES
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, NoKernelError, ShapeError, UnsupportedError
 
 from .calls.dispatcher import product
 from .epilogues.scaling import Scaling
@@ -17,6 +17,8 @@ from .validation.product import ProductArguments
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _EXPONENTS = "float8_e8m0fnu"
+#: The kernel that takes scales by blocks.
+_KERNEL = "hopper_gemm"
 #: What stands for scales that do not depend on K: of everything, and of each row or column.
 _TENSOR, _LINE = "tensor", "line"
 
@@ -126,7 +128,20 @@ def _plan(
         As of `scaled_gemm`.
     """
     options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
-    return plan_product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+    with _Refusals():
+        return plan_product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+
+
+class _Refusals:
+    """A context in which a refusal has the reason of the kernel that takes scales by blocks."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, NoKernelError):
+            reason = dict(error.refused).get(_KERNEL)
+            if reason is not None:
+                raise UnsupportedError(f"no scaled product: {reason}") from None
 
 
 def _with_default(options: dict[str, Any]) -> dict[str, Any]:
@@ -207,4 +222,5 @@ def scaled_gemm(
            [32., 16.,  8.]], dtype=float32)
     """
     options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
-    return product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+    with _Refusals():
+        return product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))

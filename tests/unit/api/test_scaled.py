@@ -83,6 +83,14 @@ def test_errors(change, error, text, rng):
         gm.scaled_gemm(*given.values())
 
 
+def test_results_of_odd_rows_by_blocks(rng):
+    a, b = operands((16, 41, 256), rng)
+    with pytest.raises(
+        gm.UnsupportedError, match="no scaled product: D has a leading dimension of 82 bytes; TMA needs"
+    ):
+        gm.scaled_gemm.plan(a, np.asfortranarray(b), *scales_of("block", (16, 41, 256), rng), executor="vgpu")
+
+
 @pytest.mark.parametrize("by", ["tensor", "row", "block"])
 @pytest.mark.parametrize("dtype", [E4M3, E5M2])
 def test_quantize(by, dtype, rng):
