@@ -31,6 +31,8 @@ _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _INPUTS = ("float32", "float16", "bfloat16")
 #: Types of scales, and what they are stored as.
 _SCALES = {"float32": "float32", "float8_e8m0fnu": "uint8"}
+#: Array libraries with scales by exponents.
+_WITH_EXPONENTS = ("numpy", "torch", "jax")
 _MOST_QUEUES = 1024
 
 
@@ -86,15 +88,13 @@ class _Quantization:
 
 def _as_exponents(scales: Any) -> Any:
     """Return an array of bytes as one of float8_e8m0fnu."""
-    if isinstance(scales, np.ndarray):
-        import ml_dtypes
-
-        return scales.view(ml_dtypes.float8_e8m0fnu)
     if type(scales).__module__.startswith("torch"):
         import torch
 
         return scales.view(torch.float8_e8m0fnu)
-    return scales
+    import ml_dtypes
+
+    return scales.view(ml_dtypes.float8_e8m0fnu)
 
 
 def _checked(x: Any, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Quantization:
@@ -108,6 +108,8 @@ def _checked(x: Any, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Qua
         raise DTypeError(f"scale_dtype={shown(scale_dtype)} is not known; choose {' or '.join(_SCALES)}")
     operands = gather({"x": x}, stream)
     view = operands.views["x"]
+    if of_scales != "float32" and operands.library.name not in _WITH_EXPONENTS:
+        raise DTypeError(f"{operands.library.name} has no {of_scales}; omit scale_dtype, for float32")
     if len(view.shape) != 2:
         raise ShapeError(f"x has shape {view.shape}; quantisation is of a matrix: reshape it")
     if view.dtype_name not in _INPUTS:
