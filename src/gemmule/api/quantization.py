@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from gemmule.core.dtype import dtype_named, numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, shown
 from gemmule.core.layout import StridedMatrix
