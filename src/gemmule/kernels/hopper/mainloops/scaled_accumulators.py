@@ -54,6 +54,9 @@ class ScaledMainloop(PromotedMainloop):
         Columns of a tile.
     """
 
+    #: Left to themselves, cooperative warpgroups would multiply, and promote, at the same time.
+    takes_turns = True
+
     def __init__(
         self, num_stages: int, stage_bytes: int, *, lines: tuple[int, int], tile_n: int, **options: Any
     ) -> None:
