@@ -197,10 +197,10 @@ def measured(cell: Cell) -> dict[str, Any]:
     times = timed(ways, calls)
     record = {"error": round(error, 4), "tflops": round(flop / times["us"] / 1e6, 1)}
     if other_error is not None:
-        record["other_error"] = round(other_error, 4)
+        record |= {"other": f"torch._scaled_mm {torch.__version__}", "other_error": round(other_error, 4)}
     return {
         "record": "scaled", **dataclasses.asdict(cell), "dtype": "float8_e4m3fn",
-        "other": f"torch._scaled_mm {torch.__version__}", **times, **record,
+        **times, **record,
         "kernel": plan.kernel, "config": dict(plan.config),
     }  # fmt: skip
 
