@@ -72,6 +72,7 @@ from .profiles import profile_block
 from .random_problems import random_problems_block, untuned_block
 from .registry import dtype_table, kernel_table
 from .rung_diff import diff_block, diff_name, diff_text, source_block
+from .scaled import quantized_table, scaled_table
 from .searched import searched
 from .streams import (
     device_stream_table,
@@ -368,7 +369,9 @@ _OF_SEVERAL = {
     "layers": frameworks.layers_table,
     "models": frameworks.models_table,
     "random_problems": random_problems_block,
+    "quantized": quantized_table,
     "removals": checked_kernels.removals_table,
+    "scaled": scaled_table,
     "transpose_shapes": transpose_shapes_table,
     "untuned": untuned_block,
     "versions": versions_table,

@@ -17,10 +17,22 @@ from .packs import load_pack
 from .planning import functions as plans
 from .planning.plan import Plan
 from .planning.transposes import axes_as_given, last_two_exchanged
+from .quantization import quantize
+from .scaled import scaled_gemm
 from .validation.product import ProductArguments
 from .validation.rules import unknown_argument
 
-__all__ = ["Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
+__all__ = [
+    "Plan",
+    "gemm",
+    "grouped_gemm",
+    "load_pack",
+    "matmul",
+    "matrix_transpose",
+    "quantize",
+    "scaled_gemm",
+    "transpose",
+]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
 _multiplies, _executor = CALLS.by_layout, executor_in_environment

@@ -164,8 +164,9 @@ class KernelSpec:
         Batch dimensions that one launch covers.
     in_place : bool
         Whether source and target of a transpose are the same memory; all other kernels require distinct memory.
-    epilogues, gated, absmax : bool
-        Whether it supports epilogues, those of two products, and the absolute maximum; else `why_not` refuses them.
+    epilogues, gated, absmax, block_scales : bool
+        Whether it supports epilogues, those of two products, the absolute maximum, and scales of A and B by blocks;
+        else `why_not` refuses them.
     cost : callable, optional
         ``cost(problem, config, gpu)`` is a measure of a config's time: the least is chosen, of equals the first. By
         default from `costs`. Without either, configs are compared by their tiles.
@@ -210,6 +211,7 @@ class KernelSpec:
     epilogues: bool = False
     gated: bool = False
     absmax: bool = False
+    block_scales: bool = False
     cost: Callable[[Any, Any, GpuRates], float] | None = dataclasses.field(default=None, compare=False)
     next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
     refuses: _Refuses | None = dataclasses.field(default=None, compare=False)
@@ -312,6 +314,8 @@ def _why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
             return "it computes no gated epilogue (a function of two products)"
         if epilogue.absmax and not spec.absmax:
             return "it computes no absolute maximum"
+        if epilogue.scales is not None and not spec.block_scales:
+            return "it takes no scales by block"
     return None
 
 

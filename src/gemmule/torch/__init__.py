@@ -18,5 +18,18 @@ if not hasattr(_torch.library, "register_vmap"):
 from .functions import addmm, baddbmm, linear, matmul
 from .grouped import grouped_mm
 from .layers import Linear, replace_linear
+from .quantized import QuantizedLinear, quantize_linear
+from .scaled import scaled_mm
 
-__all__ = ["Linear", "addmm", "baddbmm", "grouped_mm", "linear", "matmul", "replace_linear"]
+__all__ = [
+    "Linear",
+    "QuantizedLinear",
+    "addmm",
+    "baddbmm",
+    "grouped_mm",
+    "linear",
+    "matmul",
+    "quantize_linear",
+    "replace_linear",
+    "scaled_mm",
+]

@@ -13,6 +13,8 @@ MOST = 8
 PUBLIC = {
     "api/__init__.py:gemm",
     "api/planning/functions.py:gemm",
+    "api/scaled.py:_plan",
+    "api/scaled.py:scaled_gemm",
     "outofcore/calls/matmul.py:matmul",
 }
 

@@ -24,6 +24,7 @@ from gemmule.core.epilogue_inputs import (
     epilogue_signature,
     num_b_of,
     why_not_inputs,
+    why_not_scales,
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
@@ -38,8 +39,15 @@ from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, SMS, THREADS
-from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, scale_params, why_not_stored
+from gemmule.kernels.hopper.scale_stages import scale_bytes
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, MAX_SHARED_BYTES, SMS, THREADS
+from gemmule.kernels.hopper.tma_tiles import (
+    block_scale_params,
+    operand_params,
+    result_params,
+    scale_params,
+    why_not_stored,
+)
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
@@ -93,6 +101,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             )
     if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > _MAX_PROMOTED_N):
         return f"config {config}: promoted accumulators fit for 64 rows and {_MAX_PROMOTED_N} columns at most"
+    if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
+        return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"
@@ -103,7 +113,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := why_not_inputs(problem) or why_not_second(problem):
+    if reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem):
         return reason
     if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
         return reason
@@ -148,6 +158,14 @@ def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, Stri
     problem, first, second = row_result(problem)
     a, b = problem.a, problem.b.transposed()
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
+
+
+def _scale_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
+    """Return the shared memory of a CTA for scales by blocks."""
+    if problem.epilogue is None or (scales := problem.epilogue.scales) is None:
+        return 0
+    lines = (scales.lines_a, scales.lines_b)
+    return scale_bytes(lines if problem.d.is_row_major != bool(config.swap_ab) else lines[::-1], config.tile_n)
 
 
 def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
@@ -217,10 +235,12 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     )
     if epilogue is not None and epilogue.second is not None:
         params += operand_params(SECOND, epilogue.second.transposed(), batch, config.tile_n // num_b, config.cluster_m)
+    if epilogue is not None:
+        params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
-        shared_bytes=config.shared_bytes,
+        shared_bytes=config.shared_bytes + _scale_bytes(problem, config),
         cluster=(config.cluster, 1, 1),
         # A memset zeroes the flags of stream-K between two launches.
         overlaps=_uses_pdl(problem, tiles, clusters, config) and not workspaces,
@@ -304,4 +324,5 @@ SPEC = KernelSpec(
     epilogues=True,
     gated=True,
     absmax=True,
+    block_scales=True,
 )

@@ -217,6 +217,7 @@ SPEC = KernelSpec(
     build=TRANSPOSE.build,
     epilogues=True,
     absmax=True,
+    block_scales=True,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,

@@ -148,6 +148,7 @@ SPEC = KernelSpec(
     launch=launch,
     epilogues=True,
     absmax=True,
+    block_scales=True,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,

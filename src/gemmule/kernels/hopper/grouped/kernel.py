@@ -119,9 +119,9 @@ class HopperGroupedGemm(HopperGemm):
         return TmaTensor(operand.atom, cute.domain_offset(origin, operand.tensor[None, None, batch]))
 
     @cute.jit
-    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule):
+    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule, scales):
         """Multiply and write work tiles: in ping-pong this warpgroup's own, cooperatively its rows of all."""
-        del reduce_buffer, workspaces
+        del reduce_buffer, workspaces, scales
         idx, num_k_tiles = ctx.warpgroup_idx, k_range.num_k_tiles
         idx_in_tile = 0 if cutlass.const_expr(self.pingpong) else idx
         fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, self.acc)
