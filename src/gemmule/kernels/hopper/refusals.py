@@ -16,6 +16,8 @@ from .tma_tiles import why_not_tma
 
 #: The architecture that has wgmma.
 HOPPER = Arch(9, 0, True)
+#: Bytes of the elements that wgmma takes MN-major.
+MN_MAJOR_BYTES = 2
 
 
 def refuse_hopper(

@@ -16,7 +16,7 @@ from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_next, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
@@ -27,17 +27,12 @@ _ITEMSIZES = (1, 2, 4)
 
 
 @cache_last_call
-def _copies(problem: GemmProblem) -> tuple[OperandCopy, OperandCopy]:
-    """Return copies of A and of B."""
-    a, b = (operand_copy(name, problem.operands()[name], problem.batch, "packed") for name in "ab")
-    return a, b
-
-
-@cache_last_call
 def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands that TMA cannot load: one, where the other is its transpose."""
     needed = tuple(
-        one for one in _copies(problem) if why_not_tma(one.operand, problem.operands()[one.operand], problem.batch)
+        operand_copy(name, matrix, problem.batch, "packed")
+        for name, matrix in (("a", problem.a), ("b", problem.b))
+        if why_not_tma(name, matrix, problem.batch)
     )
     return needed[:1] if problem.own_transpose else needed
 
@@ -79,11 +74,13 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
         return reason
-    for one in _copies(problem):
+    if not (copies := _to_pack(problem)):
+        return "TMA can load A and B as they are"
+    for one in copies:
         if reason := one.why_not("repacked"):
             return reason
-    if not _to_pack(problem):
-        return "TMA can load A and B as they are"
+    if problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
+        return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
     return why_no_next(_PRODUCT.prepare(problem).problem, _WGMMA)
 
 

@@ -254,6 +254,8 @@ _MN_WRITE, _MN_UNALIGNED, _MN_BYTES = 0.407, 1.53, 1.82e6
 #: one; and how much longer rounds after the first take for the largest clusters. CTAs of an SM are no faster together
 #: than one after another.
 _REDUCTION, _PARTIALS, _REACHED, _WORDWISE, _MORE_ROUNDS = 1.5, 0.2, {2: 1.0, 4: 0.91, 8: 0.91}, 1.2, {8: 2.0}
+#: CTAs of a cluster that share a tile.
+_PARTS = (1, 2, 4, 8)
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 
@@ -273,60 +275,77 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
         return 1, -count, -number
 
     ordered = sorted((x for x, one in enumerate(configs) if one.cluster_k == 1), key=order)
-    whole, places = _us(problem, gpu), {x: place for place, x in enumerate(ordered)}
+    times, places = dict(zip(_PARTS, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
     return [
-        whole * (1 + _NEXT * places[x]) if x in places else _us(problem, gpu, one.cluster_k)
-        for x, one in enumerate(configs)
+        times[1] * (1 + _NEXT * places[x]) if x in places else times[one.cluster_k] for x, one in enumerate(configs)
     ]
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds, in the config that suits the problem best."""
-    return min(_us(problem, gpu, parts) for parts in _PARTS)
+    return min(_times(problem, gpu))
 
 
 def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
-    return min(_us(problem, gpu, parts) for parts in _PARTS[1:])
+    return min(_times(problem, gpu)[1:])
 
 
-def _us(problem: GemmProblem, gpu: GpuRates, parts: int = 1) -> float:
-    """Return roughly the time in microseconds with so many CTAs a tile."""
+@cache_last_call
+def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds with so many CTAs a tile as `_PARTS` says."""
     item = problem.a.dtype.itemsize
-    if parts > 1 and problem.k * item < parts * _K_BYTES:
-        return math.inf
-    reduced = gpu.load * (_REDUCTION + _PARTIALS * parts) if parts > 1 else 0.0
     if item in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
-        return _mn_major_us(problem, gpu, parts) + reduced
+        found = _mn_major_us(problem, gpu)
+    else:
+        found = _k_major_us(problem, gpu)
+    for number, parts in enumerate(_PARTS):
+        if parts > 1:
+            enough = problem.k * item >= parts * _K_BYTES
+            found[number] += gpu.load * (_REDUCTION + _PARTIALS * parts) if enough else math.inf
+    return found
+
+
+def _k_major_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0]
     read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
     wide = max(problem.d.dtype.itemsize / 2, 1.0)
     written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
     finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
-    each = problem.k * item / _K_BYTES / parts * read + written + finished
-    later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0) if parts == 1 else _rounds(tiles, parts, gpu) - 1
-    return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + gpu.moved_us(problem.bytes_min, _BYTES) + reduced
+    k_bytes, once = problem.k * problem.a.dtype.itemsize, _LAUNCH * gpu.launch
+    moved = gpu.moved_us(problem.bytes_min, _BYTES)
+    found = []
+    for parts in _PARTS:
+        each = k_bytes / _K_BYTES / parts * read + written + finished
+        later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0) if parts == 1 else _rounds(tiles, parts, gpu) - 1
+        found.append(once + each * (1 + later) * gpu.load + moved)
+    return found
 
 
-def _mn_major_us(problem: GemmProblem, gpu: GpuRates, parts: int) -> float:
-    item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
-    k_tiles, oriented = -(-problem.k * item // (_K_BYTES * parts)), _oriented(problem)
+def _mn_major_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    item, oriented = problem.a.dtype.itemsize, _oriented(problem)
     copied = min(_copied(oriented))
-    slower = _MN_BYTEWISE if copied < _WORD else _WORDWISE if parts > 1 and copied == _WORD else 1.0
     written = _MN_UNALIGNED if _vector(oriented) == 1 else _MN_WRITE * problem.d.dtype.itemsize / 4
-
     filled = (_filled(problem.m) + _filled(problem.n)) / 2
-
-    def tiled(side: int, k_tile_us: float) -> float:
-        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices
-        each = k_tiles * k_tile_us * slower * filled + written * (side / _TILE) ** 2
-        if parts > 1:
-            return each * _rounds(tiles, parts, gpu) * gpu.load
-        return each * max(1.0, tiles / gpu.multiprocessors * _MN_MORE[item]) * gpu.load
-
-    memory = problem.bytes_min / min(_MN_BYTES, gpu.memory)
-    tiles = _MN_TILES if parts == 1 else _MN_TILES[-1:]
-    return _MN_LAUNCH * gpu.launch + math.hypot(min(tiled(*one) for one in tiles), memory)
+    tiled = [
+        (-(-problem.m // side) * -(-problem.n // side) * (problem.batch or (1,))[0], side, k_tile_us)
+        for side, k_tile_us in _MN_TILES
+    ]
+    memory, once = problem.bytes_min / min(_MN_BYTES, gpu.memory), _MN_LAUNCH * gpu.launch
+    found = []
+    for parts in _PARTS:
+        k_tiles = -(-problem.k * item // (_K_BYTES * parts))
+        slower = _MN_BYTEWISE if copied < _WORD else _WORDWISE if parts > 1 and copied == _WORD else 1.0
+        computed = math.inf
+        for tiles, side, k_tile_us in tiled if parts == 1 else tiled[-1:]:
+            each = k_tiles * k_tile_us * slower * filled + written * (side / _TILE) ** 2
+            if parts > 1:
+                rounds: float = _rounds(tiles, parts, gpu)
+            else:
+                rounds = max(1.0, tiles / gpu.multiprocessors * _MN_MORE[item])
+            computed = min(computed, each * rounds * gpu.load)
+        found.append(once + math.hypot(computed, memory))
+    return found
 
 
 def _rounds(tiles: int, parts: int, gpu: GpuRates) -> float:
@@ -353,8 +372,6 @@ def _lines_begin(matrix: StridedMatrix) -> int:
     return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
-#: CTAs of a cluster that share a tile.
-_PARTS = (1, 2, 4, 8)
 SPEC = KernelSpec(
     name="h01_mma_sync",
     operation="gemm",
