@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from .arch import Arch
 from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
-from .last_call_cache import cache_for_configs, cache_last_call
+from .last_call_cache import cache_for_configs
 from .launch import Launch
 from .problem import GemmProblem, OperandTypes, Problem, inner_problem
 

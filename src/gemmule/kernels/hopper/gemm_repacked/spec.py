@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import opaque_dtype
+from gemmule.core.dtype import FLOAT32, Precision, opaque_dtype
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
@@ -22,6 +23,8 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
+from gemmule.kernels.simt.gemm.spec import is_small, outdoes
 
 _ITEMSIZES = (1, 2, 4)
 
@@ -47,7 +50,7 @@ def _repacked(problem: GemmProblem) -> Prepared:
 
 #: Kernels that multiply repacked operands; mma.sync where it splits K among CTAs, and that pays.
 _WGMMA = (SYRK, GEMM, GEMM_UNALIGNED)
-_PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC))
+_PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC, SIMT_GEMM))
 
 
 def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -79,9 +82,18 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in copies:
         if reason := one.why_not("repacked"):
             return reason
+    if _by_fma(problem):
+        if not (problem.a.is_col_major and problem.b.is_row_major):
+            return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
+        return why_no_next(_PRODUCT.prepare(problem).problem, (SIMT_GEMM,))
     if problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
         return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
     return why_no_next(_PRODUCT.prepare(problem).problem, _WGMMA)
+
+
+def _by_fma(problem: GemmProblem) -> bool:
+    """Return whether FMA units multiply: float32, without TF32."""
+    return problem.a.dtype == FLOAT32 and problem.precision is Precision.IEEE
 
 
 def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
@@ -121,7 +133,9 @@ def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) ->
 
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
-    """Return the times of many configs: the product is the same."""
+    """Return the times of many configs: the product is the same. Of small ones by FMA units they are infinite."""
+    if _by_fma(problem) and is_small(problem):
+        return [math.inf] * len(configs)
     product, packed = _PRODUCT.cost(problem, gpu), sum(one.nbytes for one in _to_pack(problem))
     result = problem.d.distinct_bytes(problem.batch)
     return [product + packing_us(packed, result, config, gpu) for config in configs]
@@ -129,6 +143,8 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
+    if _by_fma(problem):
+        return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
     return MMA_SYNC.name if mma_sync_us(problem, gpu) < cost else None
 
 
