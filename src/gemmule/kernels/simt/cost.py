@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -250,8 +250,9 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
     return leading_dimension(matrix, COPIES, ends=True)
 
 
+@cache_last_call
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds of `simt_gemm`."""
+    """Return roughly the times in microseconds of `simt_gemm`; a kernel that prepares operands asks for them first."""
     work = limits(problem, configs, gpu)
     found: list[float] = (work.predicted_us(RATES) * work.facts.factor).tolist()
     return found

@@ -126,19 +126,22 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 
 def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
     """Return roughly the time of packing so many bytes, beside a result of so many."""
-    rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
-    vectors = _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
-    settled = min(result, _UNSETTLED) / _SETTLED
-    return _LAUNCH * gpu.launch + vectors + gpu.moved_us(2 * nbytes, rate) + settled
+    moved = gpu.moved_us(2 * nbytes, _BYTES[config.threads > _FEW_THREADS])
+    return _LAUNCH * gpu.launch + _vectors_us(config) + moved + min(result, _UNSETTLED) / _SETTLED
+
+
+def _vectors_us(config: RepackConfig) -> float:
+    return _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
 
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same. Of small ones by FMA units they are infinite."""
     if _by_fma(problem) and is_small(problem):
         return [math.inf] * len(configs)
-    product, packed = _PRODUCT.cost(problem, gpu), sum(one.nbytes for one in _to_pack(problem))
-    result = problem.d.distinct_bytes(problem.batch)
-    return [product + packing_us(packed, result, config, gpu) for config in configs]
+    packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
+    product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]
+    return [product + moved[config.threads > _FEW_THREADS] + _vectors_us(config) for config in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
