@@ -47,25 +47,22 @@ from gemmule.runtime.repeated import repeated
 from gemmule.runtime.rotation import Rotation
 
 SPECS = {spec.name: spec for spec in (GEMM, BATCHED)}
-#: Products that lost most, on both chips.
+#: Products that lost most, on both chips or in record 20261124T231252.
 LOST = (
-    (1488, 44, 464, "nn"),
-    (236, 156, 5348, "nn"),
     (2144, 32, 3060, "nt"),
-    (28, 2260, 1204, "tt"),
-    (172, 172, 6672, "nn"),
-    (1936, 28, 3716, "nn"),
+    (6568, 216, 4000, "nt"),
+    (1544, 96, 5208, "nt"),
     (69, 4363, 1341, "tt"),
     (6603, 155, 1511, "tt"),
-    (6568, 216, 4000, "nt"),
-    (224, 1488, 3624, "nn"),
-    (1633, 37, 4815, "tn"),
-    (83, 5583, 5549, "nn"),
     (1116, 64, 6248, "tt"),
-    (1429, 63, 1661, "tn"),
-    (445, 2661, 3531, "nt"),
     (81, 2693, 3795, "nt"),
-    (403, 1195, 891, "nt"),
+    (445, 2661, 3531, "nt"),
+    (224, 1488, 3624, "nn"),
+    (83, 5583, 5549, "nn"),
+    (1633, 37, 4815, "tn"),
+    (231, 207, 5775, "nt"),
+    (4895, 29, 1933, "nt"),
+    (3924, 3108, 1576, "nt"),
     (7095, 1691, 4419, "tn"),
 )
 #: Products of up to 16 rows or columns that lost.
@@ -79,17 +76,17 @@ _NARROW, _DEEP, _ANY = ((1000, 7000), (17, 256), (400, 6000), 12), ((64, 600), (
 )  # fmt: skip
 _SKINNY = ((8, 16), (1000, 8192), (256, 8192), 6)
 #: Configs up to so many times the least prediction, and how many: of a product of each group.
-_FACTOR, _MOST = 1.6, {"lost": 16, "skinny": 6, "square": 2}
+_FACTOR, _MOST = 1.6, {"lost": 11, "skinny": 6, "square": 2}
 #: Operations from which on only cuBLASLt's first choice is timed.
 _LONG = 5e10
-#: CTAs of a cluster, of registered tiles of 64 rows or columns, that are tried where K is deep.
-_CLUSTERS, _DEEP_K = (3, 5, 6), 300
 #: Tiles that are not registered: rows, columns, warps along M and N; k-tiles have 16, stages are 4.
-_TILES = ((128, 32, 4, 1), (32, 128, 1, 4), (64, 32, 2, 1), (32, 64, 1, 2), (128, 128, 4, 2))
-_TILE_CLUSTERS = (1, 2, 4, 8)
+_TILES = ((64, 32, 2, 1), (32, 64, 1, 2), (128, 32, 4, 1))
+_TILE_CLUSTERS = (6, 8)
 #: How fast the weight of a config in its factor falls with its distance from the best.
 _NEAR = 3
 _CACHES, _SETS, _WARM_UP = 2, 256, 2.0
+#: The carve-out that leaves the first-level cache to the driver.
+_DRIVERS = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +134,6 @@ def trial(group: str, problem: GemmProblem, arch: Arch, rates: GpuRates) -> Tria
             for tile_m, tile_n, warps_m, warps_n in _TILES
             for ctas in _TILE_CLUSTERS
         ]
-    if group == "lost" and problem.k >= _DEEP_K:
-        tiles = [one for one in every if one.cluster_k == 4 and max(one.tile_m, one.tile_n) >= 64]
-        every += [dataclasses.replace(one, cluster_k=ctas) for one in tiles for ctas in _CLUSTERS]
     every = list(dict.fromkeys(every))
     able = [one for one in every if GEMM.why_not(problem, arch, one) is None]
     costs = dict(zip(able, GEMM.costs(problem, able, rates), strict=True))
@@ -251,7 +245,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=55, help="time for measuring, after compiling")
     parser.add_argument("--groups", nargs="*", choices=_MOST, default=list(_MOST), help="groups of products")
     parser.add_argument("--most", type=int, default=999, help="products at most")
-    parser.add_argument("--carve-out", type=int, help="percent of the first-level cache to make shared memory")
+    parser.add_argument(
+        "--carve-out",
+        type=int,
+        nargs="*",
+        default=[_DRIVERS],
+        help="percent of a first-level cache, as shared memory",
+    )
     parser.add_argument("--compile-seconds", type=float, default=600, help="time for compiling; the rest is left out")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels; needs no GPU")
@@ -298,14 +298,16 @@ def main() -> None:
             able = [x for x in one.choices if not failing.intersection(map(str, jobs_of(one.problem, x, arch)))]
             if not able:
                 continue
-            if given.carve_out is not None:
-                for x in able:
-                    carve_out(one.problem, x, given.carve_out, arch)
             while warm and time.time() - started < _WARM_UP:
                 record(one, able, gpu, lt, pool, checked)
             warm = False
-            found = record(one, able, gpu, lt, pool, checked)
-            file.write(found)
+            for percent in given.carve_out:
+                for x in able:
+                    carve_out(one.problem, x, percent, arch)
+                found = record(one, able, gpu, lt, pool, checked) | {"carve_out": percent}
+                file.write(found)
+                best = min(found["times"], key=lambda x: x["median_us"])
+                print(f"  {percent} %: {best['median_us']} us, {best['config']}", flush=True)
             least = {x["kernel"]: x["median_us"] for x in sorted(found["times"], key=lambda x: -x["median_us"])}
             first = found["cublaslt_us"][0] if found["cublaslt_us"] else math.nan
             ratios.setdefault(one.group, []).append(first / min(least.values()))

@@ -248,9 +248,9 @@ _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623
 #: of records 20261122T190626 and 20261122T190657 and of the draws 20261123T050414 (an H100) and 20261123T051914.
 _INT8_LAUNCH, _INT8_TILES, _INT8_BYTEWISE, _INT8_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, 0.713
 _INT8_WRITE, _INT8_UNALIGNED, _INT8_BYTES = 0.407, 1.53, 1.82e6
-#: Likewise of 32 bits: tiles of 64 x 64 by the bytes of a copy, and those of 128 x 128. Fitted to 133 points of 44
-#: products on an H100, records 20261124T201921 to 20261124T202103 and 20261124T231318: 10 % off, in the mean square.
-_TF32_LAUNCH, _TF32_TILE, _TF32_LARGE, _TF32_MORE = 1.19, {16: 0.312, 4: 0.484}, 0.846, 0.802
+#: Likewise of 32 bits: tiles of 64 x 64 by the bytes of a copy (8: assumed), and of 128 x 128. Fitted to 133 points of
+#: 44 products on an H100, records 20261124T201921 to 20261124T202103 and 20261124T231318: 10 % off, in the mean square.
+_TF32_LAUNCH, _TF32_TILE, _TF32_LARGE, _TF32_MORE = 1.19, {16: 0.312, 8: 0.4, 4: 0.484}, 0.846, 0.802
 _TF32_WRITE, _TF32_UNALIGNED, _TF32_BYTES = 1.4, 2.78, 4.43e6
 #: With clusters: adding the partial sums of 64 x 64, and more for each CTA, of K-major operands or 8 bits and of 32
 #: bits; SMs that clusters reach; how much longer each round after the first takes, by the CTAs of a cluster; and the
