@@ -86,6 +86,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     if reason := _why_not_halves(problem, config):
         return reason
     oriented = _oriented(problem)
+    if config.cluster_k > 1 and config.outputs > _TILE**2 and min(_copied(oriented)) <= _WORD:
+        return (
+            f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
+            "B must begin at multiples of 8 bytes"
+        )
     if (words := _words(oriented, config)) > _MAX_WORDS:
         return (
             f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
@@ -249,16 +254,19 @@ _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623
 _INT8_LAUNCH, _INT8_TILES, _INT8_BYTEWISE, _INT8_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, 0.713
 _INT8_WRITE, _INT8_UNALIGNED, _INT8_BYTES = 0.407, 1.53, 1.82e6
 #: Likewise of 32 bits: tiles of 64 x 64 by the bytes of a copy (8: assumed), and of 128 x 128. Fitted to 133 points of
-#: 44 products on an H100, records 20261124T201921 to 20261124T202103 and 20261124T231318: 10 % off, in the mean square.
-_TF32_LAUNCH, _TF32_TILE, _TF32_LARGE, _TF32_MORE = 1.19, {16: 0.312, 8: 0.4, 4: 0.484}, 0.846, 0.802
-_TF32_WRITE, _TF32_UNALIGNED, _TF32_BYTES = 1.4, 2.78, 4.43e6
+#: 44 products on an H100, records 20261124T201921 to 20261124T202103 and 20261124T231318: 7 % off, in the mean square.
+_TF32_LAUNCH, _TF32_TILE, _TF32_LARGE, _TF32_MORE = 1.28, {16: 0.309, 8: 0.4, 4: 0.474}, 0.846, 0.73
+_TF32_WRITE, _TF32_UNALIGNED = 1.3, 2.58
 #: With clusters: adding the partial sums of 64 x 64, and more for each CTA, of K-major operands or 8 bits and of 32
 #: bits; SMs that clusters reach; how much longer each round after the first takes, by the CTAs of a cluster; and the
 #: factor of K-major k-tiles. Fitted to the same records and to 20261124T231501.
-_REDUCTION, _PARTIALS, _TF32_REDUCTION, _TF32_PARTIALS = 1.5, 0.2, 0.785, 0.277
-_REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.87, 4: 0.86, 8: 1.07}, 0.82
+_REDUCTION, _PARTIALS, _TF32_REDUCTION, _TF32_PARTIALS = 1.5, 0.2, 0.99, 0.268
+_REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: CTAs of a cluster that share a tile.
 _PARTS = (1, 2, 4, 8)
+#: Those of tiles of 128 x 64 in TF32: a k-tile by the bytes of a copy, and how much longer each round after the first
+#: takes. Fitted to 70 points of record 20261124T231318: 9 % off. No other type was timed with them.
+_WIDE_PARTS, _WIDE_TILE, _WIDE_ROUNDS = (2, 4), {16: 0.454, 8: 0.6}, 1.05
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 
@@ -278,9 +286,11 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
         return 1, -count, -number
 
     ordered = sorted((x for x, one in enumerate(configs) if one.cluster_k == 1), key=order)
-    times, places = dict(zip(_PARTS, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
+    keys = [*((_TILE, parts) for parts in _PARTS), *((2 * _TILE, parts) for parts in _WIDE_PARTS)]
+    times, places = dict(zip(keys, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
     return [
-        times[1] * (1 + _NEXT * places[x]) if x in places else times[one.cluster_k] for x, one in enumerate(configs)
+        times[_TILE, 1] * (1 + _NEXT * places[x]) if x in places else times[one.tile_m, one.cluster_k]
+        for x, one in enumerate(configs)
     ]
 
 
@@ -296,7 +306,7 @@ def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
 
 @cache_last_call
 def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds with so many CTAs a tile as `_PARTS` says."""
+    """Return roughly the times in microseconds by the CTAs of a tile: as `_PARTS` says, then `_WIDE_PARTS`."""
     item, reduction, partials = problem.a.dtype.itemsize, _REDUCTION, _PARTIALS
     if item not in (1, 4) or (problem.a.is_row_major and problem.b.is_col_major):
         found = _k_major_us(problem, gpu)
@@ -304,7 +314,8 @@ def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
         found = _int8_us(problem, gpu)
     else:
         found, reduction, partials = _tf32_us(problem, gpu), _TF32_REDUCTION, _TF32_PARTIALS
-    for number, parts in enumerate(_PARTS):
+    found += [math.inf] * (len(_PARTS) + len(_WIDE_PARTS) - len(found))
+    for number, parts in enumerate((*_PARTS, *_WIDE_PARTS)):
         if parts > 1:
             enough = problem.k * item >= parts * _K_BYTES
             found[number] += gpu.load * (reduction + partials * parts) if enough else math.inf
@@ -352,7 +363,7 @@ def _tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of 32-bit elements that are MN-major, without reductions."""
     oriented, filled = _oriented(problem), _both_filled(problem)
     written = _TF32_UNALIGNED if _vector(oriented) == 1 else _TF32_WRITE
-    memory, once = problem.bytes_min / gpu.memory_rate(_TF32_BYTES), _TF32_LAUNCH * gpu.launch
+    memory, once = problem.bytes_min / gpu.memory, _TF32_LAUNCH * gpu.launch
     k_tile_us = _TF32_TILE[min(_copied(oriented))] * filled
     small, k_bytes, found = _tiles(problem, _TILE), problem.k * FLOAT32.itemsize, []
     for parts in _PARTS:
@@ -364,12 +375,22 @@ def _tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
         else:
             computed = each * _rounds(small, parts, gpu)
         found.append(once + math.hypot(computed * gpu.load, memory))
+    if (wide_us := _WIDE_TILE.get(min(_copied(oriented)))) is not None:
+        few = _READ_EMPTY + (1 - _READ_EMPTY) * min(oriented.m / (2 * _TILE), 1.0)
+        wide_us *= (few + _filled(oriented.n)) / 2
+        tiles = -(-oriented.m // (2 * _TILE)) * -(-oriented.n // _TILE) * (problem.batch or (1,))[0]
+        for parts in _WIDE_PARTS:
+            rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
+            each = -(-k_bytes // (_K_BYTES * parts)) * wide_us + 2 * written
+            computed = each * (1 + (rounds - 1) * _WIDE_ROUNDS)
+            # Twice the partial sums.
+            found.append(once + math.hypot(computed * gpu.load, memory) + gpu.load * _TF32_PARTIALS * parts)
     return found
 
 
 def _later(tiles: int, gpu: GpuRates) -> float:
     """Return how much longer tiles of 32-bit elements take than one that is alone on its SM."""
-    return 1 + _TF32_MORE * max(tiles / gpu.multiprocessors - 1, 0.0)
+    return 1 + _TF32_MORE * (math.ceil(tiles / gpu.multiprocessors) - 1)
 
 
 def _tiles(problem: GemmProblem, side: int) -> int:
@@ -419,6 +440,8 @@ SPEC = KernelSpec(
         MmaSyncConfig(mma_k_bytes=16),
         MmaSyncConfig(tile_m=64, stages=4),
         *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in _PARTS),
+        # For TF32 with few rows or columns, that are MN-major.
+        *(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in _WIDE_PARTS),
     ),
     signatures=signatures,
     why_not=why_not,
