@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.dispatch.select import choose
+from gemmule.dispatch.select import choose, choose_streamed
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -39,3 +39,10 @@ def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kern
 
 def test_few_rows_are_not_worth_a_transpose_of_the_other_operand():
     assert chosen(96, 8192, 8192, "nt")[0] == SIMT
+
+
+def test_streamed_products_take_no_memory_beyond_their_plan():
+    problem = gemm_problem(8192, 8192, 8192, "float32", "float32", "nt")
+    choice = choose_streamed(problem, HOPPER, multiprocessors=132)
+    assert choice.spec.name == SIMT
+    assert not choice.workspaces(problem)
