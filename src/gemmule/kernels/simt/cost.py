@@ -186,7 +186,7 @@ FACTORS = {
 COPIES = (16, 4)
 
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC.
-_SMS, _FILLED = 132, {4: 124, 8: 120, 16: 128}
+_SMS, _FILLED = 132, {4: 124, 6: 124, 8: 120, 16: 128}
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
@@ -227,7 +227,7 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "filled": _FILLED.get(config.cluster_k, _SMS),
         "resident": min(
             config.resident(sum(copies)),
-            _SHARED // (config.shared_bytes(*k_major) + _RESERVED),
+            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,

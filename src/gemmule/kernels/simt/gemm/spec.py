@@ -121,6 +121,7 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
         ),
         # The absolute maximum is cleared before the launch, and by no kernel.
         overlaps=problem.bytes_min <= FEW_BYTES and not (epilogue is not None and epilogue.absmax),
+        carve_out=config.carve_out,
     )
 
 
@@ -168,6 +169,7 @@ SPEC = KernelSpec(
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=4),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=8),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=16),
+        SimtConfig(tile_m=64, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=6),
         SimtConfig(tile_n=32, tile_k=16, warps_n=1),
         SimtConfig(tile_n=32, tile_k=16, warps_n=1, cluster_k=4),
         SimtConfig(tile_n=32, tile_k=16, warps_n=1, cluster_k=8),
