@@ -142,7 +142,8 @@ def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
     if is_small(problem):
         return True
     unaligned = any(operand_copies(matrix).copy_bytes < VECTOR * FLOAT32.itemsize for matrix in (problem.a, problem.b))
-    return min(costs(problem, SPEC.configs_on(gpu), gpu)) * _MARGIN[unaligned] <= cost
+    assert SPEC.costs is not None
+    return min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu)) * _MARGIN[unaligned] <= cost
 
 
 SPEC = KernelSpec(
