@@ -232,8 +232,14 @@ def choices_block(records: Sequence[Record]) -> str:
     """Return the host time of choosing a kernel."""
     header = ["product", "type", "", "us", "10th percentile", "90th percentile"]
     words = {"choose_first": "first", "choose_again": "again"}
+
+    def product(one: Record) -> list[str]:
+        layout, precision = one.get("layout", "nn"), one.get("precision", "ieee")
+        size = " x ".join(map(str, one["shape"])) + (f" {layout}" if layout != "nn" else "")
+        return [size, one["dtype"] if precision == "ieee" else f"{one['dtype']}:{precision}"]
+
     rows = [
-        [" x ".join(map(str, one["shape"])), one["dtype"], words[one["path"]]]
+        [*product(one), words[one["path"]]]
         + [f"{one[field]:.1f}" for field in ("host_us", "host_us_low", "host_us_high")]
         for one in records
         if one["record"] == "overhead" and one["path"] in words

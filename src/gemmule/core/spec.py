@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from .arch import Arch
 from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
-from .last_call_cache import cache_for_configs, cache_last_call
+from .last_call_cache import cache_for_configs
 from .launch import Launch
 from .problem import GemmProblem, OperandTypes, Problem, inner_problem
 
@@ -236,7 +236,7 @@ class KernelSpec:
         fill("own_refuses", self.refuses)
         fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
         if self.refuses_types is not None:
-            fill("refuses", functools.partial(_refuses, self.refuses_types, self.refuses))
+            fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
         fill("why_not", functools.partial(_why_not, self))
 
     @property
@@ -289,9 +289,29 @@ def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return costs(problem, [config], gpu)[0]
 
 
-@cache_last_call
-def _refuses(types: _RefusesTypes, own: _Refuses | None, problem: GemmProblem, arch: Arch) -> str | None:
-    return types(problem.types, arch) or (own(problem, arch) if own is not None else None)
+class _TypesThenOwn:
+    """A kernel's `refuses`: by types, then by its own; the result of the last call is cached, as by `cache_last_call`.
+
+    Each kernel has one, which can be pickled: a choice asks several kernels in turn, of the same problem.
+    """
+
+    __slots__ = ("_last", "_own", "_types")
+
+    def __init__(self, types: _RefusesTypes, own: _Refuses | None) -> None:
+        self._types, self._own = types, own
+        self._last: tuple[object, object, str | None] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _TypesThenOwn, (self._types, self._own)
+
+    def __call__(self, problem: GemmProblem, arch: Arch) -> str | None:
+        last = self._last
+        if last is not None and last[0] is problem and last[1] is arch:
+            return last[2]
+        own = self._own
+        found = self._types(problem.types, arch) or (own(problem, arch) if own is not None else None)
+        self._last = problem, arch, found
+        return found
 
 
 def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str | None:

@@ -20,6 +20,7 @@ from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H0
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
+from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as SIMT_GEMM_MN_MAJOR
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.simt.syrk import SPEC as SIMT_SYRK
 
@@ -43,6 +44,7 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     H02,
     SIMT_SYRK,
     SIMT_BATCHED,
+    SIMT_GEMM_MN_MAJOR,
     SIMT_GEMM,
     G07,
     G06,

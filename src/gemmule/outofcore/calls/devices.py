@@ -50,10 +50,10 @@ _HOST_LAUNCH_S, _STAGED_LAUNCH_S = 1e-3, 2e-4
 def open_streams(name: str, precision: Precision, ordinal: int = 0) -> Iterator[DeviceStreams]:
     """Open a GPU, or a device made of host memory and threads."""
     if name == "gpu":
-        from gemmule.dispatch.select import choose
+        from gemmule.dispatch.select import choose_streamed
         from gemmule.runtime.streams import GpuStreams
 
-        with GpuStreams(choose, ordinal, precision) as gpu:
+        with GpuStreams(choose_streamed, ordinal, precision) as gpu:
             yield gpu
     else:
         from gemmule.host.streams import HostStreams
@@ -180,7 +180,7 @@ def _gpu_rates(
     probes: ProbeCache,
 ) -> Rates:
     """Measure a GPU: its kernels, its links, and what passes through pinned buffers."""
-    from gemmule.dispatch.select import choose
+    from gemmule.dispatch.select import choose_streamed
     from gemmule.runtime.link_probe import (
         ALLOCATE_S,
         ISSUE_S,
@@ -197,7 +197,7 @@ def _gpu_rates(
     from gemmule.runtime.streams import GpuStreams
 
     a, b, out = problem.a, problem.b, problem.dtype
-    with GpuStreams(choose, ordinal, precision) as device:
+    with GpuStreams(choose_streamed, ordinal, precision) as device:
         gpu = device.device.identity
         h2d, d2h = probes.figures(("link", *gpu), 2, lambda: link_rates(device))
         operands = Operands(a.dtype, b.dtype, out, a.order + b.order)
@@ -233,7 +233,7 @@ def _gpu_rates(
     else:
 
         def staging_rates() -> tuple[float, ...]:
-            with GpuStreams(choose, ordinal, precision) as device, device.near():
+            with GpuStreams(choose_streamed, ordinal, precision) as device, device.near():
                 return staged_by(device, pinned, threads).figures
 
         key = "staging", *gpu, platform.node(), str(pinned), str(threads)

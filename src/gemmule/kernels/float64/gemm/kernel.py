@@ -35,7 +35,7 @@ class Float64Gemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(self, config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
-        self.threads, self.cluster_k = config.threads, config.cluster_k
+        self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
         # One layout of the four, and copies of single elements, need a few registers more for their addresses.
         roomy = (types["a_major"], types["b_major"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
         self.resident = max(config.resident - roomy, 1)
@@ -62,10 +62,12 @@ class Float64Gemm:
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
         row, col = self.mainloop.corner()
         if cutlass.const_expr(self.cluster_k > 1):
-            part = cutlass.const_expr(self.mainloop.columns // self.cluster_k)
-            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, part)), Float64)
-            reduce_in_cluster(rPart, rC, stages, rank, self.cluster_k, self.threads)
-            self.epilogue.write(gD, gC, rPart, m0 + row, n0 + col + rank * (part * COLUMNS), alpha, beta)
+            columns = cutlass.const_expr(self.mainloop.columns // self.writers)
+            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, columns)), Float64)
+            part = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
+            reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.threads)
+            if self.writers == self.cluster_k or rank < self.writers:
+                self.epilogue.write(gD, gC, rPart, m0 + row, n0 + col + part * (columns * COLUMNS), alpha, beta)
         else:
             self.epilogue.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
 

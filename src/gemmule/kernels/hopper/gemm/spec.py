@@ -38,7 +38,7 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper
 from gemmule.kernels.hopper.scale_stages import scale_bytes
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, MAX_SHARED_BYTES, SMS, THREADS
 from gemmule.kernels.hopper.tma_tiles import (
@@ -60,8 +60,6 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT8_E4M3: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
     FLOAT8_E5M2: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
 }
-#: Bytes of the elements that wgmma takes MN-major.
-_MN_MAJOR_BYTES = 2
 #: Operands that TMA loads or stores; the last is the second B of a gated epilogue.
 _BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Bytes of operands that stay in the L2 cache, and rows and columns of products that memory does not limit.
@@ -121,7 +119,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if reason := why_not_stored(oriented.d):
         return reason
     for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
-        if major != "k" and matrix.dtype.itemsize != _MN_MAJOR_BYTES:
+        if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
