@@ -119,8 +119,8 @@ class Precision(enum.Enum):
     rounded to multiples of a power of two, so that numbers small beside others of their row or column have fewer bits,
     and infinities become NaN; ``OZAKI_14`` has one product and four bits less, ``OZAKI_16`` one product and four bits
     more. ``OZAKI`` emulates only where a guard on the device shows that the native product's error bound holds: float64
-    by 14 to 16 products of int8, float32 by six of bfloat16; else the native kernel computes. ``FLOAT8`` accumulates 8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores
-    do.
+    by 14 to 16 products of int8, float32 by six of bfloat16; else the native kernel computes. ``FLOAT8`` accumulates
+    8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores do.
     """
 
     IEEE = "ieee"

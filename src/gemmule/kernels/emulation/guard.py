@@ -26,6 +26,10 @@ INFINITE_BITS, NEVER = 0x7F800000, 0x7FFFFFFF
 #: Bits of the significand of a float64; what the roundings of the bound itself may take of it.
 _SIGNIFICAND, _SPARE = 53, 17 / 16
 
+#: Magnitudes of float32, other than 0, whose parts in bfloat16 hold all bits, and no sum of whose products overflows:
+#: biased exponents from the first to before the second.
+PART_EXPONENTS = (127 - 110, 127 + 48)
+
 
 def sample_period(k: int) -> int:
     """Return of how many runs along K one is sampled, a power of two."""
@@ -59,4 +63,6 @@ def least_bound(k: int, step: int) -> float:
 def largest_shortfalls(k: int) -> tuple[int, ...]:
     """Return for each choice of moduli the largest shortfall with which it suffices."""
     # The next float32 above: bits of positive ones are ordered as they are.
-    return tuple(INFINITE_BITS - 1 - struct.unpack("<i", struct.pack("<f", least_bound(k, step)))[0] for step in SCALE_STEPS)
+    return tuple(
+        INFINITE_BITS - 1 - struct.unpack("<i", struct.pack("<f", least_bound(k, step)))[0] for step in SCALE_STEPS
+    )

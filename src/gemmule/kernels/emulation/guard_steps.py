@@ -19,18 +19,12 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_con
 from gemmule.kernels.hopper.tma_tiles import operand_params
 
 from .guard import MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_period, sample_runs
+from .guard_words import DECISION_WORD, GUARDED, SHORTFALL, word_param
 from .ozaki_config import SLICE, THREADS, DecisionConfig, MagnitudesConfig, ProductsConfig
-from .ozaki_steps import DECISION_WORD, product_costs, product_grid
+from .ozaki_steps import product_costs, product_grid
 
-#: The workspace of what the guard measures.
-SHORTFALL = "shortfall"
 #: Microseconds of a launch on an H100; and bytes that magnitudes read in one.
 _LAUNCH, _BYTES = 2.0, 2.0e6
-
-
-def word_param(name: str) -> TensorParam:
-    """Describe a word that a guarded launch reads or writes."""
-    return TensorParam(name, (1,), ())
 
 
 def sampled_length(k: int) -> int:
@@ -132,8 +126,8 @@ GUARD = KernelSpec(
 
 
 def _decision_signature(problem: GemmProblem, config: DecisionConfig) -> Signature:
-    del config
-    return (("element", problem.a.dtype.name),)
+    del problem, config
+    return (("element", INT32.name),)
 
 
 def _decision_launch(problem: GemmProblem, config: DecisionConfig) -> Launch:
@@ -167,7 +161,7 @@ DECISION = KernelSpec(
     package=f"{__package__}.guard_decision",
     archs=(HOPPER,),
     configs=(DecisionConfig(),),
-    signatures=every_signature(element=[FLOAT64]),
+    signatures=every_signature(element=[INT32]),
     why_not=refuse_no_config,
     signature=_decision_signature,
     launch=_decision_launch,
@@ -204,15 +198,12 @@ def guarded_native(whole: KernelSpec, name: str) -> KernelSpec:
     )
 
 
-_GUARDED: Signature = (("guarded", "yes"),)
-
-
 def _native_signature(whole: KernelSpec, problem: GemmProblem, config: Any) -> Signature:
-    return (*whole.signature(problem, config), *_GUARDED)
+    return (*whole.signature(problem, config), *GUARDED)
 
 
 def _native_signatures(whole: KernelSpec, arch: Arch) -> tuple[Signature, ...]:
-    return tuple((*one, *_GUARDED) for one in whole.signatures(arch))
+    return tuple((*one, *GUARDED) for one in whole.signatures(arch))
 
 
 def _native_launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
@@ -224,4 +215,3 @@ def _native_launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Laun
 def _build(package: str, config: Any, signature: Signature) -> Buildable:
     found: Buildable = importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
     return found
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_con
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_param, row_params, scale_params
 
 from .guard import MODULI_CHOICES
+from .guard_words import guard_params, guarded_key, with_guarded
 from .ozaki_config import (
     GROUP,
     LINES,
@@ -31,8 +33,6 @@ from .ozaki_config import (
 from .residues import MOST_K
 
 _MODULI = ("14", "15", "16", "guarded")
-#: The workspace of the guard's decision: the products of the emulation, or 0 for the native kernel.
-DECISION_WORD = "products"
 #: Microseconds of a launch on an H200; and bytes that residues and reconstruction read and write in one.
 _LAUNCH, _RESIDUES_BYTES, _RECONSTRUCTION_BYTES = 2.0, 2.5e6, 3.0e6
 
@@ -45,11 +45,6 @@ def moduli_key(precision: Precision) -> Signature:
 def most_moduli(precision: Precision) -> int:
     """Return how many moduli there are at most, for which there must be memory."""
     return MODULI_CHOICES[-1] if precision is Precision.OZAKI else INT8_PRODUCTS[precision]
-
-
-def _guard_params(precision: Precision) -> tuple[Param, ...]:
-    """Describe the guard's decision where there is one."""
-    return (TensorParam(DECISION_WORD, (1,), ()),) if precision is Precision.OZAKI else ()
 
 
 def _why_not_residues(problem: GemmProblem, arch: Arch) -> str | None:
@@ -83,7 +78,7 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
         else:
             ctas += k_tiles * -(-matrix.rows // LINES)
             shared = PITCH * LINES * 8 + 64
-    every = (*params, *_guard_params(problem.precision))
+    every = (*params, *guard_params(problem.precision))
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=every, shared_bytes=shared, overlaps=True)
 
 
@@ -126,13 +121,7 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _products_signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
     del config
-    guarded = (("guarded", "yes"),) if problem.precision is Precision.OZAKI else ()
-    return (("element", INT8.name), *adds_key(problem.c is not None), *guarded)
-
-
-def _products_signatures(arch: Arch) -> tuple[Signature, ...]:
-    plain = every_signature(element=[INT8], adds=("no", "yes"))(arch)
-    return (*plain, *((*one, ("guarded", "yes")) for one in plain))
+    return (("element", INT8.name), *adds_key(problem.c is not None), *guarded_key(problem.precision))
 
 
 def _tiles(problem: GemmProblem, config: ProductsConfig) -> int:
@@ -158,7 +147,7 @@ def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
             # B is (K, N) in the API, and (N, K) in CuTe.
             *operand_params("b", problem.b.transposed(), problem.batch, config.tile_n, config.cluster_m),
             row_param("d", problem.d, problem.batch),
-            *_guard_params(problem.precision),
+            *guard_params(problem.precision),
         ),
         overlaps=True,
     )
@@ -172,6 +161,9 @@ _TIMES = {(128, 256, 0): (0.63, 3.2), (256, 192, 0): (0.6, 4.0), (256, 128, 0): 
 
 def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another."""
+    if problem.batch and problem.precision is Precision.OZAKI:
+        # Ordinary numbers need the fewest moduli.
+        problem = dataclasses.replace(problem, batch=(INT8_PRODUCTS[problem.precision],))
     found = []
     for config in configs:
         waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
@@ -195,7 +187,7 @@ PRODUCTS = KernelSpec(
         ProductsConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1),
         ProductsConfig(tile_m=256, tile_n=128, stages=4, cluster_m=1, cluster_n=2),
     ),
-    signatures=_products_signatures,
+    signatures=with_guarded(every_signature(element=[INT8], adds=("no", "yes"))),
     why_not=refuse_no_config,
     signature=_products_signature,
     launch=_products_launch,
@@ -228,7 +220,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
         TensorParam("columns", (n,), ()),
         *row_params(problem, ()),
         *scale_params(problem),
-        *_guard_params(problem.precision),
+        *guard_params(problem.precision),
     )
     ctas = -(-m * (width // RUN) // THREADS)
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)

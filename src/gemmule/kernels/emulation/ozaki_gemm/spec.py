@@ -20,14 +20,12 @@ from gemmule.kernels.emulation.guard_steps import (
     DECISION,
     GUARD,
     MAGNITUDES,
-    SHORTFALL,
     guarded_native,
     sampled_length,
-    word_param,
 )
+from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, word_param
 from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, SLICE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_steps import (
-    DECISION_WORD,
     PRODUCTS,
     RECONSTRUCTION,
     RESIDUES,

@@ -43,11 +43,15 @@ class OzakiResidues:
         self.runs = config.runs
 
     @cute.jit
-    def __call__(self, mA, sA: cute.Tensor, rA: cute.Tensor, mB, sB: cute.Tensor, rB: cute.Tensor, grid: Int32, products=None):
+    def __call__(
+        self, mA, sA: cute.Tensor, rA: cute.Tensor, mB, sB: cute.Tensor, rB: cute.Tensor, grid: Int32, products=None
+    ):
         self.kernel(mA, sA, rA, mB, sB, rB, products).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB, products=None):
+    def kernel(
+        self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB, products=None
+    ):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
