@@ -101,10 +101,10 @@ def _factors(name: str, k: int) -> Matrices:
             -99, 100, (k, SIDE), device="cuda"
         ).double()
     if name.startswith("(x"):
-        draw = wide(float(name.split("(")[-1].split(" ")[0]), 0.5)
+        draw = wide(float(name.split("exp(")[1].split(" ", 1)[0]), 0.5)
         return draw(SIDE, k), draw(k, SIDE)
     if name.startswith("span"):
-        span, where = int(name.split("^")[1].split(" ")[0]), name.split(" in ")[1]
+        span, where = int(name.split("^")[1].split(" ", 1)[0]), name.split(" in ")[1]
         along = powers(span, k)
         return {
             "rows": lambda: (a * powers(span, SIDE, 1), b),

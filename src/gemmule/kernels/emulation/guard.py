@@ -1,9 +1,9 @@
 """The guard of ``precision="ozaki"``: when emulation is as exact as the native kernel promises, as arithmetic.
 
-Rows of A and columns of B are scaled to integers whose norms lie between half of a limit and the limit, and rounded. The
-error of a product is then at most sqrt(K) times the limit, and K / 4. The native kernel may be off by K + 3 units of
-the sum of magnitudes; two are left for the reconstruction. So many moduli suffice as make the limit large against the
-least sum of magnitudes, of which a product of 8-bit floats over a part of K, all rounded down, is a lower bound.
+Rows of A and columns of B are scaled to integers with norms between half of a limit and the limit, and rounded. A
+product is then off by at most sqrt(K) times the limit, and K / 4. The native kernel may be off by K + 3 units of the
+sum of magnitudes; two are left for the reconstruction. So many moduli suffice as make the limit large against the least
+sum of magnitudes, of which a product of 8-bit floats over a part of K, all rounded down, is a lower bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SAMPLE_RUN, FEWEST_SAMPLES, LARGEST_PERIOD = 16, 256, 16
 MAGNITUDE_SHIFT = 40
 #: The scale of a line of zeros, whose products are exact. Its sampled magnitudes are large, so that they pass.
 ZERO_LINE = 2000
-#: Bits of an infinite float32, from which lower bounds are subtracted: the largest shortfall is that of the least bound.
+#: Bits of an infinite float32, from which lower bounds are subtracted: the least bound has the largest shortfall. And
+#: the shortfall of what is never emulated.
 INFINITE_BITS, NEVER = 0x7F800000, 0x7FFFFFFF
 #: Bits of the significand of a float64; what the roundings of the bound itself may take of it.
 _SIGNIFICAND, _SPARE = 53, 17 / 16

@@ -1,4 +1,4 @@
-"""The kernels of the guard: magnitudes, their least product, the decision; and native kernels that run where it says so."""
+"""The kernels of the guard: magnitudes, their least product, the decision; and native kernels that depend on it."""
 
 from __future__ import annotations
 

@@ -65,6 +65,9 @@ class Bf16x6Split:
         tid, _, _ = cute.arch.thread_idx()
         per_line, lines, count = Uint32(mD.shape[0] // RUN), Uint32(mD.shape[1]), self.count(mD)
         found = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs)), Float32)
+        if cutlass.const_expr(self.guarded):
+            # Past the last vector there is nothing to mark.
+            found.fill(0.0)
         places = []
         for r in cutlass.range_constexpr(self.runs):
             number = (cta * self.runs + r) * self.threads + tid

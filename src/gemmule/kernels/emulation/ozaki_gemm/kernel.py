@@ -104,8 +104,13 @@ class OzakiScales:
             scales, shortfall = results
             scales[line] = self.scale(total, exponent)
             if cutlass.const_expr(self.guarded):
-                if exponent == SPECIAL:
-                    cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
+                self.mark(exponent, shortfall)
+
+    @cute.jit
+    def mark(self, exponent, shortfall: cute.Tensor):
+        """Mark the product as one that is not emulated where a line has an element that is not finite."""
+        if exponent == SPECIAL:
+            cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
     def scale(self, total, exponent):

@@ -159,10 +159,17 @@ class OzakiResidues:
             whole[e] = instruction("cvt.rni.s64.f64", Int64, values[e] * first * second)
         start = mD.iterator + cute.crd2idx((*place, 0), mD.layout)
         for number in cutlass.range_constexpr(len(self.moduli)):
+            target = start + number * mD.stride[2]
             if cutlass.const_expr(number < self.counts[0]):
-                self.write_modulus(words, start + number * mD.stride[2], number)
-            elif number < count:
-                self.write_modulus(words, start + number * mD.stride[2], number)
+                self.write_modulus(words, target, number)
+            else:
+                self.write_further_modulus(words, target, number, count)
+
+    @cute.jit
+    def write_further_modulus(self, words: cute.Tensor, target, number: cutlass.Constexpr[int], count):
+        """Write the residues for a modulus if the guard decided for so many."""
+        if number < count:
+            self.write_modulus(words, target, number)
 
     @cute.jit
     def write_modulus(self, words: cute.Tensor, start, number: cutlass.Constexpr[int]):
