@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -27,9 +28,13 @@ import torch
 from error_inputs import normal, uniform, wide
 from float64_errors import exact_product
 
+from gemmule.compiler.pool import compile_all, jobs_of
+from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, FLOAT64, DType, Precision
+from gemmule.core.errors import CompileError
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.decision import decision_choice, decision_name
 from gemmule.lab.experiment import experiment
 from gemmule.lab.products import gemm_problem
@@ -41,6 +46,13 @@ SPECS = {spec.name: spec for spec in REGISTRY}
 #: Kernels by type: the guarded one, and the native one.
 KERNELS = {FLOAT64: ("ozaki_gemm", "float64_gemm"), FLOAT32: ("bf16x6_gemm", "simt_gemm")}
 SIDE, DEPTHS, SPANS = 256, (1, 2, 16, 64, 256, 1024, 4096, 16384, 65536), (40, 100, 200, 300)
+#: Squares that are measured beside it, and their precisions.
+SQUARES = (512, 1024, 2048, 3072, 4096, 8192, 12288)
+SQUARE_PRECISIONS = {
+    FLOAT64: (Precision.OZAKI, Precision.OZAKI_15, Precision.IEEE),
+    FLOAT32: (Precision.OZAKI, Precision.BF16X6, Precision.IEEE),
+}
+HOPPER = Arch.parse("sm_90a")
 #: Variables that make cuBLAS emulate float64 wherever it can.
 EMULATION = {"CUBLAS_EMULATE_DOUBLE_PRECISION": "1", "CUBLAS_EMULATION_STRATEGY": "eager"}
 Matrices = tuple[torch.Tensor, torch.Tensor]
@@ -158,6 +170,25 @@ def ran(a: torch.Tensor, b: torch.Tensor) -> str:
     return decision_name(problem, int(word.item()))
 
 
+def compile_kernels() -> None:
+    """Compile what will run, and what `bench` chooses of squares, on all cores."""
+    jobs = []
+    for dtype, (guarded, native) in KERNELS.items():
+        for k in {one.k for one in inputs() if one.dtype == dtype}:
+            plain = gemm_problem(SIDE, SIDE, k, dtype.name, dtype.name, "nn")
+            for name, precision in ((guarded, Precision.OZAKI), (native, Precision.IEEE)):
+                jobs += jobs_of(
+                    Choice(SPECS[name], SPECS[name].default), dataclasses.replace(plain, precision=precision), HOPPER
+                )
+        for side, precision in itertools.product(SQUARES, SQUARE_PRECISIONS[dtype]):
+            plain = gemm_problem(side, side, side, dtype.name, dtype.name, "nn")
+            problem = dataclasses.replace(plain, precision=precision)
+            jobs += jobs_of(choose(problem, HOPPER, multiprocessors=132), problem, HOPPER)
+    for job, result in compile_all(list(dict.fromkeys(jobs))):
+        if isinstance(result, CompileError):
+            print(job, result, flush=True)
+
+
 class Reference:
     """A product in more than twice the precision, and the sums of magnitudes."""
 
@@ -232,7 +263,11 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="?")
     parser.add_argument("--only", default="", help="inputs whose name has this")
     parser.add_argument("--cublas", action="store_true", help="print what cuBLAS does in this process")
+    parser.add_argument("--compile", action="store_true", help="compile only")
     options = parser.parse_args()
+    if options.compile:
+        compile_kernels()
+        return
     if options.cublas:
         print(json.dumps(cublas()))
         return
