@@ -184,9 +184,10 @@ class Precision(enum.Enum):
 TF32_SIGNIFICAND = 11
 #: Products of bfloat16 that emulate one of float32.
 BF16_PRODUCTS = 6
-#: Products of int8 that emulate one of float64; the fewest of the guarded form, and how many it may take.
-INT8_PRODUCTS = {Precision.OZAKI_14: 14, Precision.OZAKI_15: 15, Precision.OZAKI_16: 16, Precision.OZAKI: 14}
+#: Products of int8 that emulate one of float64, those that the guarded form chooses among, and the fewest of each.
+INT8_PRODUCTS = {Precision.OZAKI_14: 14, Precision.OZAKI_15: 15, Precision.OZAKI_16: 16}
 GUARDED_PRODUCTS = (14, 15, 16)
+FEWEST_INT8_PRODUCTS = {**INT8_PRODUCTS, Precision.OZAKI: GUARDED_PRODUCTS[0]}
 #: Errors of FLOAT8's sums over (|A| |B|)ij: the bound, four times 34 truncations to 13 bits of the fraction; and the
 #: most that was observed, see docs/decisions/0014-sums-of-8-bit-floats.md.
 FLOAT8_CERTAIN, FLOAT8_SEEN = 136 * 2.0**-13, 2.0**-9

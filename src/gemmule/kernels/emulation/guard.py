@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 import struct
 
+from gemmule.core.dtype import GUARDED_PRODUCTS
+
 from .residues import norm_limit
 
 #: Moduli that the guard chooses among; and bits by which scales for them exceed those for the fewest.
-MODULI_CHOICES, SCALE_STEPS = (14, 15, 16), (0, 3, 7)
+MODULI_CHOICES, SCALE_STEPS = GUARDED_PRODUCTS, (0, 3, 7)
 #: Contiguous elements along K that are sampled; samples that are enough, and one of how many runs is one at least.
 SAMPLE_RUN, FEWEST_SAMPLES, LARGEST_PERIOD = 16, 256, 16
 #: What float8_e5m2 holds of an element is 2**-40 of the integer for the fewest moduli: 2**15 at most.

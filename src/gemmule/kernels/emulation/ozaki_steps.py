@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, Precision
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT64, INT8, INT8_PRODUCTS, Precision
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, TensorParam
 from gemmule.core.problem import GemmProblem
@@ -49,7 +49,7 @@ def most_moduli(precision: Precision) -> int:
 
 def _why_not_residues(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in INT8_PRODUCTS:
+    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs after ozaki_gemm"
     return None
 
@@ -85,7 +85,7 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
 def _residues_cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     del config
     elements = (problem.a.rows + problem.b.cols) * problem.k
-    moved = elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision])
+    moved = elements * (FLOAT64.itemsize + FEWEST_INT8_PRODUCTS[problem.precision])
     return gpu.launch * _LAUNCH + moved / min(_RESIDUES_BYTES, gpu.memory)
 
 
@@ -163,7 +163,7 @@ def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: 
     """Return roughly the times in microseconds: tiles that an SM computes one after another."""
     if problem.batch and problem.precision is Precision.OZAKI:
         # Ordinary numbers need the fewest moduli.
-        problem = dataclasses.replace(problem, batch=(INT8_PRODUCTS[problem.precision],))
+        problem = dataclasses.replace(problem, batch=(FEWEST_INT8_PRODUCTS[problem.precision],))
     found = []
     for config in configs:
         waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
@@ -199,7 +199,7 @@ PRODUCTS = KernelSpec(
 
 def _why_not_reconstruction(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if problem.d.dtype != FLOAT64 or problem.precision not in INT8_PRODUCTS:
+    if problem.d.dtype != FLOAT64 or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"D is {problem.d.dtype}; this kernel runs after ozaki_gemm"
     return None
 
@@ -228,7 +228,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
 
 def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:
     del config
-    moved = INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
+    moved = FEWEST_INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
     return gpu.launch * _LAUNCH + problem.m * problem.n * moved / min(_RECONSTRUCTION_BYTES, gpu.memory)
 
 

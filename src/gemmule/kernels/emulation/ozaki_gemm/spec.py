@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT8_E5M2, FLOAT32, FLOAT64, INT8, INT8_PRODUCTS, Precision, opaque_dtype
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT8_E5M2, FLOAT32, FLOAT64, INT8, Precision, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam, Workspace
@@ -154,7 +154,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    if types.precision in INT8_PRODUCTS:
+    if types.precision in FEWEST_INT8_PRODUCTS:
         return None
     return f"precision is {types.precision.value!r}; this kernel is for 'ozaki', 'ozaki-14', 'ozaki-15' and 'ozaki-16'"
 
