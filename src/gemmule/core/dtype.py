@@ -172,7 +172,7 @@ class Precision(enum.Enum):
         if precision in INT8_PRODUCTS:
             types, what = {"float64"}, "float64 products"
         if precision is cls.OZAKI:
-            types, what = set(inputs) & {"float32", "float64"}, "float32 or float64 products"
+            types, what = set(inputs) & {"float32", "float64"}, "products of float32 or of float64"
             types = types if len(types) == 1 else set()
         if precision is not cls.IEEE and not types.issuperset(inputs):
             names = " x ".join(inputs)
