@@ -21,7 +21,7 @@ def decision_choice(problem: GemmProblem, gpu: GpuRates = H200_RATES) -> Choice:
     The word is the number of products that emulate the native one, or 0.
     """
     whole = OZAKI if problem.a.dtype == FLOAT64 else BF16X6
-    return Choice(dataclasses.replace(whole, name=f"{whole.name}_guard", next_kernel=_guard), whole.default, gpu=gpu)
+    return Choice(dataclasses.replace(whole, next_kernel=_guard), whole.default, gpu=gpu)
 
 
 def _guard(problem: GemmProblem, config: Config, gpu: GpuRates) -> NextKernel:
