@@ -133,7 +133,7 @@ def _decision_signature(problem: GemmProblem, config: DecisionConfig) -> Signatu
 def _decision_launch(problem: GemmProblem, config: DecisionConfig) -> Launch:
     del config
     fewest, largest = decision_of(problem)
-    params = (
+    params: tuple[Param, ...] = (
         word_param(SHORTFALL),
         word_param(DECISION_WORD),
         *(ScalarParam(f"largest{number}", INT32, one) for number, one in enumerate(largest)),
