@@ -45,7 +45,7 @@ from gemmule.runtime.execute import run_kernel
 SPECS = {spec.name: spec for spec in REGISTRY}
 #: Kernels by type: the guarded one, and the native one.
 KERNELS = {FLOAT64: ("ozaki_gemm", "float64_gemm"), FLOAT32: ("bf16x6_gemm", "simt_gemm")}
-SIDE, DEPTHS, SPANS = 256, (1, 2, 16, 64, 256, 1024, 4096, 16384, 65536), (40, 100, 200, 300)
+SIDE, DEPTHS, SPANS = 128, (1, 2, 16, 64, 256, 1024, 4096, 16384, 65536), (40, 100, 200, 300)
 #: Squares that are measured beside it, and their precisions.
 SQUARES = (512, 1024, 2048, 3072, 4096, 8192, 12288)
 SQUARE_PRECISIONS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cutlass import Int32, cute
 
@@ -15,7 +16,7 @@ def counts_of(types: Mapping[str, str]) -> tuple[int, ...]:
 
 
 @cute.jit
-def scale_step(count):
+def scale_step(count: Any) -> Any:
     """Return by how much scales exceed those for the fewest moduli."""
     step = Int32(SCALE_STEPS[0])
     step = Int32(SCALE_STEPS[1]) if count == MODULI_CHOICES[1] else step

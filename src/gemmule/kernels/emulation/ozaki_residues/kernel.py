@@ -159,11 +159,10 @@ class OzakiResidues:
             whole[e] = instruction("cvt.rni.s64.f64", Int64, values[e] * first * second)
         start = mD.iterator + cute.crd2idx((*place, 0), mD.layout)
         for number in cutlass.range_constexpr(len(self.moduli)):
-            target = start + number * mD.stride[2]
             if cutlass.const_expr(number < self.counts[0]):
-                self.write_modulus(words, target, number)
+                self.write_modulus(words, (start, mD.stride[2]), number)
             else:
-                self.write_further_modulus(words, target, number, count)
+                self.write_further_modulus(words, (start, mD.stride[2]), number, count)
 
     @cute.jit
     def write_further_modulus(self, words: cute.Tensor, target, number: cutlass.Constexpr[int], count):
@@ -172,7 +171,7 @@ class OzakiResidues:
             self.write_modulus(words, target, number)
 
     @cute.jit
-    def write_modulus(self, words: cute.Tensor, start, number: cutlass.Constexpr[int]):
+    def write_modulus(self, words: cute.Tensor, target, number: cutlass.Constexpr[int]):
         """Write the residues of four numbers for a modulus."""
         modulus = cutlass.const_expr(self.moduli[number])
         found = cute.make_rmem_tensor(cute.make_layout(RUN), Uint32)
@@ -180,7 +179,8 @@ class OzakiResidues:
             found[e] = words[2 * e]
             if cutlass.const_expr(modulus != 256):
                 found[e] = residue(words[2 * e], words[2 * e + 1] ^ Uint32(0x80000000), modulus)
-        words_at(start, 1)[0] = packed(found)
+        start, stride = target
+        words_at(start + number * stride, 1)[0] = packed(found)
 
 
 @cute.jit

@@ -27,7 +27,7 @@ from gemmule.kernels.float64.config import COLUMNS, Float64Config
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
-from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 
@@ -36,7 +36,6 @@ class Float64Gemm:
 
     def __init__(self, config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
         self.threads, self.cluster_k = config.threads, config.cluster_k
-        self.guarded = types.get("guarded") == "yes"
         # One layout of the four, and copies of single elements, need a few registers more for their addresses.
         roomy = (types["a_major"], types["b_major"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
         self.resident = max(config.resident - roomy, 1)
@@ -45,10 +44,8 @@ class Float64Gemm:
         self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole")
 
     @cute.jit
-    def __call__(
-        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None, products=None
-    ):
-        self.kernel(mA, mB, mC, mD, alpha, beta, first, products).launch(
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
             grid=(self.scheduler.ctas(mD), 1, 1),
             block=(self.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
@@ -58,18 +55,11 @@ class Float64Gemm:
         )
 
     @cute.kernel
-    def kernel(
-        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None, products=None
-    ):
-        if cutlass.const_expr(self.guarded):
-            # Where the product is emulated there is nothing to do.
-            if products[0] == 0:
-                self.multiply(mA, mB, mC, mD, alpha, beta, first)
-        else:
-            self.multiply(mA, mB, mC, mD, alpha, beta, first)
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        self.compute_tile(mA, mB, mC, mD, alpha, beta, first)
 
     @cute.jit
-    def multiply(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+    def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
         """Compute this CTA's tile."""
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
@@ -94,7 +84,5 @@ def buildable(config: Float64Config, types: dict[str, str], scheduler: type[Grou
         major_tensor(element, unit, batch=1, vector=vector) for unit, vector in zip(units, vectors, strict=True)
     )
     results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
-    kernel, further = Float64Gemm(config, types, scheduler), scheduler.stand_ins()
-    if kernel.guarded:
-        further = (*(further or (None,)), tensor_1d("int32"))
-    return Buildable(kernel, (*operands, *results, cute_type(element)(1), cute_type(element)(0), *further))
+    arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0), *scheduler.stand_ins())
+    return Buildable(Float64Gemm(config, types, scheduler), arguments)

@@ -24,7 +24,7 @@ from cutlass import Float32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
-from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
@@ -38,7 +38,6 @@ class SimtGemm:
 
     def __init__(self, config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
         self.config, self.cluster_k = config, config.cluster_k
-        self.guarded = types.get("guarded") == "yes"
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
@@ -63,16 +62,11 @@ class SimtGemm:
     def kernel(
         self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None, extras=None
     ):
-        if cutlass.const_expr(self.guarded):
-            # Where the product is emulated there is nothing to do.
-            if extras[0] == 0:
-                self.multiply(mA, mB, mC, mD, alpha, beta, first, None)
-        else:
-            self.multiply(mA, mB, mC, mD, alpha, beta, first, extras)
+        self.compute_tile(mA, mB, mC, mD, alpha, beta, first, extras)
 
     @cute.jit
-    def multiply(
-        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None, extras=None
+    def compute_tile(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first, extras
     ):
         """Compute this CTA's tile."""
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
@@ -119,7 +113,4 @@ def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[Grouped
     further = scheduler.stand_ins()
     if kernel.fused is not None:
         further = (*(further or (None,)), kernel.fused.stand_ins())
-    if kernel.guarded:
-        # Guarded products have no epilogue: the decision takes its place.
-        further = (*(further or (None,)), tensor_1d("int32"))
     return Buildable(kernel, (*operands, *results, cute_type(element)(1), cute_type(element)(0), *further))
