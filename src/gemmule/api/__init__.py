@@ -74,12 +74,14 @@ def matmul(
         or int32, and rounded once; 8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another
         integer type too: an int8 sum of -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer,
         is float64 by default, as in NumPy; written as integers it is exact modulo 2**64, or the size of that type.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. ``'bf16x6'`` allows products to be put
         together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs
         below 2**-110 lose bits, and infinities become NaN. For float64: ``'ozaki-15'`` allows 15 products of int8, on
         Hopper faster where they are large and as accurate, but for numbers that are small beside others of their row
         of `a` or column of `b`; infinities become NaN. ``'ozaki-14'`` and ``'ozaki-16'`` have four bits less, and more.
+        For both: ``'ozaki'`` emulates where a guard on the GPU finds the error bound of the native product kept, and
+        computes natively elsewhere, e.g. where a number is not finite; ``matmul.plan(...).decision()`` says which.
         For 8-bit floats: ``'float8'`` allows it to sum 128 of K at a time with 13 bits of the fraction, on Hopper
         about twice as fast. The default is ``'ieee'``.
     stream : int or stream, optional

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from gemmule import __version__
-from gemmule.core.dtype import INT8_PRODUCTS, Precision
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import HALF_SIDE
@@ -218,7 +218,7 @@ def _gpu_rates(
         waves, stairs = device.waves(large), device.stairs(large)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
-        compute, added, h2d, d2h, half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
+        compute, added, h2d, d2h, half=HALF_SIDE if precision in FEWEST_INT8_PRODUCTS else _HALF,
         launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
         issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
         waves=waves, stairs=stairs, lines=LINES, split=split,
