@@ -11,6 +11,7 @@ import pytest
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
 from gemmule.kernels.hopper.grouped.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
@@ -92,6 +93,18 @@ def test_random_ends(axis, rng):
 @pytest.mark.parametrize("axis", "mk")
 def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
     config = dataclasses.replace(config, ctas=4)
+    multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
+
+
+def test_as_many_groups_as_there_is_room_for(rng):
+    ends = (*[3] * (MAX_GROUPS - 2), 70, 140)
+    multiply(rng, "m", ends, dataclasses.replace(COOPERATIVE, ctas=3), sizes=(24, 40))
+
+
+@pytest.mark.parametrize("config", [SMALL, COOPERATIVE], ids=["ping-pong", "cooperative"])
+@pytest.mark.parametrize("axis", "mk")
+def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
+    config = dataclasses.replace(config, dynamic=1, ctas=3)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
 
 

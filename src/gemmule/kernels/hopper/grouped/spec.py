@@ -10,7 +10,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import Launch, Param, TensorParam
+from gemmule.core.launch import Launch, Param, TensorParam, Workspace
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -120,13 +120,16 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
     if not _by_threads(problem):
         box = (config.epi_tile_n(d.dtype.itemsize), EPI_TILE_M)
         params += result_params("d", d, batches["d"], box)
+    params += (TensorParam("offsets", (problem.groups,), ()),)
+    workspaces = (Workspace("counter", 4, zeroed=True),) if config.dynamic else ()
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
-        overlaps=True,
-        params=(*params, TensorParam("offsets", (problem.groups,), ())),
+        overlaps=not workspaces,
+        params=(*params, *(TensorParam(x.name, (1,), ()) for x in workspaces)),
+        workspaces=workspaces,
     )
 
 
