@@ -179,7 +179,7 @@ def measured(cell: Cell) -> dict[str, Any]:
 
 
 def swept(cell: Cell) -> Iterator[dict[str, Any]]:
-    """Yield a record for each config, for the choice."""
+    """Yield a record for each config, for the choice, and one of torch._grouped_mm."""
     import torch
 
     from gemmule.runtime.repeated import repeated
@@ -190,6 +190,10 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
                     device="cuda", dtype=torch.bfloat16)  # fmt: skip
     names = ("a", "b", "offsets", "d")
     calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE / problem.flop)))
+    other = graph_of(lambda number: torch._grouped_mm(*sets[number % len(sets)], offs=ends), calls)
+    other()
+    yield {"record": "grouped_config", **dataclasses.asdict(cell), "other": f"torch._grouped_mm {torch.__version__}",
+           "us": round(min(other() for _ in range(3)), 3), "config": {}}  # fmt: skip
     for config in SWEPT:
         places = [tuple(x.data_ptr() for x in (a, b, ends, d)) for a, b in sets]
         queue = repeated(problem, Choice(SPEC, config), names, places[0], 0)

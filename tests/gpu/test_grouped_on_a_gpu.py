@@ -133,6 +133,26 @@ def test_a_captured_graph_reads_the_sizes_of_each_replay(torch, gt):
         assert torch.equal(got, expected(torch, "m", a, b, ends).to(got.dtype))
 
 
+def test_calls_that_are_found_take_other_arrays(torch):
+    """Other memory, less aligned memory, other sizes of groups, a given output and another stream."""
+    for turn in range(6):
+        a, b = operands(torch, "m", 5, 800)
+        ends = random_ends(torch, 5, 800)
+        if turn % 2:
+            a = torch.cat([a.new_zeros(8), a.flatten()])[8:].view(a.shape)
+        wanted = expected(torch, "m", a, b, ends).to(a.dtype)
+        out = torch.full_like(wanted, torch.nan) if turn > 3 else None
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            got = gm.grouped_gemm(a, b, ends, out=out)
+        stream.synchronize()
+        assert torch.equal(got, wanted)
+        assert out is None or got is out
+    with pytest.raises(gm.OverlapError):
+        gm.grouped_gemm(a, b, ends, out=a.view(-1)[: wanted.numel()].view(wanted.shape))
+
+
 def test_nothing_to_multiply_is_zero(torch):
     ends = torch.tensor([1, 3], dtype=torch.int32, device="cuda")
     a, b = integers(torch, 3, 0), integers(torch, 2, 0, 8)

@@ -18,6 +18,7 @@ from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import Device, get_device
 
+from .calls.call_cache import CALLS, DeviceCall
 from .planning import functions as plans
 from .planning.choice import check_device_arrays, wanted_executor
 from .planning.plan import Plan
@@ -411,4 +412,33 @@ def grouped_gemm(
            [10.],
            [10.]])
     """
+    call = (a, b, offsets, out, out_dtype, stream, executor)
+    library: Any = CALLS.library(type(a))
+    if library is None or library is library.host or not _can_be_cached(offsets, out_dtype, executor):
+        return _execute(*call)
+    described = library.describe(a, b, (offsets, out), ("grouped_gemm", out_dtype))
+    # Arrays in host memory have no stream.
+    if described is None or described[2] is None:
+        return _execute(*call)
+    found = CALLS.by_description.get(described[0])
+    if isinstance(found, DeviceCall):
+        result = found.run(library, described, (a, b, offsets), out, stream)
+        if result is not None:
+            return result
+    began = generation()
+    plan = _plan(a, b, offsets, out=out, out_dtype=out_dtype, stream=stream)
+    result = plan.execute()
+    if isinstance(plan.problem, GroupedProblem):
+        queue = grouped_queue(plan.problem, library.device(a), began)
+        CALLS.add(library, described[0], queue, (a, b, offsets), result, began)
+    return result
+
+
+def _can_be_cached(offsets: Any, out_dtype: Any, executor: Any) -> bool:
+    """Return whether a call with arrays on a GPU may be found by its description."""
+    known = out_dtype is None or isinstance(out_dtype, str) or getattr(type(out_dtype), "__module__", "") == "torch"
+    return offsets is not None and executor is None and known
+
+
+def _execute(a: Any, b: Any, offsets: Any, out: Any, out_dtype: Any, stream: Any, executor: Any) -> Any:
     return _plan(a, b, offsets, out=out, out_dtype=out_dtype, stream=stream, executor=executor).execute()

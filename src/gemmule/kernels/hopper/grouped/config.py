@@ -20,12 +20,17 @@ _TILES = (
     (256, 128, 0),
     (256, 192, 0),
     (128, 192, 0),
+    (128, 128, 0),
     (128, 192, 1),
+    (128, 160, 1),
     (192, 128, 1),
     (128, 128, 1),
     (64, 256, 1),
+    (64, 192, 1),
+    (64, 128, 1),
 )
-_CLUSTER_SHAPES = ((1, 1), (2, 1), (1, 2), (1, 4))
+#: CTAs of a cluster along M and N, and whether scheduling is dynamic.
+_CLUSTERS = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (1, 4, 0))
 _MOST_STAGES = 12
 
 
@@ -63,12 +68,12 @@ class GroupedConfig(HopperGemmConfig):
 def every_config() -> tuple[GroupedConfig, ...]:
     """Return what a search tries, each with as many stages as there is memory for."""
     found = []
-    for (tile_m, tile_n, pingpong), (cluster_m, cluster_n) in itertools.product(_TILES, _CLUSTER_SHAPES):
+    for (tile_m, tile_n, pingpong), (cluster_m, cluster_n, dynamic) in itertools.product(_TILES, _CLUSTERS):
         for stages in range(_MOST_STAGES, 1, -1):
             try:
                 one = GroupedConfig(
                     tile_m=tile_m, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
-                    cluster_n=cluster_n,
+                    cluster_n=cluster_n, dynamic=dynamic,
                 )  # fmt: skip
             except ArgumentError:
                 continue

@@ -196,6 +196,7 @@ SPEC = KernelSpec(
     archs=(HOPPER,),
     configs=(
         GroupedConfig(tile_m=128, tile_n=256, stages=4),
+        GroupedConfig(tile_m=128, tile_n=256, stages=4, dynamic=1),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_m=2),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2),
         GroupedConfig(tile_m=256, tile_n=128, stages=4, cluster_n=2),
