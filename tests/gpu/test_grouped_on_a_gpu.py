@@ -150,7 +150,7 @@ def test_calls_that_are_found_take_other_arrays(torch):
         assert torch.equal(got, wanted)
         assert out is None or got is out
     with pytest.raises(gm.OverlapError):
-        gm.grouped_gemm(a, b, ends, out=a.view(-1)[: wanted.numel()].view(wanted.shape))
+        gm.grouped_gemm(a, b, ends, out=b.mT.view(-1)[: wanted.numel()].view(wanted.shape))
 
 
 def test_nothing_to_multiply_is_zero(torch):

@@ -9,8 +9,8 @@ from typing import ClassVar
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
-#: Most groups along M or N, and shared memory for the running sum of their tiles. The last entry, for what is beyond all
-#: groups, and the ring of dynamic scheduling are where the barriers leave room.
+#: Most groups along M or N, and shared memory for the running sum of their tiles. The last entry, for what is beyond
+#: all groups, and the ring of dynamic scheduling are where the barriers leave room.
 MAX_GROUPS, TABLE_BYTES = 512, 2048
 
 

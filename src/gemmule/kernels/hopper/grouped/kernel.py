@@ -25,7 +25,7 @@ import functools
 from typing import Any
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Boolean, Int32, cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.limited_store import LimitedStore, Region
@@ -151,7 +151,7 @@ class HopperGroupedGemm(HopperGemm):
             queue = self.scheduler.work_counter
             read = queue.read
             work_index, slot = read(schedule.ring, queue.consumer_state())
-            if cutlass.const_expr(self.pingpong):
+            if cutlass.const_expr(self.pingpong):  # noqa: SIM102, one when compiled
                 # Warpgroup 1 has the second work tile; `consumer_start` knew the first, which is static.
                 if idx == 1:
                     work_index, slot = read(schedule.ring, slot)
@@ -185,8 +185,8 @@ class HopperGroupedGemm(HopperGemm):
         multiplied = count
         if cutlass.const_expr(self.axis == "m" and not self.pingpong):
             # A warpgroup without rows of the group leaves the tensor cores to the other.
-            if bounds[0] + coord[0] * self.tile_m + idx * EPI_TILE_M >= bounds[1]:
-                multiplied = Int32(0)
+            has_rows = bounds[0] + coord[0] * self.tile_m + idx * EPI_TILE_M < bounds[1]
+            multiplied = Int32(select_(Boolean(has_rows), count, Int32(0)))
         state = self.mainloop.multiply(fragments, barriers, state, multiplied, idx, release)
         if cutlass.const_expr(self.axis == "m" and not self.pingpong):
             state = self.mainloop.release_unread(barriers, state, count - multiplied, release)
