@@ -16,7 +16,8 @@ if not hasattr(_torch.library, "register_vmap"):
     raise ImportError(f"gemmule.torch needs PyTorch 2.5 or newer, and {_torch.__version__} is installed; upgrade it")
 
 from .functions import addmm, baddbmm, linear, matmul
+from .experts import replace_experts
 from .grouped import grouped_mm
 from .layers import Linear, replace_linear
 
-__all__ = ["Linear", "addmm", "baddbmm", "grouped_mm", "linear", "matmul", "replace_linear"]
+__all__ = ["Linear", "addmm", "baddbmm", "grouped_mm", "linear", "matmul", "replace_experts", "replace_linear"]

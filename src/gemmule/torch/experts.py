@@ -1,0 +1,120 @@
+"""The experts of a mixture layer, by grouped products."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from gemmule.core.errors import ArgumentError
+
+from .grouped import grouped_mm
+
+
+class Experts:
+    """What `replace_experts` puts in front of a class of experts: their products are two grouped ones."""
+
+    def forward(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        """Return for each token the weighted sum of what its experts make of it.
+
+        Parameters
+        ----------
+        hidden_states : Tensor, shape (tokens, features)
+            The tokens.
+        top_k_index : Tensor of int64, shape (tokens, slots)
+            Each token's experts; a number beyond the last expert is none.
+        top_k_weights : Tensor, shape (tokens, slots) or (tokens, experts)
+            Their weights.
+
+        Returns
+        -------
+        Tensor, shape (tokens, features)
+            The sums.
+        """
+        tokens, slots = top_k_index.shape
+        numbers = torch.arange(max(self.down_proj.shape[0], tokens * slots), device=top_k_index.device)
+        chosen, order = top_k_index.reshape(-1).sort(stable=True)
+        experts = numbers[: self.down_proj.shape[0]]
+        ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
+        rows = hidden_states.index_select(0, order // slots)
+        inner = self._gated(grouped_mm(rows, self.gate_up_proj.mT, offs=ends))
+        found = grouped_mm(inner, self.down_proj.mT, offs=ends)
+        # Each slot of a token reads its own row again, so that the sum has one order.
+        places = torch.empty_like(order).scatter_(0, order, numbers[: tokens * slots])
+        if top_k_weights.shape[1] != slots:
+            top_k_weights = top_k_weights.gather(1, top_k_index)
+        weights = top_k_weights.to(found.dtype).unsqueeze(1)
+        return torch.bmm(weights, found.index_select(0, places).view(tokens, slots, -1)).squeeze(1)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what pickles the module: its class is made here, from the one it had before."""
+        del protocol
+        return _restored, (type(self).__bases__[1],), self.__dict__
+
+    def _gated(self: Any, gate_up: Any) -> Any:
+        if hasattr(self, "_apply_gate"):
+            return self._apply_gate(gate_up)
+        gate, up = gate_up.chunk(2, -1)
+        return self.act_fn(gate) * up
+
+
+@functools.cache
+def _with_grouped_products(kind: type) -> type:
+    return type(f"Grouped{kind.__name__}", (Experts, kind), {"__module__": kind.__module__})
+
+
+def _restored(kind: type) -> Any:
+    grouped = _with_grouped_products(kind)
+    return grouped.__new__(grouped)
+
+
+def replace_experts(model: Any) -> tuple[str, ...]:
+    """Let the experts of a model's mixture layers compute by grouped products, in place.
+
+    A module is taken for experts if it has the parameters ``gate_up_proj`` (experts, 2 * inner, features) and
+    ``down_proj`` (experts, features, inner) and an ``act_fn``, without biases, as the experts of Hugging Face's
+    transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters; its router is left
+    alone. Lists of experts that are modules each, as in transformers 4, are not replaced.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; it may itself be the experts.
+
+    Returns
+    -------
+    tuple of str
+        Names of the modules that were replaced.
+
+    Raises
+    ------
+    ArgumentError
+        If `model` is no module.
+
+    Examples
+    --------
+    >>> import torch, gemmule.torch
+    >>> gemmule.torch.replace_experts(torch.nn.Linear(4, 8))
+    ()
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
+    found = [(name, module) for name, module in model.named_modules() if _are_experts(module)]
+    for _, module in found:
+        module.__class__ = _with_grouped_products(type(module))
+    return tuple(name for name, _ in found)
+
+
+def _are_experts(module: Any) -> bool:
+    """Return whether a module is known to compute what `Experts` does, and does not yet."""
+    if isinstance(module, Experts) or not callable(getattr(module, "act_fn", None)):
+        return False
+    if any(getattr(module, name, False) for name in ("has_bias", "is_transposed", "has_post_expert_norm")):
+        return False
+    up, down = (getattr(module, name, None) for name in ("gate_up_proj", "down_proj"))
+    if not all(isinstance(x, torch.nn.Parameter) and x.ndim == 3 for x in (up, down)):
+        return False
+    if any(name.endswith("bias") for name, _ in module.named_parameters()):
+        return False
+    return bool(up.shape[0] == down.shape[0] and up.shape[1] == 2 * down.shape[2] and up.shape[2] == down.shape[1])
