@@ -1,4 +1,4 @@
-"""A mixture-of-experts layer: tokens sorted by expert, two grouped products, the weighted sum of each token's experts."""
+"""A mixture-of-experts layer: tokens sorted by expert, two grouped products, a weighted sum for each token."""
 
 import numpy as np
 
