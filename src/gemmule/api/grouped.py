@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.dtype import dtype_named, numpy_dtype
+from gemmule.core.epilogue import MATRIX, Epilogue
+from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from gemmule.core.grouped_problem import AXES, GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
@@ -19,6 +21,9 @@ from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import Device, get_device
 
 from .calls.call_cache import CALLS, DeviceCall
+from .calls.dispatcher import moved
+from .epilogues.ending import Ending, ending_of
+from .epilogues.gated import GATE_BIAS, SECOND, UP_BIAS, storage_of, with_halves
 from .planning import functions as plans
 from .planning.choice import check_device_arrays, wanted_executor
 from .planning.plan import Plan
@@ -32,6 +37,21 @@ _OFFSETS = "offsets"
 _MOST_ALIGNED = 256
 #: The divided dimension by the number of dimensions of A and B.
 _AXIS_OF = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """The arguments of `grouped_gemm` as the caller gives them."""
+
+    a: Any
+    b: Any
+    offsets: Any
+    bias: Any
+    epilogue: Any
+    out: Any
+    out_dtype: Any
+    stream: Any
+    executor: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +70,12 @@ class GroupedProduct:
         Element type of the result.
     out : array or None
         The caller's output.
+    views : mapping of str to ArrayView
+        The arrays by role; of a gated form `b` and the bias are cut in two.
+    ending : Ending or None
+        What is done to the product before it is rounded.
+    epilogue : str, callable or None
+        The same as the caller names it.
     """
 
     operands: Operands
@@ -60,6 +86,9 @@ class GroupedProduct:
     groups: int
     out_dtype: str
     out: Any
+    views: Mapping[str, ArrayView]
+    ending: Ending | None
+    epilogue: Any
 
     @property
     def result(self) -> tuple[int, ...]:
@@ -68,8 +97,8 @@ class GroupedProduct:
 
     @property
     def multiplies(self) -> bool:
-        """Whether there is anything to add up; else the result has no elements, or is zero."""
-        return all((self.m, self.n, self.k, self.groups))
+        """Whether there is anything to add up; else the result has no elements, or is zero but for an epilogue."""
+        return all((self.m, self.n, self.groups)) and (self.k > 0 or self.ending is not None)
 
     def new_output(self, stream: int | None = None) -> tuple[ArrayView, Callable[[], Any]]:
         """Return the output's memory, and what gives the caller's array."""
@@ -78,12 +107,33 @@ class GroupedProduct:
         new = self.operands.new(self.result, self.out_dtype, stream)
         return new.view, new.finish
 
-    def problem(self, views: dict[str, ArrayView]) -> GroupedProblem:
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each operand of a launch, but the result."""
+        own = {name: name for name in ("a", "b", _OFFSETS)}
+        if self.ending is None:
+            return own
+        second = {OPERAND: SECOND} if self.ending.gated else {}
+        return own | {f"{MATRIX}{place}": role for place, role in enumerate(self.ending.roles)} | second
+
+    def problem(self, views: Mapping[str, ArrayView]) -> GroupedProblem:
         """Return the problem for arrays as they lie in memory."""
         a, b = _matrix(views["a"]), _matrix(views["b"])
         batch = (self.groups,) if AXES[self.axis] == "d" else ()
         d = _matrix(views["out"]) if "out" in views else contiguous(dtype_named(self.out_dtype), self.m, self.n, batch)
-        return GroupedProblem(self.axis, self.m, self.n, self.k, self.groups, a, b, d)
+        epilogue = None
+        if self.ending is not None:
+            second = _matrix(views[SECOND]) if self.ending.gated else None
+            inputs = tuple(_input(views[role], self.m, self.n) for role in self.ending.roles)
+            epilogue = Epilogue(self.ending.expression, inputs, self.ending.numbers, second)
+        return GroupedProblem(self.axis, self.m, self.n, self.k, self.groups, a, b, d, epilogue)
+
+
+def _input(view: ArrayView, m: int, n: int) -> StridedMatrix:
+    """Return a bias of (groups, n) as a matrix for each group whose rows are the same."""
+    matrix = _matrix(view)
+    alignment = matrix.alignment
+    return StridedMatrix(matrix.dtype, m, n, 0, matrix.col_stride, (matrix.row_stride,), alignment)
 
 
 def _matrix(view: ArrayView) -> StridedMatrix:
@@ -93,10 +143,16 @@ def _matrix(view: ArrayView) -> StridedMatrix:
     return StridedMatrix(dtype, rows, cols, row_stride, col_stride, view.strides[:-2], alignment)
 
 
-def _checked(a: Any, b: Any, offsets: Any, out: Any, out_dtype: Any, stream: Any) -> GroupedProduct:
+def _checked(call: _Call) -> GroupedProduct:
     """Hold the arguments against each other."""
-    operands = gather({"a": a, "b": b, _OFFSETS: offsets, "out": out}, stream)
-    views = operands.views
+    out, out_dtype = call.out, call.out_dtype
+    storage = storage_of(call.epilogue, None)
+    ending, _ = ending_of(call.epilogue, call.bias, None, None, gated=storage is not None)
+    biased = {} if call.bias is None else {"bias": call.bias}
+    operands = gather({"a": call.a, "b": call.b, _OFFSETS: call.offsets, **biased, "out": out}, call.stream)
+    views: Mapping[str, ArrayView] = operands.views
+    if ending is not None:
+        views = _with_bias_of_groups(ending, views, storage)
     first, second, ends = views["a"], views["b"], views[_OFFSETS]
     axis = _AXIS_OF.get((len(first.shape), len(second.shape)))
     if axis is None:
@@ -126,13 +182,38 @@ def _checked(a: Any, b: Any, offsets: Any, out: Any, out_dtype: Any, stream: Any
         wanted = views["out"].dtype_name
     check_output_kind(inputs, wanted)
     product = GroupedProduct(
-        operands, axis, first.shape[-2], second.shape[-1], first.shape[-1], groups, wanted, out
+        operands, axis, first.shape[-2], second.shape[-1], first.shape[-1], groups, wanted, out, views, ending,
+        call.epilogue,
     )  # fmt: skip
     if out is not None:
         if views["out"].shape != product.result:
             raise ShapeError(f"out has shape {views['out'].shape}, the product has {product.result}; give that shape")
-        check_output(views["out"], {"a": first, "b": second, _OFFSETS: ends})
+        check_output(views["out"], {role: view for role, view in operands.views.items() if role != "out"})
     return product
+
+
+def _with_bias_of_groups(ending: Ending, views: Mapping[str, ArrayView], storage: str | None) -> dict[str, ArrayView]:
+    """Return the arrays, those of a gated form cut in two, if there is an epilogue for them.
+
+    Raises
+    ------
+    ArgumentError
+        If the offsets do not divide rows.
+    ShapeError
+        If the bias has not one row for each group.
+    """
+    a, b = views["a"], views["b"]
+    if (len(a.shape), len(b.shape)) != (2, 3):
+        raise ArgumentError(
+            f"a has shape {a.shape} and b {b.shape}; a bias or an epilogue is for groups of rows, a of 2 and b of 3 "
+            "dimensions"
+        )
+    if "bias" in views and views["bias"].shape != (shape := (b.shape[0], b.shape[-1])):
+        raise ShapeError(f"bias has shape {views['bias'].shape}; it must be {shape}, a value for each group and column")
+    cut = with_halves(views, storage) if storage is not None else dict(views)
+    of_a_group = {role: dataclasses.replace(cut[role], shape=(1, cut[role].shape[-1])) for role in ending.roles}
+    ending.check(of_a_group, (a.shape[0], cut["b"].shape[-1]), (a.dtype_name, b.dtype_name), 0)
+    return cut
 
 
 def check_ends(ends: Any, extent: int) -> None:
@@ -157,6 +238,8 @@ def _plan(
     /,
     offsets: Any = None,
     *,
+    bias: Any = None,
+    epilogue: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     stream: Any = None,
@@ -176,16 +259,25 @@ def _plan(
     ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
         As of `grouped_gemm`.
     """
-    if offsets is None:
+    return _plan_of(_Call(a, b, offsets, bias, epilogue, out, out_dtype, stream, executor))
+
+
+def _plan_of(call: _Call) -> Plan:
+    a, b = call.a, call.b
+    if call.offsets is None:
+        if call.bias is not None or call.epilogue is not None:
+            raise ArgumentError("a bias or an epilogue needs offsets; use gemm for a batch of products")
         shapes = {name: tuple(getattr(array, "shape", ())) for name, array in (("a", a), ("b", b))}
         if any(len(shape) != 3 for shape in shapes.values()):
             raise ArgumentError(
                 f"a has shape {shapes['a']} and b {shapes['b']}, and offsets is None; pass the groups' ends, "
                 "or a and b of three dimensions"
             )
-        return plan_product(ProductArguments("matmul", a, b, None, 1, 0, out, out_dtype, None, stream, executor))
-    wanted = wanted_executor(executor)
-    product = _checked(a, b, offsets, out, out_dtype, stream)
+        return plan_product(
+            ProductArguments("matmul", a, b, None, 1, 0, call.out, call.out_dtype, None, call.stream, call.executor)
+        )
+    wanted = wanted_executor(call.executor)
+    product = _checked(call)
     if product.operands.device is not None:
         plan = _on_device(product, wanted)
     else:
@@ -198,7 +290,8 @@ def _planned(product: GroupedProduct, run: Callable[[], Any], **fields: Any) -> 
     views = product.operands.views
     result = math.prod(product.result) * numpy_dtype(product.out_dtype).itemsize
     bytes_min = result + sum(math.prod(x.shape) * x.itemsize for role, x in views.items() if role != "out")
-    flop = 2 * product.m * product.n * product.k
+    gated = product.ending is not None and product.ending.gated
+    flop = 2 * product.m * product.n * product.k * (2 if gated else 1)
     return Plan(
         operation="grouped_gemm", refused=(), flop=flop, bytes_min=bytes_min, bound_s=None, run=run,
         **({"problem": None, "config": {}} | fields),
@@ -212,6 +305,19 @@ def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
         )
     views = product.operands.views
     a, b, ends = (host_array(views[role]) for role in ("a", "b", _OFFSETS))
+    bias = host_array(views["bias"]) if "bias" in views else None
+
+    def multiply(part: slice, group: int, target: Any) -> None:
+        from gemmule.host.gemm import gemm
+
+        if product.ending is None:
+            gemm(a[part], b[group], target[part])
+            return
+        of_group = None if bias is None else bias[group]
+        call = ProductArguments(
+            "gemm", a[part], b[group], out=target[part], executor="cpu", bias=of_group, epilogue=product.epilogue
+        )
+        plan_product(call).execute()
 
     def run() -> Any:
         from gemmule.host.gemm import gemm
@@ -224,7 +330,7 @@ def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
             for group, end in enumerate(ends.tolist()):
                 part = slice(start, end)
                 if product.axis == "m":
-                    gemm(a[part], b[group], target[part])
+                    multiply(part, group, target)
                 elif product.axis == "n":
                     gemm(a[group], b[:, part], target[:, part])
                 else:
@@ -246,7 +352,7 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
 
     if not product.multiplies:
         return _zeroed_on_virtual_gpu(product, device_name())
-    given = product.operands.views
+    given = product.views
     seen = {role: as_device_view(view) for role, view in given.items()}
     # The kernel reads ends one behind another.
     seen[_OFFSETS] = dataclasses.replace(seen[_OFFSETS], host=np.ascontiguousarray(seen[_OFFSETS].host), strides=(1,))
@@ -261,7 +367,7 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
             copy_again(view, given[role])
         target, finish = product.new_output()
         out = seen.get("out") or as_device_view(target)
-        arrays = {role: host_array(seen[role]) for role in ("a", "b", _OFFSETS)}
+        arrays = {name: host_array(seen[role]) for name, role in product.roles.items()}
         run_kernel(problem, choice, arrays | {"d": host_array(out)})
         copy_back(out, target)
         return finish()
@@ -289,7 +395,7 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
     operands = product.operands
     reason = check_device_arrays(executor)
     assert operands.device is not None
-    device, views = get_device(operands.device), operands.views
+    device, views = get_device(operands.device), product.views
     if not product.multiplies:
         return _zeroed(product, device, reason)
     problem = product.problem(views)
@@ -300,27 +406,28 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
         assert stream is not None
         out, finish = product.new_output(stream)
         queue = grouped_queue(problem, device.ordinal, generation())
-        queue((*(views[role].address for role in ("a", "b", _OFFSETS)), out.address), stream)
+        queue((*(views[role].address for role in product.roles.values()), out.address), stream)
         operands.keep_until_done(stream, out)
         return finish()
 
     return _planned(
         product, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
         reason=reason, problem=problem, choice=choice, chosen_by=choice.chosen_by, predicted_us=choice.predicted_us,
+        places={name: (role, views[role].address) for name, role in product.roles.items()},
     )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1024)
 def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a `GroupedProblem`, given the addresses of A, B, the offsets and D."""
+    """Return what queues a `GroupedProblem`, given the addresses of its operands but D, and that."""
     del began
     from gemmule.dispatch.grouped import choose_grouped
     from gemmule.runtime.repeated import repeated
 
     device = get_device(ordinal)
     choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
-    names = ("a", "b", _OFFSETS, "d")
     matrices = problem.operands()
+    names = (*(name for name in matrices if name != "d"), "d")
     # Addresses that are as aligned as those to come stand in for them.
     aligned = [(1 << 20) + matrices[name].alignment for name in names]
     queue = repeated(problem, choice, names, aligned, ordinal)
@@ -359,6 +466,8 @@ def grouped_gemm(
     /,
     offsets: Any = None,
     *,
+    bias: Any = None,
+    epilogue: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     stream: Any = None,
@@ -384,6 +493,11 @@ def grouped_gemm(
         where the divided dimension is not the contiguous one of `a` or `b`.
     offsets : array of int32, shape (groups,), optional
         Where each group ends, on the device of the operands: not decreasing, up to the extent of what is divided.
+    bias : array, shape (groups, n), optional
+        What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
+    epilogue : str or callable, optional
+        What becomes of the product, as of `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
+        product, or a gated form such as ``'swiglu'``, for which `b` has the columns of the gates, then those of up.
     out : array, optional
         Where the result goes, row-major; it shares no memory with the operands.
     out_dtype : dtype or str, optional
@@ -412,33 +526,40 @@ def grouped_gemm(
            [10.],
            [10.]])
     """
-    call = (a, b, offsets, out, out_dtype, stream, executor)
+    call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, stream, executor)
     library: Any = CALLS.library(type(a))
-    if library is None or library is library.host or not _can_be_cached(offsets, out_dtype, executor):
-        return _execute(*call)
-    described = library.describe(a, b, (offsets, out), ("grouped_gemm", out_dtype))
+    if library is None or library is library.host or not _can_be_cached(call):
+        return _plan_of(call).execute()
+    described = library.describe(a, b, (offsets, bias, out), ("grouped_gemm", out_dtype, epilogue))
     # Arrays in host memory have no stream.
     if described is None or described[2] is None:
-        return _execute(*call)
+        return _plan_of(call).execute()
     found = CALLS.by_description.get(described[0])
+    inputs = (a, b, offsets) if bias is None else (a, b, offsets, bias)
     if isinstance(found, DeviceCall):
-        result = found.run(library, described, (a, b, offsets), out, stream)
+        result = found.run(library, described, inputs, out, stream)
         if result is not None:
             return result
     began = generation()
-    plan = _plan(a, b, offsets, out=out, out_dtype=out_dtype, stream=stream)
+    plan = _plan_of(call)
     result = plan.execute()
     if isinstance(plan.problem, GroupedProblem):
-        queue = grouped_queue(plan.problem, library.device(a), began)
-        CALLS.add(library, described[0], queue, (a, b, offsets), result, began)
+        queue = moved(grouped_queue(plan.problem, library.device(a), began), _begins(plan, library, inputs))
+        CALLS.add(library, described[0], queue, inputs, result, began)
     return result
 
 
-def _can_be_cached(offsets: Any, out_dtype: Any, executor: Any) -> bool:
+def _begins(plan: Plan, library: Any, inputs: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:
+    """Return for each operand of a launch the array of the call, and how far behind its first element it begins."""
+    places = {"a": 0, "b": 1, _OFFSETS: 2, SECOND: 1, "bias": 3, GATE_BIAS: 3, UP_BIAS: 3}
+    addresses = [library.address(x) for x in inputs]
+    begins = [(places[role], address - addresses[places[role]]) for role, address in plan.places.values()]
+    return (*begins, (len(inputs), 0))
+
+
+def _can_be_cached(call: _Call) -> bool:
     """Return whether a call with arrays on a GPU may be found by its description."""
+    out_dtype = call.out_dtype
     known = out_dtype is None or isinstance(out_dtype, str) or getattr(type(out_dtype), "__module__", "") == "torch"
-    return offsets is not None and executor is None and known
-
-
-def _execute(a: Any, b: Any, offsets: Any, out: Any, out_dtype: Any, stream: Any, executor: Any) -> Any:
-    return _plan(a, b, offsets, out=out, out_dtype=out_dtype, stream=stream, executor=executor).execute()
+    plain = call.executor is None and (call.epilogue is None or isinstance(call.epilogue, str))
+    return call.offsets is not None and known and plain

@@ -30,7 +30,7 @@ from cutlass import Boolean, Int32, cute, select_
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.limited_store import LimitedStore, Region
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
-from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor, flat
+from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTensor, flat
 from gemmule.kernels.hopper.mainloops.ragged_k import RaggedKMainloop, ZeroFillMainloop
 from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
@@ -69,26 +69,26 @@ class HopperGroupedGemm(HopperGemm):
         else:
             self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, self.dynamic, *shape)
             self.mainloop = ZeroFillMainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
-        self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma)
+        self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma, self.fusion, self.num_b)
 
     @cute.jit
-    def __call__(self, matrices, offsets: cute.Tensor, counter, grid: Int32):
+    def __call__(self, matrices, offsets: cute.Tensor, counter, grid: Int32, aux_args=None, mB_up=None):
         mA, mB, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
+        b_up = NO_TENSOR if cutlass.const_expr(mB_up is None) else self.operands.tma_b(mB_up)
         threads_d = TmaTensor(None, mD)
         if cutlass.const_expr(self.by_tma):
             tma = Matrices(a, b, c=threads_d, d=self.epi_layout.tma_store(mD))
         else:
             tma = Matrices(a, b, d=threads_d)
-        self.launch(tma, grid, None, offsets=(offsets, counter))
+        self.launch(tma, grid, None, aux_args, b_up=b_up, offsets=(offsets, counter))
 
     @cute.jit
     def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule):
         """Load every k-tile of every work tile."""
-        del b_up
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
-        load = functools.partial(self.load_tile, tma, smem_ab, barriers, k_range, schedule)
+        load = functools.partial(self.load_tile, (tma, b_up), smem_ab, barriers, k_range, schedule)
         if cutlass.const_expr(self.dynamic):
             queue = self.scheduler.work_counter
             # In a dynamic `while` the DSL would treat `queue` as an SSA value: bind the methods before it.
@@ -108,16 +108,19 @@ class HopperGroupedGemm(HopperGemm):
             self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
-    def load_tile(self, tma, smem_ab, barriers, k_range, schedule, state, work_index):
+    def load_tile(self, operands, smem_ab, barriers, k_range, schedule, state, work_index):
         """Load the k-tiles of a work tile; return the producer's next state."""
-        sA, sB = smem_ab
+        (tma, b_up), (sA, sB) = operands, smem_ab
         row, col = self.scheduler.cta_coord_in_cluster()
         ctas_a, ctas_b = multicast_ctas_a(self.scheduler, row), multicast_ctas_b(self.scheduler, col)
         (i, j, group), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
         first, _ = self.scheduler.bounds(schedule, group)
         load_a = self.operands.load_a(self.of_group(tma.a, "m", "n", group, first), sA, col, ctas_a)
-        load_b = self.operands.load_b(self.of_group(tma.b, "n", "m", group, first), sB, row, ctas_b)
-        return self.mainloop.load(((load_a, i), (load_b, j)), (), barriers, state, work_k_range)
+        loads_b = tuple(
+            (self.operands.load_b(self.of_group(b, "n", "m", group, first), sB, row, ctas_b, index), j)
+            for index, b in enumerate((tma.b, b_up)[: self.num_b])
+        )
+        return self.mainloop.load(((load_a, i), *loads_b), (), barriers, state, work_k_range)
 
     def of_group(self, operand: TmaTensor, lines: str, others: str, group: Any, first: Any) -> TmaTensor:
         """Return a group's part of an operand.
@@ -190,11 +193,11 @@ class HopperGroupedGemm(HopperGemm):
         state = self.mainloop.multiply(fragments, barriers, state, multiplied, idx, release)
         if cutlass.const_expr(self.axis == "m" and not self.pingpong):
             state = self.mainloop.release_unread(barriers, state, count - multiplied, release)
-        self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds)
+        self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds, schedule.offsets.shape[0])
         return state
 
     @cute.jit
-    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds):
+    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds, num_groups):
         """Write this warpgroup's part of a tile, as far as its group and D go."""
         i, j, group = coord
         start, end = bounds
@@ -205,7 +208,9 @@ class HopperGroupedGemm(HopperGemm):
         if cutlass.const_expr(self.axis == "k"):
             self.epilogue.store_tile(ctx, accumulators, Region(row, col, rows, cols), group, True)
         elif cutlass.const_expr(self.axis == "m"):
-            self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0)
+            # What is beyond the last group is zero.
+            of_group = select_(Boolean(group < num_groups), group, Int32(-1))
+            self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0, group=of_group)
         else:
             self.epilogue.store_tile(ctx, accumulators, Region(row, start + col, rows, end), 0)
 
@@ -221,4 +226,6 @@ def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
     d = tensor("d", 1, None if kernel.by_tma else 1)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
     counter = tensor_1d("int32") if config.dynamic else None
-    return Buildable(kernel, ((a, b, d), offsets, counter, Int32(1)))
+    aux_args = None if kernel.fusion is None else kernel.fusion.stand_ins()
+    b_up = tensor("b", 1 if types["b_major"] == "k" else 0) if kernel.num_b > 1 else None
+    return Buildable(kernel, ((a, b, d), offsets, counter, Int32(1), aux_args, b_up))

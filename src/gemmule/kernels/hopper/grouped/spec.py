@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.epilogue import SECOND, Epilogue
+from gemmule.core.epilogue_inputs import INPUTS, epilogue_params, epilogue_signature
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.last_call_cache import cache_last_call
@@ -16,7 +18,7 @@ from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, why_not_arch
+from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
 
@@ -30,6 +32,12 @@ _LAST_TILE = 0.5
 #: Bytes a microsecond that the L2 cache delivers, and those that it misses, which delay the others; how sharply the
 #: longer time wins. Fitted to 16 configs of 8 groups on an H100, and to one of 64 groups, random and even.
 _L2_BYTES, _MISSED_BYTES, _SHARP = 9.3e6, 11.4e6, 8
+
+
+def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str | None:
+    """Say why a config does not take `problem`, or None where it does."""
+    del arch
+    return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols) if problem.num_b > 1 else None
 
 
 @cache_last_call
@@ -51,11 +59,24 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
                 f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would "
                 "begin between the 16 bytes that TMA moves together; pass a copy with the other dimension contiguous"
             )
+    if problem.epilogue is not None and (reason := _why_not_epilogue(problem, problem.epilogue)):
+        return reason
     if not problem.d.is_row_major:
         return "D is not row-major; pass an output whose last dimension is contiguous"
     least = EPI_TILE_M * EPI_TILE_M
     if max(problem.m, problem.n, problem.k) >= _MOST or problem.m * problem.n * problem.groups >= _MOST * least:
         return f"a dimension of {(problem.m, problem.n, problem.k)} or the number of tiles is beyond {_MOST}"
+    return None
+
+
+def _why_not_epilogue(problem: GroupedProblem, epilogue: Epilogue) -> str | None:
+    if problem.axis != "m":
+        return f"the offsets divide {problem.axis.upper()}; a bias or an epilogue is for groups of rows"
+    for matrix in epilogue.matrices:
+        if matrix.dtype not in INPUTS:
+            return f"an input of the epilogue is {matrix.dtype}; this kernel takes {', '.join(map(str, INPUTS))}"
+    if epilogue.second is not None and (reason := why_not_tma("b", epilogue.second, problem.batch_of("b"))):
+        return f"{reason}, in both halves; pass a copy with padded rows"
     return None
 
 
@@ -87,7 +108,8 @@ def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
     del config
     majors = "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
     written = "threads" if _by_threads(problem) else "boxes"
-    return _signature(problem.a.dtype, problem.d.dtype, majors, problem.axis, written)
+    plain = _signature(problem.a.dtype, problem.d.dtype, majors, problem.axis, written)
+    return (*plain, *epilogue_signature(problem.epilogue))
 
 
 def _signature(element: DType, out: DType, majors: tuple[str, str], axis: str, written: str) -> Signature:
@@ -114,12 +136,16 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
     batches = {name: problem.batch_of(name) or (1,) for name in "abd"}
     params: tuple[Param, ...] = (
         *operand_params("a", a, batches["a"], config.tile_m, config.cluster_n),
-        *operand_params("b", b, batches["b"], config.tile_n, config.cluster_m),
+        *operand_params("b", b, batches["b"], config.tile_n // problem.num_b, config.cluster_m),
         row_param("d", d, batches["d"]),
     )
     if not _by_threads(problem):
-        box = (config.epi_tile_n(d.dtype.itemsize), EPI_TILE_M)
+        box = (config.epi_tile_n(d.dtype.itemsize, problem.num_b), EPI_TILE_M)
         params += result_params("d", d, batches["d"], box)
+    params += epilogue_params(problem.epilogue, problem.groups, FLOAT32)
+    if problem.epilogue is not None and problem.epilogue.second is not None:
+        second = problem.epilogue.second.transposed()
+        params += operand_params(SECOND, second, batches["b"], config.tile_n // problem.num_b, config.cluster_m)
     params += (TensorParam("offsets", (problem.groups,), ()),)
     workspaces = (Workspace("counter", 4, zeroed=True),) if config.dynamic else ()
     return Launch(
@@ -135,7 +161,7 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
 
 def _most_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
     """Return the most tiles of whole clusters: along M and N every group, and what is beyond them, may end in one."""
-    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n // problem.num_b * config.cluster_n
     more_rows, more_cols = (problem.groups if problem.axis == axis else 0 for axis in "mn")
     matrices = problem.groups if problem.axis == "k" else 1
     return (-(-problem.m // rows) + more_rows) * (-(-problem.n // cols) + more_cols) * matrices
@@ -145,7 +171,7 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     """Return roughly the times in microseconds: those of `hopper_gemm`, or of the L2 cache if these are longer."""
     groups, axis = problem.groups, problem.axis
     k = max(problem.k // groups, 1) if axis == "k" else problem.k
-    plain = GemmProblem(problem.m, problem.n, k, (), problem.a, problem.b, None, problem.d)
+    plain = GemmProblem(problem.m, problem.n * problem.num_b, k, (), problem.a, problem.b, None, problem.d)
     written = problem.d.distinct_bytes(problem.batch_of("d"))
     tiles = [_expected_tiles(problem, config) for config in configs]
     operation = operation_of(plain)._replace(tiles=tiles, read=problem.bytes_min - written, written=written)
@@ -171,7 +197,7 @@ def _expected_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
     sides = []
     for axis, extent, step in (
         ("m", problem.m, config.tile_m * config.cluster_m),
-        ("n", problem.n, config.tile_n * config.cluster_n),
+        ("n", problem.n * problem.num_b, config.tile_n * config.cluster_n),
     ):
         if axis == problem.axis:
             # A group has a tile at least.
@@ -210,7 +236,7 @@ SPEC = KernelSpec(
         GroupedConfig(tile_m=64, tile_n=64, stages=11, pingpong=1),
     ),
     signatures=signatures,
-    why_not=refuse_no_config,
+    why_not=why_not,
     signature=signature,
     launch=launch,
     refuses=refuses,
