@@ -543,8 +543,9 @@ def grouped_gemm(
     began = generation()
     plan = _plan_of(call)
     result = plan.execute()
-    if isinstance(plan.problem, GroupedProblem):
-        queue = moved(grouped_queue(plan.problem, library.device(a), began), _begins(plan, library, inputs))
+    problem: Any = plan.problem
+    if problem is not None:
+        queue = moved(grouped_queue(problem, library.device(a), began), _begins(plan, library, inputs))
         CALLS.add(library, described[0], queue, inputs, result, began)
     return result
 

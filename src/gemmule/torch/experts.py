@@ -65,8 +65,7 @@ def _with_grouped_products(kind: type) -> type:
 
 
 def _restored(kind: type) -> Any:
-    grouped = _with_grouped_products(kind)
-    return grouped.__new__(grouped)
+    return object.__new__(_with_grouped_products(kind))
 
 
 def replace_experts(model: Any) -> tuple[str, ...]:
@@ -102,7 +101,8 @@ def replace_experts(model: Any) -> tuple[str, ...]:
         raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
     found = [(name, module) for name, module in model.named_modules() if _are_experts(module)]
     for _, module in found:
-        module.__class__ = _with_grouped_products(type(module))
+        kind: type = type(module)
+        module.__class__ = _with_grouped_products(kind)
     return tuple(name for name, _ in found)
 
 
@@ -112,9 +112,10 @@ def _are_experts(module: Any) -> bool:
         return False
     if any(getattr(module, name, False) for name in ("has_bias", "is_transposed", "has_post_expert_norm")):
         return False
-    up, down = (getattr(module, name, None) for name in ("gate_up_proj", "down_proj"))
-    if not all(isinstance(x, torch.nn.Parameter) and x.ndim == 3 for x in (up, down)):
+    parameters: dict[str, Any] = dict(module.named_parameters(recurse=False))
+    up, down = (parameters.get(name) for name in ("gate_up_proj", "down_proj"))
+    if up is None or down is None or up.ndim != 3 or down.ndim != 3:
         return False
-    if any(name.endswith("bias") for name, _ in module.named_parameters()):
+    if any(name.endswith("bias") for name in parameters):
         return False
     return bool(up.shape[0] == down.shape[0] and up.shape[1] == 2 * down.shape[2] and up.shape[2] == down.shape[1])

@@ -12,7 +12,7 @@ from gemmule.kernels.hopper.mainloops.operands import TmaTensor
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
-from .fused_fragments import FragmentFusion, FusedEpiTile
+from .fused_fragments import FusedEpiTile
 from .unaligned_rows import element_at
 from .warp_epi_tile import Scale, WarpEpiTile, swizzled_address, write_epi_tile
 
@@ -46,7 +46,7 @@ class LimitedStore:
 
     epi_layout: EpiTileLayout
     by_tma: bool
-    fusion: FragmentFusion | None = None
+    fusion: Any = None
     num_b: int = 1
 
     @cute.jit
