@@ -7,9 +7,14 @@ from typing import Any
 
 import torch
 
+import gemmule as gm
 from gemmule.core.errors import ArgumentError
 
 from .grouped import grouped_mm
+from .product import may_skip_operator
+
+#: Bytes of the types that are multiplied on a GPU.
+_HALF = 2
 
 
 class Experts:
@@ -38,7 +43,7 @@ class Experts:
         experts = numbers[: self.down_proj.shape[0]]
         ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
         rows = hidden_states.index_select(0, order // slots)
-        inner = self._gated(grouped_mm(rows, self.gate_up_proj.mT, offs=ends))
+        inner = self._inner(rows, ends)
         found = grouped_mm(inner, self.down_proj.mT, offs=ends)
         # Each slot of a token reads its own row again, so that the sum has one order.
         places = torch.empty_like(order).scatter_(0, order, numbers[: tokens * slots])
@@ -52,8 +57,23 @@ class Experts:
         del protocol
         return _restored, (type(self).__bases__[1],), self.__dict__
 
-    def _gated(self: Any, gate_up: Any) -> Any:
-        if hasattr(self, "_apply_gate"):
+    def _inner(self: Any, rows: Any, ends: Any) -> Any:
+        """Return the gated product of each row with the weights of its expert, in one pass where no gradient is."""
+        weights = self.gate_up_proj.mT
+        plain = getattr(type(self), "_apply_gate", None)
+        plain = plain is None or (plain.__qualname__ == "_default_apply_gate" and self.is_concatenated)
+        if (
+            plain
+            and type(self.act_fn) is torch.nn.SiLU
+            and rows.is_cuda
+            and rows.dtype == weights.dtype
+            and rows.dtype.itemsize == _HALF
+            and not torch.is_grad_enabled()
+            and may_skip_operator((rows, weights, ends))
+        ):
+            return gm.grouped_gemm(rows, weights.detach(), ends, epilogue="swiglu")
+        gate_up = grouped_mm(rows, weights, offs=ends)
+        if not plain:
             return self._apply_gate(gate_up)
         gate, up = gate_up.chunk(2, -1)
         return self.act_fn(gate) * up
