@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, DType, accumulator
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import EVERY_KERNEL
 from gemmule.dispatch.select import why_no_gemm
 
 from .markdown import markdown
@@ -16,7 +16,7 @@ def kernel_table() -> str:
     """Return the registry as a table, in the order in which kernels are tried."""
     rows = [
         [f"`{spec.name}`", spec.operation, spec.summary, ", ".join(map(str, spec.archs)), str(spec.default)]
-        for spec in REGISTRY
+        for spec in EVERY_KERNEL
     ]
     return markdown(["kernel", "operation", "takes", "compiled for", "default config"], rows)
 
