@@ -3,7 +3,8 @@
 bfloat16, weights (groups, n, k) as a layer has them, groups of random and of even sizes, forward and both gradients.
 Timed in CUDA graphs over operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every
 product is first held against float64 on a few rows. ``compile`` instead of a folder compiles what will run; ``--sweep``
-times every config instead, `grouped_config` records. Less than 60 s of a GPU.
+times every config that a call may choose instead, `grouped_config` records; ``--sweep all`` those of a search. Less
+than 60 s of a GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096)
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 6e14
 HOPPER = Arch.parse("sm_90a")
 #: Configs of a sweep.
-SWEPT = (*SPEC.configs, *further())
+SWEPT = {"chosen": SPEC.configs, "all": (*SPEC.configs, *further())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +179,7 @@ def measured(cell: Cell) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def swept(cell: Cell) -> Iterator[dict[str, Any]]:
+def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
     """Yield a record for each config, for the choice, and one of torch._grouped_mm."""
     import torch
 
@@ -194,7 +195,7 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
     other()
     yield {"record": "grouped_config", **dataclasses.asdict(cell), "other": f"torch._grouped_mm {torch.__version__}",
            "us": round(min(other() for _ in range(3)), 3), "config": {}}  # fmt: skip
-    for config in SWEPT:
+    for config in SWEPT[configs]:
         places = [tuple(x.data_ptr() for x in (a, b, ends, d)) for a, b in sets]
         queue = repeated(problem, Choice(SPEC, config), names, places[0], 0)
         assert queue is not None
@@ -209,13 +210,14 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
                "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
 
 
-def compile_first(*, sweep: bool) -> None:
+def compile_first(sweep: str | None) -> None:
     """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
     jobs = []
     for cell in cells():
         problem = cell.problem()
-        chosen = choose_grouped(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3").config
-        configs = SWEPT if sweep else (chosen,)
+        chips = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+        chosen = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip).config for chip in chips]
+        configs = SWEPT[sweep] if sweep else chosen
         jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
     list(compile_all(list(dict.fromkeys(jobs))))
 
@@ -224,9 +226,9 @@ def main() -> None:
     """Compile, or measure and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
-    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--sweep", nargs="?", const="chosen", choices=SWEPT)
     given = parser.parse_args()
-    compile_first(sweep=given.sweep)
+    compile_first(given.sweep)
     if given.folder == "compile":
         return
     from gemmule.lab.experiment import experiment
@@ -235,7 +237,7 @@ def main() -> None:
 
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
         for cell in cells():
-            for record in swept(cell) if given.sweep else (measured(cell),):
+            for record in swept(cell, given.sweep) if given.sweep else (measured(cell),):
                 file.write(record)
                 shown = {
                     name: record[name] for name in ("us", "other_us", "ratio", "tflops", "error") if name in record

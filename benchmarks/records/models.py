@@ -1,10 +1,11 @@
 """Llama and mixtures of experts with PyTorch's layers and with gemmule's, by time of a step; writes records.
 
-``python benchmarks/records/models.py RESULTS_FOLDER [--quick | --mixtures]``. The model is that of Hugging Face's transformers, with
-random weights in bfloat16; in a copy of it `gemmule.torch.replace_linear` replaces the layers. A prefill is a forward
-of one row of tokens with the logits of the last, a decode one of many rows of a token each (without a cache, so that
-its attention sees one token), a train step a forward, a backward and AdamW. Both models run in turns, round by round,
-and each round ends with a wait for the GPU that counts. Attention is causal by its kernel, without a mask.
+``python benchmarks/records/models.py RESULTS_FOLDER [--quick | --mixtures]``. The model is that of Hugging Face's
+transformers, with random weights in bfloat16; in a copy of it `gemmule.torch.replace_linear` replaces the layers. A
+prefill is a forward of one row of tokens with the logits of the last, a decode one of many rows of a token each
+(without a cache, so that its attention sees one token), a train step a forward, a backward and AdamW. Both models run
+in turns, round by round, and each round ends with a wait for the GPU that counts. Attention is causal by its kernel,
+without a mask.
 
 Of a mixture (Mixtral, Qwen-MoE) `gemmule.torch.replace_experts` replaces the experts too; it runs beside the fastest
 implementation of experts that transformers has without further packages, found cell by cell. It is trained by SGD,
@@ -97,8 +98,14 @@ DECODES = (1, 8, 64, 256)
 PREFILLS = (2048, 1999)
 
 
-def cells(modes: list[str]) -> Iterator[Cell]:
+def cells(modes: list[str], size: Size) -> Iterator[Cell]:
     """Yield the cells of a model; training, which changes the weights, comes last."""
+    if isinstance(size, Mixture):
+        for rows in DECODES[::2]:
+            yield Cell("decode", "eager", rows, 1)
+        yield Cell("prefill", "eager", 1, PREFILLS[0])
+        yield Cell("train", "eager", 1, PREFILLS[0])
+        return
     for mode in modes:
         for rows in DECODES:
             yield Cell("decode", mode, rows, 1)
@@ -279,7 +286,7 @@ def main(arguments: list[str]) -> None:
     modes = options.modes if on_gpu else [mode for mode in options.modes if mode != "graph"]
     sizes: tuple[Size, ...] = SIZES
     if options.mixtures:
-        sizes, modes = MIXTURES, ["eager"]
+        sizes = MIXTURES
     widths = options.widths or [size.width for size in (sizes[:1] if options.quick else sizes)]
     run = Run(options.device, torch.bfloat16, QUICK_BUDGET if options.quick else BUDGET)
     gpu = get_device(0).pci_bus_id if on_gpu and device_count() else None
@@ -287,7 +294,7 @@ def main(arguments: list[str]) -> None:
     with RecordFile(options.folder, experiment(command.strip(), gpu)) as file:
         for size in sizes:
             if size.width in widths:
-                for record in run.of(size, list(cells(modes))):
+                for record in run.of(size, list(cells(modes, size))):
                     file.write(record)
     sys.stdout.write(f"{file.path}\n")
 
@@ -312,8 +319,9 @@ class Run:
                 continue
             record = measured(models, size, cell, wait)
             sys.stdout.write(
-                f"{name}: {record['ms']:.3f} ms, {record.get('other', 'PyTorch')} {record['other_ms']:.3f} ms, ratio {record['ratio']:.3f}, "
-                f"apart {record['apart']:.1e}, first calls {record['first_calls_s']:.1f} s\n"
+                f"{name}: {record['ms']:.3f} ms, {record.get('other', 'PyTorch')} {record['other_ms']:.3f} ms, "
+                f"ratio {record['ratio']:.3f}, apart {record['apart']:.1e}, first calls {record['first_calls_s']:.1f} "
+                "s\n"
             )
             sys.stdout.flush()
             yield record

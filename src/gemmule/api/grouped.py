@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import dtype_named, numpy_dtype
+from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.epilogue import MATRIX, Epilogue
 from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
@@ -19,6 +19,7 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import Device, get_device
+from gemmule.runtime.stream import stream_handle
 
 from .calls.call_cache import CALLS, DeviceCall
 from .calls.dispatcher import moved
@@ -50,6 +51,7 @@ class _Call:
     epilogue: Any
     out: Any
     out_dtype: Any
+    precision: Any
     stream: Any
     executor: Any
 
@@ -76,6 +78,8 @@ class GroupedProduct:
         What is done to the product before it is rounded.
     epilogue : str, callable or None
         The same as the caller names it.
+    precision : Precision
+        Of 8-bit floats.
     """
 
     operands: Operands
@@ -89,6 +93,7 @@ class GroupedProduct:
     views: Mapping[str, ArrayView]
     ending: Ending | None
     epilogue: Any
+    precision: Precision
 
     @property
     def result(self) -> tuple[int, ...]:
@@ -126,7 +131,7 @@ class GroupedProduct:
             second = _matrix(views[SECOND]) if self.ending.gated else None
             inputs = tuple(_input(views[role], self.m, self.n) for role in self.ending.roles)
             epilogue = Epilogue(self.ending.expression, inputs, self.ending.numbers, second)
-        return GroupedProblem(self.axis, self.m, self.n, self.k, self.groups, a, b, d, epilogue)
+        return GroupedProblem(self.axis, self.m, self.n, self.k, self.groups, a, b, d, epilogue, self.precision)
 
 
 def _input(view: ArrayView, m: int, n: int) -> StridedMatrix:
@@ -145,7 +150,7 @@ def _matrix(view: ArrayView) -> StridedMatrix:
 
 def _checked(call: _Call) -> GroupedProduct:
     """Hold the arguments against each other."""
-    out, out_dtype = call.out, call.out_dtype
+    out, out_dtype, precision = call.out, call.out_dtype, Precision.parse(call.precision)
     storage = storage_of(call.epilogue, None)
     ending, _ = ending_of(call.epilogue, call.bias, None, None, gated=storage is not None)
     biased = {} if call.bias is None else {"bias": call.bias}
@@ -181,9 +186,16 @@ def _checked(call: _Call) -> GroupedProduct:
             raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {views['out'].dtype_name}; pass one")
         wanted = views["out"].dtype_name
     check_output_kind(inputs, wanted)
+    if precision not in (Precision.IEEE, Precision.FLOAT8) or (
+        precision is Precision.FLOAT8 and not all(dtype_named(name).is_float8 for name in inputs)
+    ):
+        raise DTypeError(
+            f"precision={call.precision!r} is none of grouped products of {' x '.join(inputs)}; leave it away, or pass "
+            "'float8' for 8-bit floats"
+        )
     product = GroupedProduct(
         operands, axis, first.shape[-2], second.shape[-1], first.shape[-1], groups, wanted, out, views, ending,
-        call.epilogue,
+        call.epilogue, precision,
     )  # fmt: skip
     if out is not None:
         if views["out"].shape != product.result:
@@ -242,6 +254,7 @@ def _plan(
     epilogue: Any = None,
     out: Any = None,
     out_dtype: Any = None,
+    precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
 ) -> Plan:
@@ -259,7 +272,7 @@ def _plan(
     ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
         As of `grouped_gemm`.
     """
-    return _plan_of(_Call(a, b, offsets, bias, epilogue, out, out_dtype, stream, executor))
+    return _plan_of(_Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor))
 
 
 def _plan_of(call: _Call) -> Plan:
@@ -274,7 +287,9 @@ def _plan_of(call: _Call) -> Plan:
                 "or a and b of three dimensions"
             )
         return plan_product(
-            ProductArguments("matmul", a, b, None, 1, 0, call.out, call.out_dtype, None, call.stream, call.executor)
+            ProductArguments(
+                "matmul", a, b, None, 1, 0, call.out, call.out_dtype, call.precision, call.stream, call.executor
+            )
         )
     wanted = wanted_executor(call.executor)
     product = _checked(call)
@@ -470,6 +485,7 @@ def grouped_gemm(
     epilogue: Any = None,
     out: Any = None,
     out_dtype: Any = None,
+    precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
 ) -> Any:
@@ -489,8 +505,8 @@ def grouped_gemm(
     Parameters
     ----------
     a, b : array
-        Operands, as of `matmul`. On a GPU, a Hopper one: float16 or bfloat16 with rows or columns of whole 16 bytes,
-        where the divided dimension is not the contiguous one of `a` or `b`.
+        Operands, as of `matmul`. On a GPU, a Hopper one: float16, bfloat16 or, contiguous along k, 8-bit floats, with
+        rows or columns of whole 16 bytes, where the divided dimension is not the contiguous one of `a` or `b`.
     offsets : array of int32, shape (groups,), optional
         Where each group ends, on the device of the operands: not decreasing, up to the extent of what is divided.
     bias : array, shape (groups, n), optional
@@ -501,7 +517,10 @@ def grouped_gemm(
     out : array, optional
         Where the result goes, row-major; it shares no memory with the operands.
     out_dtype : dtype or str, optional
-        Element type of the result: by default that of the operands; on a GPU it may be float32.
+        Element type of the result: by default that of the operands; on a GPU it may be float32, and is of 16 or 32
+        bits for 8-bit floats.
+    precision : {'ieee', 'float8'}, optional
+        ``'float8'`` for 8-bit floats on a GPU, as of `matmul`.
     stream, executor
         As of `matmul`; host arrays are multiplied on the host or the virtual GPU.
 
@@ -526,19 +545,29 @@ def grouped_gemm(
            [10.],
            [10.]])
     """
-    call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, stream, executor)
+    call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor)
     library: Any = CALLS.library(type(a))
     if library is None or library is library.host or not _can_be_cached(call):
         return _plan_of(call).execute()
-    described = library.describe(a, b, (offsets, bias, out), ("grouped_gemm", out_dtype, epilogue))
+    options = ("grouped_gemm", out_dtype, epilogue, precision)
+    inputs = (a, b, offsets) if bias is None else (a, b, offsets, bias)
+    shapes = _shapes(options, inputs, out)
+    if library.guards_kinds and (replay := CALLS.by_shapes.get(shapes)) is not None:
+        # The offsets have the place of C.
+        result = replay(a, b, out, offsets, bias, None if stream is None else stream_handle(stream))
+        if result is not None:
+            return result
+    described = library.describe(a, b, (offsets, bias, out), options)
     # Arrays in host memory have no stream.
     if described is None or described[2] is None:
         return _plan_of(call).execute()
     found = CALLS.by_description.get(described[0])
-    inputs = (a, b, offsets) if bias is None else (a, b, offsets, bias)
     if isinstance(found, DeviceCall):
         result = found.run(library, described, inputs, out, stream)
         if result is not None:
+            if library.guards_kinds and (stream is None or stream_handle(stream) == described[2]):
+                keys = (options, *map(id, (*inputs, out))), shapes
+                CALLS.add_replay(library, found, keys, inputs, out, described[1], result)
             return result
     began = generation()
     plan = _plan_of(call)
@@ -548,6 +577,15 @@ def grouped_gemm(
         queue = moved(grouped_queue(problem, library.device(a), began), _begins(plan, library, inputs))
         CALLS.add(library, described[0], queue, inputs, result, began)
     return result
+
+
+def _shapes(options: tuple[Any, ...], inputs: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
+    """Return what a call is found by among replays, of which a guard checks the rest."""
+    try:
+        return options, inputs[0].dtype, out is None, *[x.shape for x in inputs]
+    except (AttributeError, RuntimeError):
+        # Something is no array, or has no shape: a nested tensor.
+        return ()
 
 
 def _begins(plan: Plan, library: Any, inputs: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:
@@ -562,5 +600,9 @@ def _can_be_cached(call: _Call) -> bool:
     """Return whether a call with arrays on a GPU may be found by its description."""
     out_dtype = call.out_dtype
     known = out_dtype is None or isinstance(out_dtype, str) or getattr(type(out_dtype), "__module__", "") == "torch"
-    plain = call.executor is None and (call.epilogue is None or isinstance(call.epilogue, str))
+    plain = (
+        call.executor is None
+        and isinstance(call.precision, str | None)
+        and (call.epilogue is None or isinstance(call.epilogue, str))
+    )
     return call.offsets is not None and known and plain

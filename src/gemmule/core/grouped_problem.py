@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from .dtype import INT32, DType, accumulator
+from .dtype import INT32, DType, Precision, accumulator
 from .epilogue import Epilogue
 from .layout import StridedMatrix
 
@@ -31,6 +31,8 @@ class GroupedProblem:
     epilogue : Epilogue or None
         Of groups along m: its matrices, and a second B, have one batch stride for the groups. What is beyond the last
         end is zero all the same.
+    precision : Precision
+        As of `GemmProblem`.
     """
 
     axis: str
@@ -42,6 +44,7 @@ class GroupedProblem:
     b: StridedMatrix
     d: StridedMatrix
     epilogue: Epilogue | None = None
+    precision: Precision = Precision.IEEE
 
     #: Launches are not repeated over a batch.
     batch: ClassVar[tuple[int, ...]] = ()

@@ -48,7 +48,7 @@ def _chosen(
     if reason := SPEC.refuses(problem, arch):
         raise UnsupportedError(f"no grouped product: {reason}")
     if multiprocessors is None:
-        return Choice(SPEC, SPEC.default)
+        return Choice(SPEC, next(one for one in SPEC.configs if SPEC.why_not(problem, arch, one) is None))
     gpu = rates_for(chip, multiprocessors)
     found = SPEC.cheapest(problem, arch, gpu)
     if found is None:

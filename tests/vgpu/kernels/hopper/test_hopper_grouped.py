@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
 from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
@@ -120,6 +120,18 @@ def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
 )
 def test_types_and_layouts(axis, kinds, dtype, out, rng):
     multiply(rng, axis, (3, 3, 70, 140), dtype=dtype, out=out, kinds=kinds)
+
+
+def test_8_bit_floats(rng):
+    a = operand(rng, FLOAT8_E4M3, (EXTENT, 144), "row")
+    b = operand(rng, FLOAT8_E5M2, (4, 144, 40), "col")
+    ends = np.array((3, 3, 70, 140), np.int32)
+    plan = gm.grouped_gemm.plan(a, b, ends, out_dtype="float32", precision="float8", executor="vgpu")
+    d = poisoned(FLOAT32, (EXTENT, 40))
+    arrays = {"a": a, "b": b, "offsets": ends, "d": d}
+    with nothing_strays(d):
+        run_kernel(plan.problem, Choice(SPEC, SMALL), arrays, Options(checks=True))
+    np.testing.assert_array_equal(d, expected("m", a, b, d, ends))
 
 
 @pytest.mark.parametrize(

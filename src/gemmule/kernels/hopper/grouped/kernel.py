@@ -31,6 +31,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.limited_store import LimitedStore, Region
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
 from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTensor, flat
+from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
 from gemmule.kernels.hopper.mainloops.ragged_k import RaggedKMainloop, ZeroFillMainloop
 from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
@@ -68,7 +69,8 @@ class HopperGroupedGemm(HopperGemm):
             )  # fmt: skip
         else:
             self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, self.dynamic, *shape)
-            self.mainloop = ZeroFillMainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
+            mainloop = PromotedMainloop if types["a"].startswith("float8") else ZeroFillMainloop
+            self.mainloop = mainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma, self.fusion, self.num_b)
 
     @cute.jit

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+import numpy as np
+
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
 from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.epilogue_inputs import INPUTS, epilogue_params, epilogue_signature
 from gemmule.core.gpu_rates import GpuRates
@@ -17,9 +19,10 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.pauses import promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, THREADS
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MAX_PROMOTED_N, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
 
 from .config import MAX_GROUPS, GroupedConfig, every_config
@@ -30,13 +33,17 @@ _MOST = 1 << 30
 #: Of a group's last tile the part that is computed in vain, on average.
 _LAST_TILE = 0.5
 #: Bytes a microsecond that the L2 cache delivers, and those that it misses, which delay the others; how sharply the
-#: longer time wins. Fitted to 16 configs of 8 groups on an H100, and to one of 64 groups, random and even.
-_L2_BYTES, _MISSED_BYTES, _SHARP = 9.3e6, 11.4e6, 8
+#: longer time wins. Fitted to 62 configs of 8 groups on an H100, and to 4 of 64 groups.
+_L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 6
+#: Tiles that the last CTA computes beyond the mean, and microseconds in which the counter is zeroed.
+_LAST_STATIC, _LAST_DYNAMIC, _ZEROED_US = 1.5, 0.5, 4.0
 
 
 def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str | None:
     """Say why a config does not take `problem`, or None where it does."""
     del arch
+    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
+        return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
     return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols) if problem.num_b > 1 else None
 
 
@@ -54,6 +61,8 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
             return f"{name.upper()} has no contiguous dimension among its last two; pass a copy"
         if reason := why_not_tma(name, matrix, problem.batch_of(name)):
             return f"{reason}; pass a copy with padded rows"
+        if matrix.dtype.is_float8 and not (matrix.lies_in_rows if name == "a" else matrix.lies_in_cols):
+            return f"{name.upper()} is {matrix.dtype} and not contiguous along K; give A row-major and B column-major"
         if _begins_within_rows(problem, name):
             return (
                 f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would "
@@ -88,10 +97,19 @@ def _begins_within_rows(problem: GroupedProblem, operand: str) -> bool:
 
 def _why_not_types(problem: GroupedProblem) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
-    if a != b or a not in DTYPES:
-        return f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))}"
-    if d not in (a, FLOAT32):
-        return f"the output is {d}; grouped products of {a} give {a} or {FLOAT32}"
+    if a.is_float8 and b.is_float8:
+        if problem.precision is not Precision.FLOAT8:
+            return f"A and B are {a} and {b}: pass precision='float8', as FP8 wgmma accumulates with 13 fraction bits"
+        results: tuple[DType, ...] = (BFLOAT16, FLOAT16, FLOAT32)
+    elif a == b and a in DTYPES:
+        results = (a, FLOAT32)
+    else:
+        return (
+            f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))}, or "
+            "8-bit floats"
+        )
+    if d not in results:
+        return f"the output is {d}; grouped products of {a} give {' or '.join(map(str, results))}"
     return None
 
 
@@ -108,12 +126,14 @@ def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
     del config
     majors = "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
     written = "threads" if _by_threads(problem) else "boxes"
-    plain = _signature(problem.a.dtype, problem.d.dtype, majors, problem.axis, written)
+    plain = _signature((problem.a.dtype, problem.b.dtype), problem.d.dtype, majors, problem.axis, written)
     return (*plain, *epilogue_signature(problem.epilogue))
 
 
-def _signature(element: DType, out: DType, majors: tuple[str, str], axis: str, written: str) -> Signature:
-    types = type_keys(element, element, out)
+def _signature(
+    elements: tuple[DType, DType], out: DType, majors: tuple[str, str], axis: str, written: str
+) -> Signature:
+    types = type_keys(*elements, out)
     return (*types, *major_keys(*majors), *adds_key(False), ("axis", axis), ("written", written))
 
 
@@ -121,10 +141,10 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return what a mixture of experts needs in bfloat16, and one or two of the others."""
     del arch
     kinds = (
-        (BFLOAT16, BFLOAT16, ("k", "k"), "m", "boxes"),
-        (BFLOAT16, BFLOAT16, ("k", "n"), "m", "boxes"),
-        (BFLOAT16, BFLOAT16, ("m", "n"), "k", "boxes"),
-        (FLOAT16, FLOAT32, ("k", "k"), "n", "threads"),
+        ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "k"), "m", "boxes"),
+        ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "n"), "m", "boxes"),
+        ((BFLOAT16, BFLOAT16), BFLOAT16, ("m", "n"), "k", "boxes"),
+        ((FLOAT16, FLOAT16), FLOAT32, ("k", "k"), "n", "threads"),
     )
     return tuple(_signature(*kind) for kind in kinds)
 
@@ -173,36 +193,62 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     k = max(problem.k // groups, 1) if axis == "k" else problem.k
     plain = GemmProblem(problem.m, problem.n * problem.num_b, k, (), problem.a, problem.b, None, problem.d)
     written = problem.d.distinct_bytes(problem.batch_of("d"))
-    tiles = [_expected_tiles(problem, config) for config in configs]
-    operation = operation_of(plain)._replace(tiles=tiles, read=problem.bytes_min - written, written=written)
-    times = times_us(operation, rates_of(configs, gpu)).tolist()
-    k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
-    delivered = (
-        count
-        * config.cluster
-        * k_tiles
-        * K_BYTES
-        * (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m)
-        for count, config in zip(tiles, configs, strict=True)
+    # Weights of groups that have no row are not read.
+    weights = problem.b.distinct_bytes((groups,)) * problem.num_b if axis == "m" else 0
+    read = problem.bytes_min - written - weights * (1 - _active_groups(problem) / groups)
+    rates = rates_of(configs, gpu)
+    waves = np.array([_waves(problem, one, count) for one, count in zip(configs, rates.clusters, strict=True)])
+    operation = operation_of(plain)._replace(read=int(read), written=written)
+    # Between whole waves.
+    fewer, more = (
+        times_us(operation._replace(tiles=(whole * rates.clusters).tolist()), rates)
+        for whole in (np.maximum(np.floor(waves), 1), np.ceil(waves))
     )
-    missed = problem.bytes_min / _MISSED_BYTES
-    return [
-        (time**_SHARP + (nbytes * gpu.l2 / _L2_BYTES + missed) ** _SHARP) ** (1 / _SHARP)
-        for time, nbytes in zip(times, delivered, strict=True)
-    ]
+    times = fewer + (more - fewer) * (waves - np.maximum(np.floor(waves), 1)).clip(0)
+    if problem.a.dtype.is_float8:
+        times = times + promote_us(operation._replace(tiles=(waves * rates.clusters).tolist()), rates)
+    k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
+    delivered = np.array([_delivered(problem, one) * k_tiles for one in configs])
+    missed = (read + written) / _MISSED_BYTES
+    times = (times**_SHARP + (delivered * gpu.l2 / _L2_BYTES + missed) ** _SHARP) ** (1 / _SHARP)
+    found: list[float] = (times + np.array([_ZEROED_US * one.dynamic for one in configs])).tolist()
+    return found
 
 
-def _expected_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
-    """Return how many tiles of whole clusters there are, if sizes of groups are random."""
+def _delivered(problem: GroupedProblem, config: GroupedConfig) -> float:
+    """Return the bytes that the L2 cache delivers for one k-tile of every tile."""
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    lines = config.tile_m / config.cluster_n + config.tile_n / config.cluster_m
+    return _expected_tiles(problem, rows, cols) * config.cluster * K_BYTES * lines
+
+
+def _active_groups(problem: GroupedProblem) -> int:
+    """Return how many groups have a row at most."""
+    return min(problem.groups, {"m": problem.m, "n": problem.n, "k": problem.k}[problem.axis])
+
+
+def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> float:
+    """Return how many tiles one CTA computes after another, until the last one has ended.
+
+    Where two warpgroups share a tile, one of at most 64 rows counts half: a CTA that gets many of them by its number is
+    done before the others, one that takes tiles by the counter takes more.
+    """
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    whole = -(-_expected_tiles(problem, rows, cols) // clusters)
+    if problem.axis != "m" or config.pingpong or rows != CONSUMERS * EPI_TILE_M:
+        return whole
+    busy = _expected_tiles(problem, EPI_TILE_M, cols) / CONSUMERS / clusters
+    return min(whole, max(busy, 0.5) + (_LAST_DYNAMIC if config.dynamic else _LAST_STATIC))
+
+
+def _expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
+    """Return how many tiles there are, if sizes of groups are random."""
     sides = []
-    for axis, extent, step in (
-        ("m", problem.m, config.tile_m * config.cluster_m),
-        ("n", problem.n * problem.num_b, config.tile_n * config.cluster_n),
-    ):
+    for axis, extent, step in (("m", problem.m, rows), ("n", problem.n * problem.num_b, cols)):
         if axis == problem.axis:
-            # A group has a tile at least.
-            share = extent / problem.groups / step
-            sides.append(problem.groups * max(share + _LAST_TILE, 1))
+            # A group with a row has a tile at least.
+            groups = _active_groups(problem)
+            sides.append(groups * max(extent / groups / step + _LAST_TILE, 1))
         else:
             sides.append(-(-extent // step))
     return max(round(sides[0] * sides[1]), 1) * (problem.groups if problem.axis == "k" else 1)
@@ -226,7 +272,9 @@ SPEC = KernelSpec(
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_m=2),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2),
         GroupedConfig(tile_m=256, tile_n=128, stages=4, cluster_n=2),
+        GroupedConfig(tile_m=128, tile_n=192, stages=4),
         GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1),
+        GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, dynamic=1),
         GroupedConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_n=2),
         GroupedConfig(tile_m=128, tile_n=128, stages=6, pingpong=1),
         GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1),
