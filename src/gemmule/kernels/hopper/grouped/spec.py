@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,13 +31,12 @@ from .config import MAX_GROUPS, GroupedConfig, every_config
 DTYPES = (BFLOAT16, FLOAT16)
 #: Most rows and columns, and tiles, that 32-bit numbers count with those of a wave beyond.
 _MOST = 1 << 30
-#: Of a group's last tile the part that is computed in vain, on average.
-_LAST_TILE = 0.5
 #: Bytes a microsecond that the L2 cache delivers, and those that it misses, which delay the others; how sharply the
 #: longer time wins. Fitted to 62 configs of 8 groups on an H100, and to 4 of 64 groups.
-_L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 6
-#: Tiles that the last CTA computes beyond the mean, and microseconds in which the counter is zeroed.
-_LAST_STATIC, _LAST_DYNAMIC, _ZEROED_US = 1.5, 0.5, 4.0
+_L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 8
+#: Tiles that the last CTA computes beyond the mean: with dynamic scheduling, of whole and of half tiles, and of whole
+#: ones; how much of that shows, and microseconds in which the counter is zeroed.
+_LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _ZEROED_US = 0.4, 1.4, 0.7, 0.75, 4.0
 
 
 def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str | None:
@@ -197,20 +197,22 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     weights = problem.b.distinct_bytes((groups,)) * problem.num_b if axis == "m" else 0
     read = problem.bytes_min - written - weights * (1 - _active_groups(problem) / groups)
     rates = rates_of(configs, gpu)
-    waves = np.array([_waves(problem, one, count) for one, count in zip(configs, rates.clusters, strict=True)])
+    pairs = zip(configs, rates.clusters.tolist(), strict=True)
+    busy, last = np.array([_waves(problem, one, count) for one, count in pairs]).T
     operation = operation_of(plain)._replace(read=int(read), written=written)
     # Between whole waves.
+    whole = np.maximum(np.floor(busy), 1)
     fewer, more = (
-        times_us(operation._replace(tiles=(whole * rates.clusters).tolist()), rates)
-        for whole in (np.maximum(np.floor(waves), 1), np.ceil(waves))
+        times_us(operation._replace(tiles=(waves * rates.clusters).tolist()), rates) for waves in (whole, np.ceil(busy))
     )
-    times = fewer + (more - fewer) * (waves - np.maximum(np.floor(waves), 1)).clip(0)
+    times = fewer + (more - fewer) * (busy - whole).clip(0)
     if problem.a.dtype.is_float8:
-        times = times + promote_us(operation._replace(tiles=(waves * rates.clusters).tolist()), rates)
+        times = times + promote_us(operation._replace(tiles=(busy * rates.clusters).tolist()), rates)
     k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
     delivered = np.array([_delivered(problem, one) * k_tiles for one in configs])
     missed = (read + written) / _MISSED_BYTES
     times = (times**_SHARP + (delivered * gpu.l2 / _L2_BYTES + missed) ** _SHARP) ** (1 / _SHARP)
+    times *= 1 + _LAST_SHARE * (last / busy - 1)
     found: list[float] = (times + np.array([_ZEROED_US * one.dynamic for one in configs])).tolist()
     return found
 
@@ -227,18 +229,23 @@ def _active_groups(problem: GroupedProblem) -> int:
     return min(problem.groups, {"m": problem.m, "n": problem.n, "k": problem.k}[problem.axis])
 
 
-def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> float:
-    """Return how many tiles one CTA computes after another, until the last one has ended.
+def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> tuple[float, float]:
+    """Return how many tiles a CTA computes on average, and the last one to end.
 
     Where two warpgroups share a tile, one of at most 64 rows counts half: a CTA that gets many of them by its number is
     done before the others, one that takes tiles by the counter takes more.
     """
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
-    whole = -(-_expected_tiles(problem, rows, cols) // clusters)
-    if problem.axis != "m" or config.pingpong or rows != CONSUMERS * EPI_TILE_M:
-        return whole
-    busy = _expected_tiles(problem, EPI_TILE_M, cols) / CONSUMERS / clusters
-    return min(whole, max(busy, 0.5) + (_LAST_DYNAMIC if config.dynamic else _LAST_STATIC))
+    tiles = _expected_tiles(problem, rows, cols)
+    if problem.axis == "k":
+        return (whole := -(-tiles // clusters)), whole
+    halves = problem.axis == "m" and not config.pingpong and rows == CONSUMERS * EPI_TILE_M
+    if halves:
+        tiles = _expected_tiles(problem, EPI_TILE_M, cols) / CONSUMERS
+    if tiles <= clusters:
+        return 1, 1
+    busy = tiles / clusters
+    return busy, busy + (_LAST_DYNAMIC if config.dynamic else _LAST_HALVES if halves else _LAST)
 
 
 def _expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
@@ -246,9 +253,9 @@ def _expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
     sides = []
     for axis, extent, step in (("m", problem.m, rows), ("n", problem.n * problem.num_b, cols)):
         if axis == problem.axis:
-            # A group with a row has a tile at least.
+            # Sizes are exponential: so many multiples of `step` are rounded up to, at least one.
             groups = _active_groups(problem)
-            sides.append(groups * max(extent / groups / step + _LAST_TILE, 1))
+            sides.append(groups / -math.expm1(-step * groups / extent))
         else:
             sides.append(-(-extent // step))
     return max(round(sides[0] * sides[1]), 1) * (problem.groups if problem.axis == "k" else 1)
