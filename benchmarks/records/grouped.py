@@ -13,7 +13,7 @@ import argparse
 import dataclasses
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,21 @@ class Cell:
         return GroupedProblem("k", n, k, rows, groups, grads.transposed(), tokens, d)
 
 
-def cells() -> Iterator[Cell]:
-    """Yield the cells, those of the bars first."""
+#: What is measured.
+KINDS = ("forward", "grad_input", "grad_weight")
+
+
+def cells(kinds: Sequence[str] = KINDS) -> Iterator[Cell]:
+    """Yield the cells of these kinds, those of the bars first."""
+    yield from (cell for cell in _every_cell() if cell.kind in kinds)
+
+
+def _every_cell() -> Iterator[Cell]:
     for even in (False, True):
         for size in SIZES:
             yield Cell("forward", even, *size)
     for size in SIZES[:2]:
-        for kind in ("grad_input", "grad_weight"):
+        for kind in KINDS[1:]:
             yield Cell(kind, False, *size)
 
 
@@ -210,10 +218,10 @@ def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
                "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
 
 
-def compile_first(sweep: str | None) -> None:
+def compile_first(sweep: str | None, kinds: Sequence[str]) -> None:
     """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
     jobs = []
-    for cell in cells():
+    for cell in cells(kinds):
         problem = cell.problem()
         chips = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
         chosen = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip).config for chip in chips]
@@ -227,8 +235,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--sweep", nargs="?", const="chosen", choices=SWEPT)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     given = parser.parse_args()
-    compile_first(given.sweep)
+    compile_first(given.sweep, given.kinds)
     if given.folder == "compile":
         return
     from gemmule.lab.experiment import experiment
@@ -236,7 +245,7 @@ def main() -> None:
     from gemmule.runtime.device import get_device
 
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
-        for cell in cells():
+        for cell in cells(given.kinds):
             for record in swept(cell, given.sweep) if given.sweep else (measured(cell),):
                 file.write(record)
                 shown = {
