@@ -105,6 +105,12 @@ def test_what_is_not_known_is_left_alone():
         gt.replace_experts([])
 
 
+def test_it_is_compiled_without_a_break(both):
+    x = routed()
+    compiled = torch.compile(both[1], fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*x), both[0](*x))
+
+
 def test_a_gate_of_its_own():
     plain = Clamped().double()
     grouped = copy.deepcopy(plain)
