@@ -62,7 +62,7 @@ def routed(tokens=23, slots=2, beyond=5):
     return torch.randn(tokens, 8, dtype=torch.float64), index, torch.rand(tokens, slots, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("tokens", "slots", "beyond"), [(23, 2, 5), (1, 1, 5), (3, 5, 5), (9, 3, 6)])
+@pytest.mark.parametrize(("tokens", "slots", "beyond"), [(23, 2, 5), (1, 1, 5), (1, 3, 6), (3, 5, 5), (9, 3, 6)])
 def test_values_and_gradients(both, tokens, slots, beyond):
     """With one number beyond the last expert, too, which is no expert."""
     x, index, weights = routed(tokens, slots, beyond)
@@ -75,6 +75,11 @@ def test_values_and_gradients(both, tokens, slots, beyond):
     assert results[0][0].abs().max() > 1e-3
     for wanted, got in zip(*results, strict=True):
         torch.testing.assert_close(got, wanted)
+
+
+def test_no_tokens(both):
+    x, index, weights = routed()
+    assert both[1](x[:0], index[:0], weights[:0]).shape == (0, 8)
 
 
 def test_weights_of_all_experts(both):

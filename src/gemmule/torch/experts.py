@@ -38,42 +38,49 @@ class Experts:
             The sums.
         """
         tokens, slots = top_k_index.shape
-        numbers = torch.arange(max(self.down_proj.shape[0], tokens * slots), device=top_k_index.device)
+        up, down = self.gate_up_proj, self.down_proj
         chosen, order = top_k_index.reshape(-1).sort(stable=True)
-        experts = numbers[: self.down_proj.shape[0]]
+        experts = torch.arange(down.shape[0], device=order.device)
         ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
         rows = hidden_states.index_select(0, order // slots)
-        inner = self._inner(rows, ends)
-        found = grouped_mm(inner, self.down_proj.mT, offs=ends)
-        # Each slot of a token reads its own row again, so that the sum has one order.
-        places = torch.empty_like(order).scatter_(0, order, numbers[: tokens * slots])
+        if self._in_one_pass(rows, up, down, ends):
+            inner = gm.grouped_gemm(rows, up.detach().mT, ends, epilogue="swiglu")
+            found = gm.grouped_gemm(inner, down.detach().mT, ends)
+        else:
+            found = grouped_mm(self._gated(grouped_mm(rows, up.mT, offs=ends)), down.mT, offs=ends)
         if top_k_weights.shape[1] != slots:
             top_k_weights = top_k_weights.gather(1, top_k_index)
-        weights = top_k_weights.to(found.dtype).unsqueeze(1)
-        return torch.bmm(weights, found.index_select(0, places).view(tokens, slots, -1)).squeeze(1)
+        weights = top_k_weights.to(found.dtype)
+        # Each slot of a token reads its own row again, so that the sum has one order.
+        found = found.index_select(0, order.argsort())
+        if tokens == 1:
+            return weights @ found
+        return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what pickles the module: its class is made here, from the one it had before."""
         del protocol
         return _restored, (type(self).__bases__[1],), self.__dict__
 
-    def _inner(self: Any, rows: Any, ends: Any) -> Any:
-        """Return the gated product of each row with the weights of its expert, in one pass where no gradient is."""
-        weights = self.gate_up_proj.mT
-        plain = getattr(type(self), "_apply_gate", None)
-        plain = plain is None or (plain.__qualname__ == "_default_apply_gate" and self.is_concatenated)
-        if (
-            plain
-            and type(self.act_fn) is torch.nn.SiLU
-            and rows.is_cuda
-            and rows.dtype == weights.dtype
-            and rows.dtype.itemsize == _HALF
+    def _in_one_pass(self: Any, rows: Any, *others: Any) -> bool:
+        """Return whether SwiGLU is an epilogue: on a GPU, where no gradient and no operator is looked at."""
+        return (
+            rows.is_cuda
             and not torch.is_grad_enabled()
-            and may_skip_operator((rows, weights, ends))
-        ):
-            return gm.grouped_gemm(rows, weights.detach(), ends, epilogue="swiglu")
-        gate_up = grouped_mm(rows, weights, offs=ends)
-        if not plain:
+            and type(self.act_fn) is torch.nn.SiLU
+            and rows.dtype == others[0].dtype == others[1].dtype
+            and rows.dtype.itemsize == _HALF
+            and self._gates_plainly
+            and may_skip_operator((rows, *others))
+        )
+
+    @property
+    def _gates_plainly(self: Any) -> bool:
+        own = getattr(type(self), "_apply_gate", None)
+        return own is None or bool(own.__qualname__ == "_default_apply_gate" and self.is_concatenated)
+
+    def _gated(self: Any, gate_up: Any) -> Any:
+        if not self._gates_plainly:
             return self._apply_gate(gate_up)
         gate, up = gate_up.chunk(2, -1)
         return self.act_fn(gate) * up
