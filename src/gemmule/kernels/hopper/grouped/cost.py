@@ -22,10 +22,14 @@ from .config import GroupedConfig
 _L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 8
 #: Tiles that the last CTA computes beyond the mean: with dynamic scheduling, of whole and of half tiles, and of whole
 #: ones; how much of that shows, and microseconds in which the counter is zeroed.
-_LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _ZEROED_US = 0.4, 1.4, 0.7, 0.75, 4.0
+_LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _ZEROED_US = 0.2, 1.4, 0.7, 0.75, 4.0
 #: The same as a factor for groups along K, whose tiles differ, and microseconds of a tile in which the counter is read;
 #: measured for 8 and 64 groups on an H200.
 _UNEQUAL_K, _FETCH_US = 1.05, 0.37
+
+#: K-tiles of a group along K up to which results are most of the work, and microseconds between two tiles of a CTA
+#: then, by whether it is ping-pong: fitted to 16 configs of 64 groups on an H200.
+_FEW_K_TILES, _BETWEEN_US = 3, (1.2, 0.5)
 
 
 def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRates) -> list[float]:
@@ -54,6 +58,10 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     missed = (read + written) / _MISSED_BYTES
     times = (times**_SHARP + (delivered * gpu.l2 / _L2_BYTES + missed) ** _SHARP) ** (1 / _SHARP)
     times *= 1 + _LAST_SHARE * (last / busy - 1)
+    if axis == "k" and k_tiles <= _FEW_K_TILES:
+        # Each tile has to be written almost as soon as it is begun.
+        between = np.array([_BETWEEN_US[one.pingpong] for one in configs])
+        times = (read + written) / gpu.memory + busy * between
     # A producer that waits for the counter is behind the consumers where a tile has few k-tiles.
     fetches = np.array([one.dynamic * (_ZEROED_US + _FETCH_US * count * (k_tiles < one.stages))
                         for one, count in zip(configs, busy, strict=True)])  # fmt: skip
