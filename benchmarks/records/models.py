@@ -36,10 +36,6 @@ from gemmule.runtime.device import device_count, get_device
 
 #: An attention of which transformers knows no mask: none is made, and the kernel is causal.
 _ATTENTION = "sdpa_without_a_mask"
-#: Rounds of each cell, and seconds that a round takes at least.
-ROUNDS, ROUND = 9, 0.02
-#: Seconds after which no other cell begins.
-BUDGET, QUICK_BUDGET = 140.0, 55.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,30 +85,51 @@ class Cell:
     tokens: int
 
 
-SIZES = (Size(), Size(width=4096, inner=14336))
-MIXTURES = (
-    Mixture(width=4096, inner=14336),
-    Mixture(family="Qwen3Moe", width=2048, inner=768, experts=128, slots=8, vocabulary=151936),
-)
-DECODES = (1, 8, 64, 256)
-PREFILLS = (2048, 1999)
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """What is measured, and how long.
 
+    Attributes
+    ----------
+    sizes, mixtures : tuple of Size
+        The models, and those of ``--mixtures``.
+    decodes, prefills : tuple of int
+        Rows of a decode, and tokens of a prefill.
+    rounds : int
+        Rounds of each cell.
+    round_s : float
+        Seconds that a round takes at least.
+    budget, quick_budget : float
+        Seconds after which no other cell begins, of all sizes and of the first.
+    """
 
-def cells(modes: list[str], size: Size) -> Iterator[Cell]:
-    """Yield the cells of a model; training, which changes the weights, comes last."""
-    if isinstance(size, Mixture):
-        for rows in DECODES[::2]:
-            yield Cell("decode", "eager", rows, 1)
-        yield Cell("prefill", "eager", 1, PREFILLS[0])
-        yield Cell("train", "eager", 1, PREFILLS[0])
-        return
-    for mode in modes:
-        for rows in DECODES:
-            yield Cell("decode", mode, rows, 1)
-        for tokens in PREFILLS:
-            yield Cell("prefill", mode, 1, tokens)
-    for mode in modes:
-        yield Cell("train", mode, 1, PREFILLS[0])
+    sizes: tuple[Size, ...] = (Size(), Size(width=4096, inner=14336))
+    mixtures: tuple[Mixture, ...] = (
+        Mixture(width=4096, inner=14336),
+        Mixture(family="Qwen3Moe", width=2048, inner=768, experts=128, slots=8, vocabulary=151936),
+    )
+    decodes: tuple[int, ...] = (1, 8, 64, 256)
+    prefills: tuple[int, ...] = (2048, 1999)
+    rounds: int = 9
+    round_s: float = 0.02
+    budget: float = 140.0
+    quick_budget: float = 55.0
+
+    def cells(self, modes: list[str], size: Size) -> Iterator[Cell]:
+        """Yield the cells of a model; training, which changes the weights, comes last."""
+        if isinstance(size, Mixture):
+            for rows in self.decodes[::2]:
+                yield Cell("decode", "eager", rows, 1)
+            for phase in ("prefill", "train"):
+                yield Cell(phase, "eager", 1, self.prefills[0])
+            return
+        for mode in modes:
+            for rows in self.decodes:
+                yield Cell("decode", mode, rows, 1)
+            for tokens in self.prefills:
+                yield Cell("prefill", mode, 1, tokens)
+        for mode in modes:
+            yield Cell("train", mode, 1, self.prefills[0])
 
 
 def built(size: Size, device: str, dtype: torch.dtype) -> dict[str, Any]:
@@ -197,7 +214,9 @@ def in_mode(call: Callable[[], Any], mode: str) -> Callable[[], Any]:
     return replay
 
 
-def in_turns(calls: dict[str, Callable[[], Any]], wait: Callable[[], None]) -> dict[str, list[float]]:
+def in_turns(
+    calls: dict[str, Callable[[], Any]], wait: Callable[[], None], protocol: Protocol
+) -> dict[str, list[float]]:
     """Return milliseconds of each call, one figure a round; the rounds go to and fro."""
     once = {}
     for name, call in calls.items():
@@ -209,10 +228,10 @@ def in_turns(calls: dict[str, Callable[[], Any]], wait: Callable[[], None]) -> d
         call()
         wait()
         once[name] = time.perf_counter() - start
-    number = max(1, math.ceil(ROUND / max(once.values())))
+    number = max(1, math.ceil(protocol.round_s / max(once.values())))
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
-    for _ in range(ROUNDS):
+    for _ in range(protocol.rounds):
         for name in order:
             start = time.perf_counter()
             for _ in range(number):
@@ -246,7 +265,9 @@ def fastest_experts(model: Any, call: Callable[[], Any], wait: Callable[[], None
     return fastest
 
 
-def measured(models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], None]) -> dict[str, Any]:
+def measured(
+    models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], None], protocol: Protocol
+) -> dict[str, Any]:
     """Return the record of a cell."""
     device = next(models["other"].parameters()).device
     generator = torch.Generator().manual_seed(1)
@@ -259,7 +280,7 @@ def measured(models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], 
     results = {name: call().float() for name, call in plain.items()}
     apart = (results["gemmule"] - results["other"]).abs().max() / results["other"].abs().max()
     first = time.perf_counter() - start
-    samples = in_turns({name: in_mode(call, cell.mode) for name, call in plain.items()}, wait)
+    samples = in_turns({name: in_mode(call, cell.mode) for name, call in plain.items()}, wait, protocol)
     for model in models.values():
         model.zero_grad()
     ms, other = statistics.median(samples["gemmule"]), statistics.median(samples["other"])
@@ -272,7 +293,7 @@ def measured(models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], 
     }  # fmt: skip
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], protocol: Protocol = Protocol()) -> None:
     """Measure and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
@@ -280,32 +301,32 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--mixtures", action="store_true", help="mixtures of experts instead, in eager mode")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--modes", nargs="+", choices=["eager", "graph", "compiled"], default=["eager", "graph"])
-    parser.add_argument("--widths", nargs="+", type=int, choices=[size.width for size in SIZES])
+    parser.add_argument("--widths", nargs="+", type=int, choices=[size.width for size in protocol.sizes])
     options = parser.parse_args(arguments)
     on_gpu = options.device == "cuda"
     modes = options.modes if on_gpu else [mode for mode in options.modes if mode != "graph"]
-    sizes: tuple[Size, ...] = SIZES
-    if options.mixtures:
-        sizes = MIXTURES
-    widths = options.widths or [size.width for size in (sizes[:1] if options.quick else sizes)]
-    run = Run(options.device, torch.bfloat16, QUICK_BUDGET if options.quick else BUDGET)
+    sizes: tuple[Size, ...] = protocol.mixtures if options.mixtures else protocol.sizes
+    widths = options.widths or [size.width for size in sizes[: 1 if options.quick else None]]
+    budget = protocol.quick_budget if options.quick else protocol.budget
+    run = Run(options.device, torch.bfloat16, budget, protocol)
     gpu = get_device(0).pci_bus_id if on_gpu and device_count() else None
     command = "python benchmarks/records/models.py FOLDER " + " ".join(arguments[1:])
     with RecordFile(options.folder, experiment(command.strip(), gpu)) as file:
         for size in sizes:
             if size.width in widths:
-                for record in run.of(size, list(cells(modes, size))):
+                for record in run.of(size, list(protocol.cells(modes, size))):
                     file.write(record)
     sys.stdout.write(f"{file.path}\n")
 
 
 @dataclasses.dataclass
 class Run:
-    """The device, the type, and seconds after which no other cell begins."""
+    """The device, the type, seconds after which no other cell begins, and the protocol."""
 
     device: str
     dtype: torch.dtype
     budget: float
+    protocol: Protocol
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
     def of(self, size: Size, of_model: list[Cell]) -> Iterator[dict[str, Any]]:
@@ -317,7 +338,7 @@ class Run:
             if time.perf_counter() - self.began > self.budget:
                 sys.stdout.write(f"{name}: left out, {self.budget:.0f} s are over\n")
                 continue
-            record = measured(models, size, cell, wait)
+            record = measured(models, size, cell, wait, self.protocol)
             sys.stdout.write(
                 f"{name}: {record['ms']:.3f} ms, {record.get('other', 'PyTorch')} {record['other_ms']:.3f} ms, "
                 f"ratio {record['ratio']:.3f}, apart {record['apart']:.1e}, first calls {record['first_calls_s']:.1f} "

@@ -18,14 +18,7 @@ MIXTURES = (models.Mixture(**_SMALL), models.Mixture(**_SMALL, family="Qwen3Moe"
 FIELDS = {"record", "model", "phase", "mode", "rows", "ms", "other_ms", "ratio"}
 
 
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(models, "ROUNDS", 2)
-    monkeypatch.setattr(models, "ROUND", 1e-4)
-    monkeypatch.setattr(models, "SIZES", (TINY,))
-    monkeypatch.setattr(models, "MIXTURES", MIXTURES)
-    monkeypatch.setattr(models, "DECODES", (1, 3))
-    monkeypatch.setattr(models, "PREFILLS", (8, 5))
+SHORT = models.Protocol((TINY,), MIXTURES, (1, 3), (8, 5), rounds=2, round_s=1e-4, quick_budget=-1.0)
 
 
 def written(folder):
@@ -35,8 +28,8 @@ def written(folder):
     return records
 
 
-def test_a_record_is_written(short, tmp_path, capsys):
-    models.main([str(tmp_path), "--device", "cpu"])
+def test_a_record_is_written(tmp_path, capsys):
+    models.main([str(tmp_path), "--device", "cpu"], SHORT)
     records = written(tmp_path)
     found = [(one["phase"], one["mode"], one["rows"], one["tokens"]) for one in records]
     assert found == [
@@ -51,9 +44,8 @@ def test_a_record_is_written(short, tmp_path, capsys):
     assert "ratio" in capsys.readouterr().out
 
 
-def test_mixtures_run_beside_the_fastest_experts(short, tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "PREFILLS", (8,))
-    models.main([str(tmp_path), "--mixtures", "--device", "cpu"])
+def test_mixtures_run_beside_the_fastest_experts(tmp_path):
+    models.main([str(tmp_path), "--mixtures", "--device", "cpu"], SHORT)
     records = written(tmp_path)
     assert [(one["model"], one["phase"]) for one in records] == [
         (name, phase) for name in ("mixtral-1x32", "qwen3moe-1x32") for phase in ("decode", "prefill", "train")
@@ -64,9 +56,8 @@ def test_mixtures_run_beside_the_fastest_experts(short, tmp_path, monkeypatch):
         assert 0 <= one["apart"] < 0.1
 
 
-def test_no_cell_begins_after_the_time_is_over(short, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(models, "QUICK_BUDGET", -1.0)
-    models.main([str(tmp_path), "--quick", "--device", "cpu"])
+def test_no_cell_begins_after_the_time_is_over(tmp_path, capsys):
+    models.main([str(tmp_path), "--quick", "--device", "cpu"], SHORT)
     assert written(tmp_path) == []
     assert capsys.readouterr().out.count("left out") == 5
 
