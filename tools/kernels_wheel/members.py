@@ -11,7 +11,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import Problem, inner_problem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose, contiguous_gemm
 
 from .draws import problems, shipped_problems
@@ -30,13 +30,18 @@ _VIRTUAL = 20
 
 
 def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST) -> list[Job]:
-    """Return the compilations of the wheel, those that most draws need first, in an order that is always the same."""
+    """Return the compilations of the wheel, those that most draws need first, in an order that is always the same.
+
+    Of grouped products, which are not drawn, all configs are there, for the layouts of a mixture of experts.
+    """
     counts: collections.Counter[Job] = collections.Counter()
     for number, problem in enumerate(problems(draws, SEED)):
         counts.update(chosen(problem, number))
     for number, problem in enumerate(shipped_problems()):
         for job in chosen(problem, number % _VIRTUAL % len(CHIPS)):
             counts[job] += least
+    for job in _grouped():
+        counts[job] += draws
     general = list(_general())
     members = [job for job, count in counts.items() if count >= least and job not in general]
     members.sort(key=lambda job: (-counts[job], order(job)))
@@ -75,6 +80,13 @@ def _general() -> Iterator[Job]:
         if spec.name in GENERAL:
             for signature in spec.signatures(ARCH):
                 yield Job(spec, spec.default, signature, ARCH)
+
+
+def _grouped() -> Iterator[Job]:
+    for spec in kernels_of("grouped"):
+        for signature in spec.signatures(ARCH):
+            for config in spec.configs:
+                yield Job(spec, config, signature, ARCH)
 
 
 def order(job: Job) -> tuple[str, str, str]:

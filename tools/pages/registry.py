@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, DType, accumulator
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import EVERY_KERNEL
 from gemmule.dispatch.select import why_no_gemm
 
 from .markdown import markdown
@@ -22,7 +22,7 @@ def kernel_table() -> str:
             spec.summary,
             f"{spec.archs[0]}{'' if len(spec.archs) == 1 else ' and newer'}",
         ]
-        for spec in REGISTRY
+        for spec in EVERY_KERNEL
         if not spec.package.startswith(_LADDER) or spec.name in _CHOSEN_RUNGS
     ]
     return markdown(["kernel", "operation", "takes", "compiled for"], rows)

@@ -13,6 +13,7 @@ from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as HOPPER_GEMM_REPACK
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as HOPPER_GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as HOPPER_GEMM_UPCAST
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC as HOPPER_GEMM_W8A16
+from gemmule.kernels.hopper.grouped.spec import SPEC as HOPPER_GROUPED
 from gemmule.kernels.hopper.syrk.spec import SPEC as HOPPER_SYRK
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as H01
@@ -59,6 +60,9 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     D01,
     GEMM_REFERENCE,
 )
+
+#: The kernels of grouped products.
+GROUPED_KERNELS: tuple[KernelSpec, ...] = (HOPPER_GROUPED,)
 
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(

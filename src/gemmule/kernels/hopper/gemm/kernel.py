@@ -139,9 +139,10 @@ class HopperGemm:
         smem = SmemAllocator()
         barriers, c_full = self.mainloop.barriers(smem), self.epi_layout.barriers(smem)
         reduce_barriers = self.reduction.barriers(smem)
+        # Before the operands, which begin at a multiple of 1024 bytes.
+        table = self.scheduler.allocate(smem)
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
-        table = self.scheduler.allocate(smem)
         if cutlass.const_expr(scales is not None):
             scales = (scales, self.mainloop.allocate(smem))
         if warp == 0:

@@ -40,7 +40,7 @@ from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper
 from gemmule.kernels.hopper.scale_stages import scale_bytes
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, MAX_SHARED_BYTES, SMS, THREADS
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, MAX_PROMOTED_N, MAX_SHARED_BYTES, SMS, THREADS
 from gemmule.kernels.hopper.tma_tiles import (
     block_scale_params,
     operand_params,
@@ -68,8 +68,6 @@ _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
 _SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
-#: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
-_MAX_PROMOTED_N = 192
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Bytes of a partial sum and of a flag.
@@ -97,8 +95,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             return (
                 f"config {config}: 8-bit results are written in rows, {_EPI_TILE_N_8_BIT} columns at least by each CTA"
             )
-    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > _MAX_PROMOTED_N):
-        return f"config {config}: promoted accumulators fit for 64 rows and {_MAX_PROMOTED_N} columns at most"
+    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
+        return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
     if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
         return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:

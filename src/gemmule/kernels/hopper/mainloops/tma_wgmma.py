@@ -188,6 +188,18 @@ class Mainloop(Pipeline):
             wait_group_and_release(0, release, barriers.empty, (release_stage,))
         return state
 
+    @cute.jit
+    def release_unread(self, barriers, state, num_k_tiles, release):
+        """Release k-tiles that a warpgroup does not multiply, as they arrive; return the next state.
+
+        The parameters are those of `multiply`.
+        """
+        for _ in cutlass.range(num_k_tiles):
+            cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
+            release(barriers.empty, state.stage)
+            state = self.advance(state)
+        return state
+
     def on_full(self, fragments: Any, stage: Any, k_tiles_left: Any) -> None:
         """Change a full stage before it is multiplied, by all threads that read it; here it stays as it is.
 
