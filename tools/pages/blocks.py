@@ -5,7 +5,7 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
 ``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]
 [MxNxK …]``
-for the figures of measured products (those and those sizes only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
+for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
 yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
 [PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
 the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
