@@ -1,37 +1,33 @@
 """The generated blocks of the documentation, and its plots.
 
-A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``,
-``gpus``, or one of
-``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
-``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]
-[MxNxK …]``
-for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
-yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
-[PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
-the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
-``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
-[KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
-[FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
-FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
-``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
-``file_runs FILE`` each run of them, ``disk_ways FILE`` the disk alone,
-``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE`` pageable products by threads and buffers,
-``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
-length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE …`` the host's time
-of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
-KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture,
-``layout NAME`` the picture of a layout, ``removals FILE …`` how many removals of
-synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
-``examples FILE …`` which of NVIDIA's examples run there. ``fuzz FILE`` says how many random problems of each kernel
-were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE
-…`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
-reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
-float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
-type beside it, ``draws FILE`` what untuned calls reach on random products and
-``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two
-versions, ``batches FILE …`` products of small matrices in batches, ``grouped FILE …`` grouped products,
-``transpose_shapes FILE …`` transposes of extreme shapes, ``layers FILE`` the host's time
-of layers, and ``models FILE`` the times of models.
+A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, ``gpus``,
+or one of ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks
+FILE``, ``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE
+[KERNEL …] [MxNxK …]`` for the figures of measured products (of those kernels and sizes only; cublaslt is the
+yardstick's name), ``ratios FILE`` for ratios to the yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]``
+for the best config of every product, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
+benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts
+KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of
+another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``,
+``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
+transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training FILE`` shows loss curves with
+layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone, ``stream_shapes FILE``
+streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node, ``file_runs FILE`` each run of
+them, ``disk_ways FILE`` the disk alone, ``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE``
+pageable products by threads and buffers, ``stream_conditions FILE`` clocks and rates in core around streamed
+products, ``stream_lines FILE`` copies by the length of their lines, ``stream_peers FILE`` streamed products beside
+cuBLASXt, ``host_times FILE …`` the host's time of a call in a framework, ``overhead FILE`` what calls cost,
+``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL``
+its picture, ``layout NAME`` the picture of a layout, ``removals FILE …`` how many removals of synchronisation the
+virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and ``foreign FILE
+…`` kernels of others that run there. ``fuzz FILE`` says how many random problems of each kernel were checked,
+``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE …`` the same of earlier campaigns, ``untuned
+FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a
+shipped table, ``errors FILE`` errors of float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's,
+``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on random products
+and ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two versions, ``batches FILE …`` products
+of small matrices in batches, ``grouped FILE …`` grouped products, ``transpose_shapes FILE …`` transposes of extreme
+shapes, ``layers FILE`` the host's time of layers, and ``models FILE`` the times of models.
 """
 
 from __future__ import annotations
@@ -364,7 +360,7 @@ _OF_SEVERAL = {
     "batches": batches_table,
     "checks": checks_block,
     "draws": draws_block,
-    "examples": checked_kernels.examples_table,
+    "foreign": checked_kernels.foreign_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
     "grouped": grouped_table,

@@ -29,6 +29,8 @@ TRANSPOSES = [spec for spec in REGISTRY if spec.operation == "transpose" and not
 IN_PLACE = [spec for spec in REGISTRY if spec.in_place]
 ARCH = virtual_arch()
 ITEMSIZES = (1, 2, 4, 8, 16)
+#: The least, the middle and the largest in every run; that all sizes are moved right is tested with every kernel.
+SIZES = [pytest.param(size, marks=[] if size in (1, 4, 16) else [pytest.mark.slow]) for size in ITEMSIZES]
 
 
 def rows_of(shape, itemsize, pad=0, offset=0):
@@ -90,7 +92,7 @@ def case_id(value):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 70), (70, 1), (33, 31), (65, 210)], ids=str)
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 @pytest.mark.parametrize("spec", TRANSPOSES, ids=case_id)
 def test_ragged_shapes(spec, itemsize, shape, rng):
     transposed(spec, spec.default, random_rows(rng, shape, itemsize))
@@ -98,7 +100,7 @@ def test_ragged_shapes(spec, itemsize, shape, rng):
 
 @pytest.mark.parametrize("pad", [0, 3])
 @pytest.mark.parametrize("offset", [0, 1, 5])
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 @pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if spec.batch_dims > 1], ids=case_id)
 def test_rows_that_begin_anywhere(spec, itemsize, offset, pad, rng):
     """Tiles inside of the matrix as well as across its edge."""
@@ -107,7 +109,7 @@ def test_rows_that_begin_anywhere(spec, itemsize, offset, pad, rng):
     transposed(spec, spec.default, source, pad=pad + 1, offset=offset)
 
 
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 @pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if spec.batch_dims > 1], ids=case_id)
 def test_rows_in_reverse_order(spec, itemsize, rng):
     transposed(spec, spec.default, random_rows(rng, (201, 99), itemsize, offset=1)[::-1])
@@ -144,7 +146,7 @@ ROWS = next(spec for spec in TRANSPOSES if spec.name == "transpose_rows")
 
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
 @pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng):
     """Every config on units of 1 to 16 bytes: the axes but the last are reversed."""
     source = random_rows(rng, shape, itemsize, pad, offset)
@@ -171,7 +173,7 @@ SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
 @pytest.mark.parametrize("offset", [0, 1, 7])
 @pytest.mark.parametrize(("short", "long"), [(1, 2100), (2, 1403), (3, 2049), (8, 1100), (33, 777), (64, 512)])
 @pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
     """Spans inside of the matrix as well as at its ends; the long rows have gaps, the structures have none."""
     shape = (2, long // itemsize + 512, short) if side == "source" else (2, short, long // itemsize + 512)
