@@ -21,6 +21,9 @@ _CUTE_TYPES = {
     "uint32": cutlass.Uint32,
     "uint64": cutlass.Uint64,
     "uint128": cutlass.Uint128,
+    # Complex elements are moved whole; their parts are read as floats.
+    "complex64": cutlass.Uint64,
+    "complex128": cutlass.Uint128,
 }
 
 

@@ -1,0 +1,84 @@
+"""Epilogue of the complex GEMMs: D = alpha * AB + beta * C of real and imaginary parts, vectors of 8 or 16 bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import cute
+
+
+@cute.jit
+def is_used(alpha):
+    """Return a number that is 0 only where alpha, a pair of parts, is."""
+    return alpha[0] if alpha[0] != 0 else alpha[1]
+
+
+class ComplexEpilogue:
+    """Writes of elements from their parts.
+
+    Parameters
+    ----------
+    part : type
+        Float32 or Float64.
+    types : dict
+        The signature: `d_vector` contiguous elements are written at once; where `conj` is ``b`` or ``ab``, the
+        accumulators are the conjugate of the product.
+    """
+
+    def __init__(self, part: Any, types: dict[str, str]) -> None:
+        self.part, self.vector, self.whole = part, int(types["d_vector"]), types["tiles"] == "whole"
+        self.conjugate = types["conj"] in ("b", "ab")
+
+    @cute.jit
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, products: cute.Tensor, at, alpha, beta):
+        """Write a vector of D at a place.
+
+        Parameters
+        ----------
+        gD, gC : Tensor
+            Row-major matrices; C is read only where beta is not 0.
+        products : Tensor
+            Parts of the accumulators, (vector, 2).
+        at : tuple of Int32
+            Row and column.
+        alpha, beta : tuple
+            Real and imaginary parts. A real scalar multiplies the parts alone, so that infinities stay what they are.
+        """
+        if self.whole or (at[0] < gD.shape[0] and at[1] < gD.shape[1]):
+            out = cute.make_rmem_tensor(cute.make_layout(2 * self.vector), self.part)
+            for v in cutlass.range_constexpr(self.vector):
+                real, imag = products[v, 0], products[v, 1]
+                if cutlass.const_expr(self.conjugate):
+                    imag = -imag
+                out[2 * v], out[2 * v + 1] = _scaled(alpha, real, imag)
+            if beta[0] != 0 or beta[1] != 0:
+                addend = cute.make_rmem_tensor(cute.make_layout(2 * self.vector), self.part)
+                cute.autovec_copy(self.vector_at(gC, at), addend)
+                for v in cutlass.range_constexpr(self.vector):
+                    real, imag = _scaled(beta, addend[2 * v], addend[2 * v + 1])
+                    out[2 * v] += real
+                    out[2 * v + 1] += imag
+            cute.autovec_copy(out, self.vector_at(gD, at))
+
+    @cute.jit
+    def vector_at(self, gX: cute.Tensor, at):
+        """Return the parts of a vector in memory, its address assumed to be aligned for one access."""
+        start = (gX.iterator + cute.crd2idx(at, gX.layout)).toint()
+        size = cutlass.const_expr(2 * self.vector * self.part.width // 8)
+        known = cute.make_ptr(self.part, start, cute.AddressSpace.gmem, assumed_align=size)
+        return cute.make_tensor(known, cute.make_layout(2 * self.vector))
+
+
+@cute.jit
+def _scaled(scalar, real, imag):
+    scaled_real, scaled_imag = scalar[0] * real, scalar[0] * imag
+    if scalar[1] != 0:
+        scaled_real -= scalar[1] * imag
+        scaled_imag += scalar[1] * real
+    return scaled_real, scaled_imag
+
+
+def stand_in_scalars(part: Any) -> tuple[Any, Any]:
+    """Return stand-ins for alpha and beta, pairs of parts, for the compiler."""
+    return (part(1), part(0)), (part(0), part(0))
