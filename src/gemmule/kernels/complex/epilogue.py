@@ -7,11 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-
-@cute.jit
-def is_used(alpha):
-    """Return a number that is 0 only where alpha, a pair of parts, is."""
-    return alpha[0] if alpha[0] != 0 else alpha[1]
+from gemmule.kernels.parts.complex_parts import scaled
 
 
 class ComplexEpilogue:
@@ -51,12 +47,12 @@ class ComplexEpilogue:
                 real, imag = products[v, 0], products[v, 1]
                 if cutlass.const_expr(self.conjugate):
                     imag = -imag
-                out[2 * v], out[2 * v + 1] = _scaled(alpha, real, imag)
+                out[2 * v], out[2 * v + 1] = scaled(alpha, real, imag)
             if beta[0] != 0 or beta[1] != 0:
                 addend = cute.make_rmem_tensor(cute.make_layout(2 * self.vector), self.part)
                 cute.autovec_copy(self.vector_at(gC, at), addend)
                 for v in cutlass.range_constexpr(self.vector):
-                    real, imag = _scaled(beta, addend[2 * v], addend[2 * v + 1])
+                    real, imag = scaled(beta, addend[2 * v], addend[2 * v + 1])
                     out[2 * v] += real
                     out[2 * v + 1] += imag
             cute.autovec_copy(out, self.vector_at(gD, at))
@@ -68,17 +64,3 @@ class ComplexEpilogue:
         size = cutlass.const_expr(2 * self.vector * self.part.width // 8)
         known = cute.make_ptr(self.part, start, cute.AddressSpace.gmem, assumed_align=size)
         return cute.make_tensor(known, cute.make_layout(2 * self.vector))
-
-
-@cute.jit
-def _scaled(scalar, real, imag):
-    scaled_real, scaled_imag = scalar[0] * real, scalar[0] * imag
-    if scalar[1] != 0:
-        scaled_real -= scalar[1] * imag
-        scaled_imag += scalar[1] * real
-    return scaled_real, scaled_imag
-
-
-def stand_in_scalars(part: Any) -> tuple[Any, Any]:
-    """Return stand-ins for alpha and beta, pairs of parts, for the compiler."""
-    return (part(1), part(0)), (part(0), part(0))

@@ -26,6 +26,9 @@ _CUTE_TYPES = {
     "complex128": cutlass.Uint128,
 }
 
+#: Types of the parts of complex elements.
+PARTS = {"complex64": "float32", "complex128": "float64"}
+
 
 def cute_type(name: str) -> Any:
     """Return the compiler's type for the DType called `name`."""
@@ -33,9 +36,14 @@ def cute_type(name: str) -> Any:
 
 
 def dynamic_tensor(name: str, rank: int) -> Any:
-    """Return a stand-in for a tensor of any shape and strides, both 64 bits wide, aligned to one element."""
+    """Return a stand-in for a tensor of any shape and strides, both 64 bits wide, aligned to one element.
+
+    Complex elements are a last mode of two parts, of which strides and alignment are.
+    """
     extents = tuple(cute.sym_int64() for _ in range(rank))
     strides = tuple(cute.sym_int64() for _ in range(rank))
+    if name in PARTS:
+        return cute.runtime.make_fake_tensor(cute_type(PARTS[name]), (*extents, 2), (*strides, 1))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)
 
 

@@ -14,9 +14,9 @@ from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex128Config
-from gemmule.kernels.complex.conjugates import conj_key, why_not_conjugates
 from gemmule.kernels.float64.config import SHAPES
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
 

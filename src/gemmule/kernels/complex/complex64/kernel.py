@@ -21,8 +21,9 @@ from cutlass import Float32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.config import Complex64Config
-from gemmule.kernels.complex.epilogue import ComplexEpilogue, is_used, stand_in_scalars
+from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
+from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.simt.config import LANES_M, LANES_N

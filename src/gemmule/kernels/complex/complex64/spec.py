@@ -14,8 +14,8 @@ from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import COPIES, Complex64Config
-from gemmule.kernels.complex.conjugates import conj_key, why_not_conjugates
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
 from gemmule.kernels.simt.config import why_not_cluster
 
