@@ -210,9 +210,7 @@ class TensorMapParam:
         return 128 if any(pitch % 256 for pitch in self.pitches[:1]) else 256
 
 
-def scalar_params(
-    acc: DType, alpha: complex, beta: complex
-) -> tuple[ScalarParam, ...]:
+def scalar_params(acc: DType, alpha: complex, beta: complex) -> tuple[ScalarParam, ...]:
     """Return alpha and beta in the accumulators' type; of complex ones, real and imaginary parts."""
     scalars = (("alpha", alpha), ("beta", beta))
     if acc.kind is not Kind.COMPLEX:

@@ -149,7 +149,9 @@ def real_form(problem: GemmProblem, inputs: dict[str, Array]) -> tuple[GemmProbl
     """
     a, b = (
         np.ascontiguousarray(matrix.conj() if operand.conj else matrix)
-        for operand, matrix in ((one, as_matrix(inputs[name], one)) for name, one in (("a", problem.a), ("b", problem.b)))
+        for operand, matrix in (
+            (one, as_matrix(inputs[name], one)) for name, one in (("a", problem.a), ("b", problem.b))
+        )
     )
     part = problem.accumulator.part
     m, n, k = problem.m, 2 * problem.n, 2 * problem.k

@@ -18,7 +18,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 #: Types that are measured; each is multiplied by itself.
-MEASURED_DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "complex64", "complex128")
+MEASURED_DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "complex64",
+    "complex128",
+)
 # Elements that one random generator makes: enough to keep a thread busy for milliseconds.
 _CHUNK = 1 << 20
 

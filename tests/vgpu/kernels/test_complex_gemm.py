@@ -134,4 +134,6 @@ def test_the_reference_kernel_takes_any_strides_and_real_factors(dtype, conj, rn
     got = multiply(moved[0], moved[1], d, moved[2], 0.5j, 1 - 1j, conj, choice)
     assert_product(got, *conjugated(a, b, conj), c, 0.5j, 1 - 1j)
     real = random_matrix(rng, FLOAT32, (37, 21))
-    assert_product(multiply(real, b[0], poisoned(dtype, (37, 44)), conj=conj, choice=choice), real, *conjugated(a, b[0], conj)[1:])
+    assert_product(
+        multiply(real, b[0], poisoned(dtype, (37, 44)), conj=conj, choice=choice), real, *conjugated(a, b[0], conj)[1:]
+    )

@@ -79,8 +79,7 @@ class Float64Config(Config):
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
         if self.cluster_k > 1 and (
-            self.tile_n // self.warps_n // COLUMNS % self.cluster_k
-            or self.outputs * self.itemsize > self.shared_bytes
+            self.tile_n // self.warps_n // COLUMNS % self.cluster_k or self.outputs * self.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must divide a warp's columns by {COLUMNS}, and the partial "

@@ -128,7 +128,9 @@ class SimtConfig(Config):
             raise ArgumentError(f"config {self}: tile_k must be 8 or 16, and stages 2 or more")
         copied = self.vector * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
-            raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {self.vector} a thread")
+            raise ArgumentError(
+                f"config {self}: a k-tile must be a multiple of {copied} elements, {self.vector} a thread"
+            )
         if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
             raise ArgumentError(
                 f"config {self}: a thread may copy at most {_MAX_COPIES} elements of an operand for a k-tile, one for "

@@ -63,8 +63,7 @@ class TorchArrays:
             device = a.get_device()
             if device < 0:
                 return None if self.host is None else self.host.describe(a, b, others, options)
-            # No kernel multiplies complex numbers; a transpose has its array as A.
-            if b.get_device() != device or a.is_neg() or b.is_neg() or a.is_conj():
+            if b.get_device() != device or a.is_neg() or b.is_neg() or a.is_conj() or b.is_conj():
                 return None
             pa, pb = a.data_ptr(), b.data_ptr()
             # What is decided where A and B are the same memory holds only where they are.

@@ -61,9 +61,7 @@ class Complex128Gemm:
         if cutlass.const_expr(self.cluster_k > 1):
             part = cutlass.const_expr(self.mainloop.columns // self.cluster_k)
             # Parts are the last mode of accumulators; a cluster's pieces are consecutive.
-            rAll = cute.make_rmem_tensor(
-                cute.make_layout((4, self.mainloop.blocks, 2, self.mainloop.columns)), Float64
-            )
+            rAll = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, self.mainloop.columns)), Float64)
             for p in cutlass.range_constexpr(2):
                 for j in cutlass.range_constexpr(self.mainloop.columns):
                     rAll[None, None, p, j].store(rC[None, None, j, p].load())
@@ -99,4 +97,6 @@ def buildable(
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
-    return Buildable(Complex128Gemm(config, types, scheduler), (*tensors, *stand_in_scalars(Float64), *scheduler.stand_ins()))
+    return Buildable(
+        Complex128Gemm(config, types, scheduler), (*tensors, *stand_in_scalars(Float64), *scheduler.stand_ins())
+    )

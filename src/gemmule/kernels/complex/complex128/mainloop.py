@@ -7,9 +7,8 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.float64.config import BLOCK, Float64Config
+from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.mainloop import Float64Mainloop
-from gemmule.kernels.parts.mma_sync import mma_sync
 
 from .stage import Complex128Stage
 

@@ -42,7 +42,11 @@ class GemmReference:
     """
 
     def __init__(
-        self, config: ReferenceConfig, accumulator: Any, epilogue: ElementEpilogue | None = None, conj: str | None = None
+        self,
+        config: ReferenceConfig,
+        accumulator: Any,
+        epilogue: ElementEpilogue | None = None,
+        conj: str | None = None,
     ) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.threads = config.threads
@@ -111,7 +115,9 @@ class GemmReference:
                         for j in cutlass.range_constexpr(cols):
                             self.multiply(rC[i, j, None], sA[row + _LANES * i, k, None], sB[col + _LANES * j, k, None])
                             if cutlass.const_expr(self.gated):
-                                self.multiply(rU[i, j, None], sA[row + _LANES * i, k, None], sU[col + _LANES * j, k, None])
+                                self.multiply(
+                                    rU[i, j, None], sA[row + _LANES * i, k, None], sU[col + _LANES * j, k, None]
+                                )
                 cute.arch.sync_threads()
             for i in cutlass.range_constexpr(rows):
                 for j in cutlass.range_constexpr(cols):

@@ -25,7 +25,6 @@ from gemmule.core.launch import Launch, Param, TensorParam, number_params, scala
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import KernelSpec, Signature
-
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 
 from .config import ReferenceConfig
