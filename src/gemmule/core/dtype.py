@@ -255,8 +255,8 @@ def dtype_named(name: str) -> DType:
 def accumulator(a: DType, b: DType) -> DType:
     """Return the accumulator type of products of `a` and `b`.
 
-    Both integers: int32. A float64, or an int32 that float32 cannot hold, with a float: float64. Otherwise float32. With
-    a complex number, the complex type of such parts.
+    Both integers: int32. A float64, or an int32 that float32 cannot hold, with a float: float64. Otherwise float32.
+    Where one is complex: the complex type of such parts.
     """
     if Kind.COMPLEX in (a.kind, b.kind):
         return COMPLEX128 if {FLOAT64, INT32} & {a.part, b.part} else COMPLEX64

@@ -4,8 +4,8 @@ Idea
     A warp loads real and imaginary part of an element by one load of 16 bytes: two operands of mma.sync. Both are used
     for two real products each, so that a fragment is read once for four.
 Data movement
-    The tile of 64 x 64 elements: 16 FLOP a byte. A warp tile of 32 x 32 reads 8 KiB of fragments of shared memory for 32
-    instructions of 16 x 8 x 8: half of what the float64 kernel reads for an instruction.
+    The tile of 64 x 64 elements: 16 FLOP a byte. For 8 of K a warp reads 8 KiB of fragments of shared memory for its
+    32 x 32 accumulators, 32 instructions of 16 x 8 x 8: half of what the float64 kernel reads for an instruction.
 Limits
     The tensor cores, and power at large sizes. 128 registers of a thread are accumulators.
 Sources

@@ -17,7 +17,7 @@ class Complex128Mainloop(Float64Mainloop):
     """The loop over K. Registers have a last mode for real and imaginary parts.
 
     The sign of one product of the four is made by negating imaginary parts of A: for Ar Br - Ai Bi, or, where one of
-    the operands is conjugated, for Ar Bi - Ai Br; then it is conj(A) B that is computed, and A conj(B) is its conjugate.
+    the operands is conjugated, for Ar Bi - Ai Br. Then conj(A) B is computed, and A conj(B) is its conjugate.
 
     Parameters
     ----------

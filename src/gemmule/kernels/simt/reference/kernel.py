@@ -37,8 +37,8 @@ _LANES, _RANK = 16, 4
 class GemmReference:
     """D = alpha * A @ B + beta * C for tensors A (M, K, L0, L1), B (N, K, L0, L1), C and D (M, N, L0, L1).
 
-    Complex matrices have a last mode for real and imaginary parts, and so have accumulators and k-tiles; real factors of
-    complex products have one part. Complex scalars are pairs.
+    Complex matrices have a last mode for real and imaginary parts, and so have accumulators and k-tiles. Real factors
+    of complex products have one part. Complex scalars are pairs.
     """
 
     def __init__(
