@@ -133,6 +133,8 @@ def gemm(
     epilogue_args: Mapping[str, Any] | None = None,
     gated: Any = None,
     absmax: Any = None,
+    conj_a: bool = False,
+    conj_b: bool = False,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
@@ -178,6 +180,9 @@ def gemm(
     absmax : array of one float32, optional
         Overwritten with the largest absolute value of the result before it is rounded to its type: NaN if one is, 0 of
         an empty result. Not for float64.
+    conj_a, conj_b : bool, optional
+        Whether to multiply by the complex conjugate of `a`, or of `b`, which a GPU's kernels read as they lie: with
+        ``a.T``, BLAS's ``transa="C"``. PyTorch's lazily conjugated tensors need no flag.
 
     Returns
     -------
@@ -213,6 +218,7 @@ def gemm(
         and (type(alpha) is float or type(alpha) is int)
         and (type(beta) is float or type(beta) is int)
         and (epilogue is None or type(epilogue) is str)
+        and not (conj_a or conj_b)
     ):
         at = (id(a), id(b), id(out), alpha, beta, epilogue)
         if not c is bias is None:
@@ -225,7 +231,7 @@ def gemm(
     return product(
         ProductArguments(
             "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args,
-            gated, absmax,
+            gated, absmax, conj_a, conj_b,
         ),
         at,
     )  # fmt: skip
