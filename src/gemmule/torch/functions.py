@@ -181,7 +181,11 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         if tuple(bias.shape) != (weight.shape[0],):
             raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
     # The cache has no conjugates, which derivatives of complex products have.
-    if input.ndim > 1 and not input.is_complex() and may_skip_operator((input, weight) if bias is None else (input, weight, bias)):
+    if (
+        input.ndim > 1
+        and not input.is_complex()
+        and may_skip_operator((input, weight) if bias is None else (input, weight, bias))
+    ):
         cast = torch.is_autocast_enabled(input.device.type)
         if cast and (known := repeated(input, weight, bias, precision, cast)) is not None:
             return known

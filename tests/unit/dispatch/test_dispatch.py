@@ -130,7 +130,7 @@ def _taken(spec):
         shape = (64, 48, 32)
         problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))
     else:
-        types = ("float32", "float64", "float16", "float8_e4m3fn")
+        types = ("float32", "float64", "float16", "float8_e4m3fn", "complex64", "complex128")
         # Rows of whole 16 bytes; a result without, and nothing but such.
         shapes = ((512, 512, 256, "nn"), (512, 513, 256, "nt"), (511, 513, 259, "nn"))
         outs = {"float8_e4m3fn": "float16"}

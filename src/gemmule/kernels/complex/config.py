@@ -9,9 +9,6 @@ from gemmule.core.dtype import COMPLEX64, COMPLEX128
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.simt.config import SimtConfig
 
-#: Bytes that a copy of complex64 may move at once: two elements, or one.
-COPIES = (16, 8)
-
 
 @dataclasses.dataclass(frozen=True)
 class Complex64Config(SimtConfig):

@@ -122,7 +122,11 @@ class TorchArrays:
         given = inputs[1:] if twice else inputs
         given = given if out is None or any(x is out for x in given) else (*given, out)
         # A guard takes no tensor twice.
-        if self._guards is None or any(x.requires_grad or x.is_conj() for x in given) or len(set(map(id, given))) < len(given):
+        if (
+            self._guards is None
+            or any(x.requires_grad or x.is_conj() for x in given)
+            or len(set(map(id, given))) < len(given)
+        ):
             return None
         device, check = inputs[0].get_device(), self._guards(*given)
         if twice:

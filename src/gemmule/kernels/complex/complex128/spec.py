@@ -14,6 +14,7 @@ from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex128Config
+from gemmule.kernels.complex.cost import complex128_costs
 from gemmule.kernels.float64.config import SHAPES
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
@@ -118,4 +119,6 @@ SPEC = KernelSpec(
     launch=launch,
     refuses=refuses,
     refuses_types=functools.partial(why_not_types, COMPLEX128),
+    costs=complex128_costs,
+    cost_in_us=True,
 )

@@ -13,11 +13,13 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.complex.config import COPIES, Complex64Config
+from gemmule.kernels.complex.config import Complex64Config
+from gemmule.kernels.complex.cost import complex64_costs
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
-from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
-from gemmule.kernels.simt.config import why_not_cluster
+from gemmule.kernels.parts.leading_dimension import address_multiple
+from gemmule.kernels.simt.config import VECTOR_BYTES, why_not_cluster
+from gemmule.kernels.simt.cost import operand_copies
 
 _VECTOR = 2
 
@@ -38,22 +40,17 @@ def why_not(problem: GemmProblem, arch: Arch, config: Complex64Config) -> str | 
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
-def _ld(matrix: StridedMatrix) -> LeadingDimension:
-    # The hardware reads only the part of a copy that is inside, but compute-sanitizer reports all of it as read.
-    return leading_dimension(matrix, COPIES, ends=True)
-
-
 def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once."""
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    aligned = all(address_multiple(x, x.rows, x.row_stride) % max(COPIES) == 0 for x in outputs)
+    aligned = all(address_multiple(x, x.rows, x.row_stride) % VECTOR_BYTES == 0 for x in outputs)
     return _VECTOR if problem.n % _VECTOR == 0 and aligned else 1
 
 
 def signature(problem: GemmProblem, config: Complex64Config) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, conjugates, and whole tiles."""
     oriented, _, _ = row_result(problem)
-    a, b, vector = _ld(oriented.a), _ld(oriented.b), _vector(oriented)
+    a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), _vector(oriented)
     # K-major operands are transposed by copies of an element.
     a_key = ("k", 8) if a.row_major else ("m", a.copy_bytes)
     b_key = ("n", b.copy_bytes) if b.row_major else ("k", 8)
@@ -94,7 +91,9 @@ def launch(problem: GemmProblem, config: Complex64Config) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
         cluster=(config.cluster_k, 1, 1),
-        params=batched_params(problem, first, second, _ld(problem.a).stride, _ld(problem.b).stride),
+        params=batched_params(
+            problem, first, second, operand_copies(problem.a).stride, operand_copies(problem.b).stride
+        ),
         overlaps=problem.bytes_min <= FEW_BYTES,
     )
 
@@ -127,4 +126,6 @@ SPEC = KernelSpec(
     launch=launch,
     refuses=refuses,
     refuses_types=functools.partial(why_not_types, COMPLEX64),
+    costs=complex64_costs,
+    cost_in_us=True,
 )
