@@ -16,7 +16,7 @@ from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.chips import CHIPS
-from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
+from gemmule.core.dtype import INT8_PRODUCTS, Kind, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
@@ -69,6 +69,9 @@ def products(types):
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, exact)
             alone = dataclasses.replace(problem, c=None, beta=0)
             yield from (problem, alone)
+            for conj in ("a", "b", "ab") if a.kind is Kind.COMPLEX else ():
+                lazy = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}
+                yield dataclasses.replace(problem, **lazy)
             if m <= n and exact is Precision.IEEE:
                 yield dataclasses.replace(problem, needed=BlockTriangle(0, STEP))
             if (own := mark_own_transpose(alone, same=True)).own_transpose:
@@ -151,6 +154,7 @@ LONG = (
     "g07_cp_async",
     "simt_gemm",
     "simt_syrk",
+    "complex64_gemm",
     "h01_mma_sync",
     "transpose_tiled",
     "transpose_in_place",

@@ -9,7 +9,6 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import COMPLEX64
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
-from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
