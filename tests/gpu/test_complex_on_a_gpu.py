@@ -27,7 +27,7 @@ def on_gpu(x):
     return torch.from_numpy(x).cuda()
 
 
-@pytest.mark.parametrize(("left", "right"), itertools.product(VIEWS, repeat=2))
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(VIEWS, repeat=2)))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_conjugates_and_transposes_of_tensors(dtype, left, right, rng):
     kind = dtype_named(dtype)
