@@ -2,11 +2,11 @@
 
 For random products of a type in a drawn layout, extents log-uniform from 64 to 8192, the registered configs of the
 kernel (`hopper_gemm`, of float32 `simt_gemm`, of float64 `float64_gemm`, of complex types theirs) and candidates that
-are not registered are timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic names,
-in CUDA graphs over rotating buffers. A config is plausible if the cost model predicts little more than its least, or if
-it differs from such a one in the cluster only; some others are drawn. Of the other kernels all are timed, and a third of
-the products of float32 and float64 has odd extents. ``--squares`` puts squares from 512 to 4096 before them. Needs an
-NVIDIA GPU, PyTorch and the compiler.
+are not registered are timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic
+names, in CUDA graphs over rotating buffers. A config is plausible if the cost model predicts little more than its
+least, or if it differs from such a one in the cluster only; some others are drawn. Of the other kernels all are
+timed, and a third of the products of float32 and float64 has odd extents. ``--squares`` puts squares from 512 to 4096
+before them. Needs an NVIDIA GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
