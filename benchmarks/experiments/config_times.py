@@ -59,9 +59,8 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
     "float32": ("float32", None, 4, LAYOUTS, 1e11),
     "float64": ("float64", None, 2, LAYOUTS, 1e11),
-    # A is K-major and B is N-major, and the other way round.
-    "complex64": ("complex64", None, 2, ("nn", "tt"), 5e10),
-    "complex128": ("complex128", None, 1, ("nn", "tt"), 5e10),
+    "complex64": ("complex64", None, 2, ("nn",), 5e10),
+    "complex128": ("complex128", None, 1, ("nn",), 5e10),
 }
 _SQUARES = (4096, 2048, 1024, 512)
 #: Of float32 and float64 every so many-th product has odd extents.
@@ -161,23 +160,16 @@ _FLOAT64: tuple[dict[str, int], ...] = (
 _COMPLEX64 = (
     (128, 128, 8, 4, 2, 3),
     (128, 64, 8, 4, 1, 4),
-    (128, 64, 8, 4, 2, 4),
     (64, 64, 8, 2, 1, 4),
     (64, 64, 8, 2, 2, 4),
-    (64, 64, 16, 2, 2, 3),
-    (128, 128, 8, 2, 4, 4),
 )
 #: Candidates of `complex128_gemm`, as what differs from the default.
 _COMPLEX128: tuple[dict[str, int], ...] = (
     {"stages": 6},
-    {"stages": 3},
     {"tile_k": 16, "stages": 2},
     {"tile_n": 128, "warps_n": 4, "tile_k": 16, "stages": 3},
-    {"tile_m": 128, "tile_n": 32, "warps_m": 4, "warps_n": 2, "mma_k": 16, "tile_k": 16},
     {"tile_m": 32, "warps_m": 1, "warps_n": 4},
-    {"tile_m": 32, "warps_m": 2, "warps_n": 2},
     {"group": 16},
-    {"group": 4},
 )
 
 

@@ -46,8 +46,8 @@ def matmul(
     ----------
     a : array, shape (..., m, k) or (k,)
         First operand, of NumPy, PyTorch, CuPy, JAX or another library that speaks DLPack; any strides. On a GPU:
-        float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int32; on the host also every other
-        number of NumPy.
+        float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, int32, complex64 or complex128; on the
+        host also every other number of NumPy.
     b : array, shape (..., k, n) or (k,)
         Second operand, of the same library and on the same device. Batch dimensions are broadcast.
     out : array, shape (..., m, n), optional

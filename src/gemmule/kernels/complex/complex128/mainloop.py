@@ -28,6 +28,8 @@ class Complex128Mainloop(Float64Mainloop):
     """
 
     stage_type = Complex128Stage
+    stageA: Complex128Stage
+    stageB: Complex128Stage
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
