@@ -28,8 +28,8 @@ class Complex128Mainloop(Float64Mainloop):
     """
 
     stage_type = Complex128Stage
-    stageA: Complex128Stage
-    stageB: Complex128Stage
+    stageA: Complex128Stage  # noqa: N815 - as of the real one
+    stageB: Complex128Stage  # noqa: N815
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
