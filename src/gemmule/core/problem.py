@@ -50,8 +50,8 @@ class GemmProblem:
     needed : BlockTriangle or None
         The needed elements of D, if not all. A hint: kernels may compute the others, whose content is undefined.
     own_transpose : bool
-        Whether B is A transposed, in the same memory: without C and epilogue the result is symmetric. A hint for
-        kernels; see `mark_own_transpose`.
+        Whether B is A transposed, or its adjoint, in the same memory: without C and epilogue the result is symmetric,
+        or Hermitian. A hint for kernels; see `mark_own_transpose`.
     """
 
     m: int
@@ -205,8 +205,16 @@ def mark_own_transpose(problem: GemmProblem, same: bool) -> GemmProblem:
         Whether A and B begin at the same address. Caches of launches that are reused at other addresses must have it
         in their keys.
     """
-    own = same and problem.b == problem.a.transposed()
+    transposed = problem.a.transposed()
+    own = same and problem.b in (transposed, _hermitian_factor(problem, transposed))
     return problem if own == problem.own_transpose else dataclasses.replace(problem, own_transpose=own)
+
+
+def _hermitian_factor(problem: GemmProblem, transposed: StridedMatrix) -> StridedMatrix | None:
+    """Return the factor that makes a product with A Hermitian, if it is complex and its alpha real: A's adjoint."""
+    if transposed.dtype.kind is not Kind.COMPLEX or complex(problem.alpha).imag:
+        return None
+    return dataclasses.replace(transposed, conj=not transposed.conj)
 
 
 def collapse_batch(

@@ -142,7 +142,8 @@ def _taken(spec):
         problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
         problems += [dataclasses.replace(one, precision=Precision.OZAKI_15) for one in problems if "64" in str(one.a)]
         problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
-        problems.append(own_product(gemm_problem(512, 512, 256, "float16", "float16", "nt")))
+        owns = ("float16", "complex64", "complex128")
+        problems += [own_product(gemm_problem(512, 512, 256, dtype, dtype, "nt")) for dtype in owns]
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 

@@ -10,10 +10,13 @@ import pytest
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import COMPLEX64, COMPLEX128, FLOAT32
+from gemmule.core.problem import mark_own_transpose
 from gemmule.core.spec import Choice
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
+from gemmule.kernels.complex.syrk import COMPLEX64_SYRK, COMPLEX128_SYRK
 from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
+from gemmule.lab.products import gemm_problem, own_product
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -137,3 +140,21 @@ def test_the_reference_kernel_takes_any_strides_and_real_factors(dtype, conj, rn
     assert_product(
         multiply(real, b[0], poisoned(dtype, (37, 44)), conj=conj, choice=choice), real, *conjugated(a, b[0], conj)[1:]
     )
+
+
+@pytest.mark.parametrize("adjoint", [True, False])
+@pytest.mark.parametrize("dtype", SMALL, ids=str)
+def test_a_matrix_times_its_own_adjoint_by_half(dtype, adjoint, rng):
+    """Tiles left of the diagonal blocks are written twice; rows end within a tile."""
+    spec = COMPLEX64_SYRK if dtype == COMPLEX64 else COMPLEX128_SYRK
+    config = min(spec.configs, key=lambda one: one.outputs)
+    a, d = random_matrix(rng, dtype, (300, 6)), poisoned(dtype, (300, 300))
+    problem = problem_of(a, a.T, d, alpha=0.5)
+    problem = dataclasses.replace(problem, b=dataclasses.replace(problem.b, conj=adjoint))
+    problem = mark_own_transpose(problem, same=True)
+    assert problem.own_transpose
+    assert spec.why_not(problem, virtual_arch(), config) is None
+    large = own_product(gemm_problem(1024, 1024, 8, dtype.name, dtype.name, "nt"))
+    assert spec.launch(large, config).grid[0] * config.outputs == 10 * 256**2
+    run_kernel(problem, Choice(spec, config), {"a": a, "b": a.T, "d": d}, Options(checks=True))
+    assert_product(d, a, a.T.conj() if adjoint else a.T, alpha=0.5)

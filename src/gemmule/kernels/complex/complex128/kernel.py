@@ -58,6 +58,7 @@ class Complex128Gemm:
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), rank)
         row, col = self.mainloop.corner()
+        mirrored = self.epilogue.is_mirrored(m0, n0)
         if cutlass.const_expr(self.cluster_k > 1):
             part = cutlass.const_expr(self.mainloop.columns // self.cluster_k)
             # Parts are the last mode of accumulators; a cluster's pieces are consecutive.
@@ -71,12 +72,21 @@ class Complex128Gemm:
             for p in cutlass.range_constexpr(2):
                 for j in cutlass.range_constexpr(part):
                     rC[None, None, j, p].store(rPart[None, None, p, j].load())
-            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), part)
+            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
         else:
-            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), self.mainloop.columns)
+            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, scalars, count: cutlass.Constexpr[int]):
+    def write(
+        self,
+        gD: cute.Tensor,
+        gC: cute.Tensor,
+        rC: cute.Tensor,
+        corner,
+        scalars,
+        mirrored,
+        count: cutlass.Constexpr[int],
+    ):
         """Write `count` products of 8 columns of a warp tile."""
         tid, _, _ = cute.arch.thread_idx()
         g, t = tid % 32 // 4, tid % 4
@@ -88,7 +98,7 @@ class Complex128Gemm:
                         products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
                         for p in cutlass.range_constexpr(2):
                             products[0, p] = rC[2 * half + v, i, j, p]
-                        self.epilogue.write(gD, gC, products, at, *scalars)
+                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)
 
 
 def buildable(

@@ -60,6 +60,7 @@ class Complex64Gemm:
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), rank)
         row, col = self.mainloop.corner()
         corner, scalars = (m0 + row, n0 + col), (alpha, beta)
+        mirrored = self.epilogue.is_mirrored(m0, n0)
         if cutlass.const_expr(self.cluster_k > 1):
             writers = cutlass.const_expr(self.config.writers)
             rows, cols = cutlass.const_expr((self.config.thread_m // writers, self.config.thread_n))
@@ -67,12 +68,12 @@ class Complex64Gemm:
             part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.config.threads)
             if writers == self.cluster_k or rank < writers:
-                self.write(gD, gC, rPart, corner, part * rows, scalars)
+                self.write(gD, gC, rPart, corner, part * rows, scalars, mirrored)
         else:
-            self.write(gD, gC, rC, corner, 0, scalars)
+            self.write(gD, gC, rC, corner, 0, scalars, mirrored)
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars):
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars, mirrored):
         """Write rows of a thread tile, of which `first` is the number of the first one."""
         length, vector = cutlass.const_expr((self.config.vector, self.epilogue.vector))
         for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
@@ -84,7 +85,7 @@ class Complex64Gemm:
                 for v in cutlass.range_constexpr(vector):
                     for p in cutlass.range_constexpr(2):
                         products[v, p] = rC[p, i, j + v]
-                self.epilogue.write(gD, gC, products, (row, col), *scalars)
+                self.epilogue.write(gD, gC, products, (row, col), scalars, mirrored)
 
 
 def buildable(
