@@ -31,10 +31,11 @@ ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
 #: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, one that copies of
-#: 16 bytes do not divide among others, of long sums, and of a square whose lines begin anywhere.
+#: 16 bytes do not divide among others, of long sums, of a square whose lines begin anywhere, and of one that has whole
+#: steps of a block triangle.
 EXTENTS = (
     (768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (63, 65, 17), (64, 63, 48), (64, 64, 2048),
-    (63, 63, 48),
+    (63, 63, 48), (256, 256, 48),
 )  # fmt: skip
 
 
@@ -69,13 +70,15 @@ def products(types):
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, exact)
             alone = dataclasses.replace(problem, c=None, beta=0)
             yield from (problem, alone)
+            found = [alone]
             for conj in ("a", "b", "ab") if a.kind is Kind.COMPLEX else ():
                 lazy = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}
-                yield dataclasses.replace(problem, **lazy)
+                found.append(dataclasses.replace(alone, **lazy))
+                yield found[-1]
             if m <= n and exact is Precision.IEEE:
                 yield dataclasses.replace(problem, needed=BlockTriangle(0, STEP))
-            if (own := mark_own_transpose(alone, same=True)).own_transpose:
-                yield own
+            owns = (mark_own_transpose(one, same=True) for one in found)
+            yield from (one for one in owns if one.own_transpose)
 
     return tuple(every())
 

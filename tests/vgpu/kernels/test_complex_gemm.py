@@ -31,8 +31,14 @@ SMALL = {
     COMPLEX64: (COMPLEX64_GEMM, COMPLEX64_GEMM.configs[-3]),
     COMPLEX128: (COMPLEX128_GEMM, dataclasses.replace(COMPLEX128_GEMM.default, tile_n=32, stages=3)),
 }
-LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
-CONJUGATES = ["", "a", "b", "ab"]
+#: Each is compiled anew: both operands in both orders, and the signs of one conjugate and of a conjugated result.
+LAYOUTS = [
+    pytest.param(layout, marks=[] if layout[0] == layout[1] else pytest.mark.slow, id="-".join(layout))
+    for layout in itertools.product(("row", "col"), repeat=2)
+]
+CONJUGATES = [
+    pytest.param(conj, marks=[] if conj == "b" else pytest.mark.slow, id=conj or "no") for conj in ("", "a", "b", "ab")
+]
 
 
 def multiply(a, b, out, c=None, alpha=1, beta=0, conj="", choice=None):
@@ -50,7 +56,7 @@ def conjugated(a, b, conj):
     return a.conj() if "a" in conj else a, b.conj() if "b" in conj else b
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 def test_whole_tiles_without_bank_conflicts(dtype, layout, rng):
     spec, config = SMALL[dtype]
@@ -71,7 +77,7 @@ def test_whole_tiles_without_bank_conflicts(dtype, layout, rng):
     assert counter.counts.bank_conflicts == 0
 
 
-@pytest.mark.parametrize("conj", CONJUGATES, ids=lambda conj: conj or "no")
+@pytest.mark.parametrize("conj", CONJUGATES)
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 def test_conjugates_are_read_as_they_lie(dtype, conj, rng):
     a, b, c = (random_matrix(rng, dtype, shape) for shape in ((37, 21), (21, 44), (37, 44)))
@@ -80,7 +86,7 @@ def test_conjugates_are_read_as_they_lie(dtype, conj, rng):
     assert_product(got, *conjugated(a, b, conj), c, 0.5 - 0.75j, 1.25 + 0.5j)
 
 
-@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("offset", [pytest.param(0, marks=pytest.mark.slow), 1])
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 def test_a_column_major_result_is_the_product_of_transposes(dtype, offset, rng):
     a, b, c = (random_matrix(rng, dtype, shape) for shape in ((36, 40), (40, 70), (36, 70)))
@@ -127,7 +133,7 @@ def test_a_real_scalar_keeps_infinities_in_their_part(dtype, rng):
     assert row[4].imag == 0
 
 
-@pytest.mark.parametrize("conj", ["", "ab"], ids=["no", "ab"])
+@pytest.mark.parametrize("conj", [pytest.param("", marks=pytest.mark.slow), "ab"], ids=["no", "ab"])
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 def test_the_reference_kernel_takes_any_strides_and_real_factors(dtype, conj, rng):
     choice = REFERENCE, REFERENCE.default
@@ -142,7 +148,7 @@ def test_the_reference_kernel_takes_any_strides_and_real_factors(dtype, conj, rn
     )
 
 
-@pytest.mark.parametrize("adjoint", [True, False])
+@pytest.mark.parametrize("adjoint", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 def test_a_matrix_times_its_own_adjoint_by_half(dtype, adjoint, rng):
     """Tiles left of the diagonal blocks are written twice; rows end within a tile."""
