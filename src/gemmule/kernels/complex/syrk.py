@@ -11,7 +11,7 @@ from typing import Any
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.launch import Launch
+from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import Buildable, KernelSpec, Signature
@@ -85,7 +85,7 @@ def _launch(below: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
     # The operands of the product of the transposes, by their names in this one.
     names = {"a": "b", "b": "a"}
     params = [
-        dataclasses.replace(one, operand=names.get(one.operand, one.operand)) if hasattr(one, "operand") else one
+        dataclasses.replace(one, operand=names.get(one.operand, one.operand)) if isinstance(one, TensorParam) else one
         for one in recipe.params
     ]
     return dataclasses.replace(recipe, params=tuple(params))
