@@ -90,3 +90,22 @@ def test_it_can_fail(rng):
     got = gm.matmul(on_gpu(a).conj(), on_gpu(b)).cpu().numpy()
     with pytest.raises(AssertionError, match="times the bound"):
         assert_product(got, a, b)
+
+
+def test_files_through_the_gpu(tmp_path, rng):
+    kind = dtype_named("complex128")
+    a, b = random_matrix(rng, kind, (700, 600)), random_matrix(rng, kind, (600, 500))
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    paths = (tmp_path / f"{name}.npy" for name in ("a", "b", "out"))
+    gm.outofcore.matmul(*paths, alpha=0.5 - 1j, executor="gpu", verify=True)
+    assert_product(np.load(tmp_path / "out.npy"), a, b, alpha=0.5 - 1j)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tensor_times_its_own_adjoint(dtype, rng):
+    a = random_matrix(rng, dtype_named(dtype), (900, 40))
+    x = on_gpu(a)
+    for y, b in ((x.mH, a.conj().T), (x.mT, a.T)):
+        out = on_gpu(poisoned(dtype_named(dtype), (900, 900)))
+        assert_product(gm.matmul(x, y, out=out).cpu().numpy(), a, b)

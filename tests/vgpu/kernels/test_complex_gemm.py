@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import COMPLEX64, COMPLEX128, FLOAT32
 from gemmule.core.problem import mark_own_transpose
@@ -164,3 +165,16 @@ def test_a_matrix_times_its_own_adjoint_by_half(dtype, adjoint, rng):
     assert spec.launch(large, config).grid[0] * config.outputs == 10 * 256**2
     run_kernel(problem, Choice(spec, config), {"a": a, "b": a.T, "d": d}, Options(checks=True))
     assert_product(d, a, a.T.conj() if adjoint else a.T, alpha=0.5)
+
+
+@pytest.mark.slow
+def test_files_out_of_core(tmp_path, rng):
+    """Several k-tiles of several tiles, by a journaled run."""
+    a, b = random_matrix(rng, COMPLEX128, (70, 60)), random_matrix(rng, COMPLEX128, (60, 50))
+    for name, x in (("a", a), ("b", b)):
+        np.save(tmp_path / f"{name}.npy", x)
+    out = tmp_path / "out.npy"
+    gm.outofcore.matmul(
+        tmp_path / "a.npy", tmp_path / "b.npy", out, alpha=0.5 - 1j, memory=200_000, executor="vgpu", verify=True
+    )
+    assert_product(np.load(out), a, b, alpha=0.5 - 1j)
