@@ -1,6 +1,6 @@
 """Host time of choosing a kernel and its config: of products that are new to the process, and of the same ones again.
 
-Writes a record that ``docs/dispatch.md`` shows. Needs an NVIDIA GPU, whose name the tuned table is asked by, and no
+Writes a record that ``docs/notebook/dispatch.md`` shows. Needs an NVIDIA GPU, which names the tuned table, no
 compiler.
 """
 

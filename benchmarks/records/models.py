@@ -31,10 +31,6 @@ from gemmule.runtime.device import device_count, get_device
 
 #: An attention of which transformers knows no mask: none is made, and the kernel is causal.
 _ATTENTION = "sdpa_without_a_mask"
-#: Rounds of each cell, and seconds that a round takes at least.
-ROUNDS, ROUND = 9, 0.02
-#: Seconds after which no other cell begins.
-BUDGET, QUICK_BUDGET = 140.0, 55.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,20 +59,41 @@ class Cell:
     tokens: int
 
 
-SIZES = (Size(), Size(width=4096, inner=14336))
-DECODES = (1, 8, 64, 256)
-PREFILLS = (2048, 1999)
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """What is measured, and how long.
 
+    Attributes
+    ----------
+    sizes : tuple of Size
+        The models.
+    decodes, prefills : tuple of int
+        Rows of a decode, and tokens of a prefill.
+    rounds : int
+        Rounds of each cell.
+    round_s : float
+        Seconds that a round takes at least.
+    budget, quick_budget : float
+        Seconds after which no other cell begins, of all sizes and of the first.
+    """
 
-def cells(modes: list[str]) -> Iterator[Cell]:
-    """Yield the cells of a model; training, which changes the weights, comes last."""
-    for mode in modes:
-        for rows in DECODES:
-            yield Cell("decode", mode, rows, 1)
-        for tokens in PREFILLS:
-            yield Cell("prefill", mode, 1, tokens)
-    for mode in modes:
-        yield Cell("train", mode, 1, PREFILLS[0])
+    sizes: tuple[Size, ...] = (Size(), Size(width=4096, inner=14336))
+    decodes: tuple[int, ...] = (1, 8, 64, 256)
+    prefills: tuple[int, ...] = (2048, 1999)
+    rounds: int = 9
+    round_s: float = 0.02
+    budget: float = 140.0
+    quick_budget: float = 55.0
+
+    def cells(self, modes: list[str]) -> Iterator[Cell]:
+        """Yield the cells of a model; training, which changes the weights, comes last."""
+        for mode in modes:
+            for rows in self.decodes:
+                yield Cell("decode", mode, rows, 1)
+            for tokens in self.prefills:
+                yield Cell("prefill", mode, 1, tokens)
+        for mode in modes:
+            yield Cell("train", mode, 1, self.prefills[0])
 
 
 def built(size: Size, device: str, dtype: torch.dtype) -> dict[str, Any]:
@@ -149,7 +166,9 @@ def in_mode(call: Callable[[], Any], mode: str) -> Callable[[], Any]:
     return replay
 
 
-def in_turns(calls: dict[str, Callable[[], Any]], wait: Callable[[], None]) -> dict[str, list[float]]:
+def in_turns(
+    calls: dict[str, Callable[[], Any]], wait: Callable[[], None], protocol: Protocol
+) -> dict[str, list[float]]:
     """Return milliseconds of each call, one figure a round; the rounds go to and fro."""
     once = {}
     for name, call in calls.items():
@@ -161,10 +180,10 @@ def in_turns(calls: dict[str, Callable[[], Any]], wait: Callable[[], None]) -> d
         call()
         wait()
         once[name] = time.perf_counter() - start
-    number = max(1, math.ceil(ROUND / max(once.values())))
+    number = max(1, math.ceil(protocol.round_s / max(once.values())))
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
-    for _ in range(ROUNDS):
+    for _ in range(protocol.rounds):
         for name in order:
             start = time.perf_counter()
             for _ in range(number):
@@ -175,7 +194,9 @@ def in_turns(calls: dict[str, Callable[[], Any]], wait: Callable[[], None]) -> d
     return samples
 
 
-def measured(models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], None]) -> dict[str, Any]:
+def measured(
+    models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], None], protocol: Protocol
+) -> dict[str, Any]:
     """Return the record of a cell."""
     device = next(models["other"].parameters()).device
     generator = torch.Generator().manual_seed(1)
@@ -185,7 +206,7 @@ def measured(models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], 
     results = {name: call().float() for name, call in plain.items()}
     apart = (results["gemmule"] - results["other"]).abs().max() / results["other"].abs().max()
     first = time.perf_counter() - start
-    samples = in_turns({name: in_mode(call, cell.mode) for name, call in plain.items()}, wait)
+    samples = in_turns({name: in_mode(call, cell.mode) for name, call in plain.items()}, wait, protocol)
     for model in models.values():
         model.zero_grad()
     ms, other = statistics.median(samples["gemmule"]), statistics.median(samples["other"])
@@ -198,36 +219,38 @@ def measured(models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], 
     }  # fmt: skip
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], protocol: Protocol = Protocol()) -> None:
     """Measure and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--quick", action="store_true", help="the smaller width alone, in a minute")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--modes", nargs="+", choices=["eager", "graph", "compiled"], default=["eager", "graph"])
-    parser.add_argument("--widths", nargs="+", type=int, choices=[size.width for size in SIZES])
+    parser.add_argument("--widths", nargs="+", type=int, choices=[size.width for size in protocol.sizes])
     options = parser.parse_args(arguments)
     on_gpu = options.device == "cuda"
     modes = options.modes if on_gpu else [mode for mode in options.modes if mode != "graph"]
-    widths = options.widths or [size.width for size in (SIZES[:1] if options.quick else SIZES)]
-    run = Run(options.device, torch.bfloat16, QUICK_BUDGET if options.quick else BUDGET)
+    widths = options.widths or [size.width for size in protocol.sizes[: 1 if options.quick else None]]
+    budget = protocol.quick_budget if options.quick else protocol.budget
+    run = Run(options.device, torch.bfloat16, budget, protocol)
     gpu = get_device(0).pci_bus_id if on_gpu and device_count() else None
     command = "python benchmarks/records/models.py FOLDER " + " ".join(arguments[1:])
     with RecordFile(options.folder, experiment(command.strip(), gpu)) as file:
-        for size in SIZES:
+        for size in protocol.sizes:
             if size.width in widths:
-                for record in run.of(size, list(cells(modes))):
+                for record in run.of(size, list(protocol.cells(modes))):
                     file.write(record)
     sys.stdout.write(f"{file.path}\n")
 
 
 @dataclasses.dataclass
 class Run:
-    """The device, the type, and seconds after which no other cell begins."""
+    """The device, the type, seconds after which no other cell begins, and the protocol."""
 
     device: str
     dtype: torch.dtype
     budget: float
+    protocol: Protocol
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
     def of(self, size: Size, of_model: list[Cell]) -> Iterator[dict[str, Any]]:
@@ -239,7 +262,7 @@ class Run:
             if time.perf_counter() - self.began > self.budget:
                 sys.stdout.write(f"{name}: left out, {self.budget:.0f} s are over\n")
                 continue
-            record = measured(models, size, cell, wait)
+            record = measured(models, size, cell, wait, self.protocol)
             sys.stdout.write(
                 f"{name}: {record['ms']:.3f} ms, PyTorch {record['other_ms']:.3f} ms, ratio {record['ratio']:.3f}, "
                 f"apart {record['apart']:.1e}, first calls {record['first_calls_s']:.1f} s\n"

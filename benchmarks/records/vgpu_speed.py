@@ -1,8 +1,8 @@
 """How long kernels take on the virtual GPU: ``python benchmarks/records/vgpu_speed.py --record benchmarks/results``.
 
-Products of 512 x 512 x 512, compiled beforehand, in one process, on one core: alone, with all checks, with counts, and
-with counts and the cache model. The shortest of some runs is kept, by the processor's clock, since other programs only
-ever add to it.
+Products of 512 x 512 x 512, compiled beforehand, in one process, on one core: alone, with all checks, with these under
+the random schedule, with counts, and with counts and the cache model. The shortest of some runs is kept, by the
+processor's clock, since other programs only ever add to it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ RUNS, ENOUGH_SECONDS = 3, 5.0
 WAYS: dict[str, Callable[[], dict[str, Any]]] = {
     "seconds": lambda: {"options": Options()},
     "checks_seconds": lambda: {"options": Options(checks=True)},
+    "random_seconds": lambda: {"options": Options(checks=True, schedule="random")},
     "counts_seconds": lambda: {"options": Options(), "observers": (Counter(),)},
     "caches_seconds": lambda: {"options": Options(), "observers": (Counter(with_caches=True),)},
 }

@@ -16,13 +16,7 @@ TINY = models.Size(width=32, inner=48, layers=1, head=8, vocabulary=64)
 FIELDS = {"record", "model", "phase", "mode", "rows", "ms", "other_ms", "ratio"}
 
 
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(models, "ROUNDS", 2)
-    monkeypatch.setattr(models, "ROUND", 1e-4)
-    monkeypatch.setattr(models, "SIZES", (TINY,))
-    monkeypatch.setattr(models, "DECODES", (1, 3))
-    monkeypatch.setattr(models, "PREFILLS", (8, 5))
+SHORT = models.Protocol((TINY,), (1, 3), (8, 5), rounds=2, round_s=1e-4, quick_budget=-1.0)
 
 
 def written(folder):
@@ -32,8 +26,8 @@ def written(folder):
     return records
 
 
-def test_a_record_is_written(short, tmp_path, capsys):
-    models.main([str(tmp_path), "--device", "cpu"])
+def test_a_record_is_written(tmp_path, capsys):
+    models.main([str(tmp_path), "--device", "cpu"], SHORT)
     records = written(tmp_path)
     found = [(one["phase"], one["mode"], one["rows"], one["tokens"]) for one in records]
     assert found == [
@@ -48,9 +42,8 @@ def test_a_record_is_written(short, tmp_path, capsys):
     assert "ratio" in capsys.readouterr().out
 
 
-def test_no_cell_begins_after_the_time_is_over(short, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(models, "QUICK_BUDGET", -1.0)
-    models.main([str(tmp_path), "--quick", "--device", "cpu"])
+def test_no_cell_begins_after_the_time_is_over(tmp_path, capsys):
+    models.main([str(tmp_path), "--quick", "--device", "cpu"], SHORT)
     assert written(tmp_path) == []
     assert capsys.readouterr().out.count("left out") == 5
 

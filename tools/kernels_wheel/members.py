@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gemmule.compiler.pool import Job, jobs_of
 from gemmule.core.arch import Arch
@@ -29,7 +29,7 @@ CHIPS = (("NVIDIA H100 80GB HBM3", 132), ("NVIDIA H200", 132))
 _VIRTUAL = 20
 
 
-def every_member(draws: int = DRAWS, least: int = LEAST) -> list[Job]:
+def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST) -> list[Job]:
     """Return the compilations of the wheel, those that most draws need first, in an order that is always the same."""
     counts: collections.Counter[Job] = collections.Counter()
     for number, problem in enumerate(problems(draws, SEED)):
@@ -40,7 +40,7 @@ def every_member(draws: int = DRAWS, least: int = LEAST) -> list[Job]:
     general = list(_general())
     members = [job for job, count in counts.items() if count >= least and job not in general]
     members.sort(key=lambda job: (-counts[job], order(job)))
-    return [*members[: MOST - len(general)], *general]
+    return [*members[: most - len(general)], *general]
 
 
 def few_members() -> list[Job]:
@@ -51,9 +51,9 @@ def few_members() -> list[Job]:
     return sorted(jobs, key=order)
 
 
-def chosen(problem: Problem, number: int) -> Iterator[Job]:
+def chosen(problem: Problem, number: int, chips: Sequence[tuple[str, int]] = CHIPS) -> Iterator[Job]:
     """Yield the compilations that a problem needs, on a chip by the problem's number; none where none supports it."""
-    chip, multiprocessors = CHIPS[number % len(CHIPS)]
+    chip, multiprocessors = chips[number % len(chips)]
     try:
         if number % _VIRTUAL == _VIRTUAL - 1:
             choice = choose(problem, ARCH)

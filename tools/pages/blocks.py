@@ -1,34 +1,33 @@
 """The generated blocks of the documentation, and its plots.
 
-A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
-``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
-``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
-for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
-yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
-[PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
-the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
-``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
-[KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
-[FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
-FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
-``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
-``file_runs FILE`` each run of them, ``disk_ways FILE`` the disk alone,
-``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE`` pageable products by threads and buffers,
-``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
-length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE …`` the host's time
-of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
-KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
-synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
-``examples FILE …`` which of NVIDIA's examples run there. ``fuzz FILE`` says how many random problems of each kernel
-were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE
-…`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
-reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
-float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
-type beside it, ``draws FILE`` what untuned calls reach on random products and
-``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two
-versions, ``batches FILE …`` products of small matrices in batches, ``grouped FILE …`` grouped products,
-``transpose_shapes FILE …`` transposes of extreme shapes, ``layers FILE`` the host's time
-of layers, and ``models FILE`` the times of models.
+A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, ``gpus``,
+or one of ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks
+FILE``, ``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE
+[KERNEL …] [MxNxK …]`` for the figures of measured products (of those kernels and sizes only; cublaslt is the
+yardstick's name), ``ratios FILE`` for ratios to the yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]``
+for the best config of every product, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
+benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts
+KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of
+another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``,
+``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
+transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training FILE`` shows loss curves with
+layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone, ``stream_shapes FILE``
+streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node, ``file_runs FILE`` each run of
+them, ``disk_ways FILE`` the disk alone, ``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE``
+pageable products by threads and buffers, ``stream_conditions FILE`` clocks and rates in core around streamed
+products, ``stream_lines FILE`` copies by the length of their lines, ``stream_peers FILE`` streamed products beside
+cuBLASXt, ``host_times FILE …`` the host's time of a call in a framework, ``overhead FILE`` what calls cost,
+``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL``
+its picture, ``layout NAME`` the picture of a layout, ``removals FILE …`` how many removals of synchronisation the
+virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and ``foreign FILE
+…`` kernels of others that run there. ``fuzz FILE`` says how many random problems of each kernel were checked,
+``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE …`` the same of earlier campaigns, ``untuned
+FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a
+shipped table, ``errors FILE`` errors of float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's,
+``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on random products
+and ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two versions, ``batches FILE …`` products
+of small matrices in batches, ``grouped FILE …`` grouped products, ``transpose_shapes FILE …`` transposes of extreme
+shapes, ``layers FILE`` the host's time of layers, and ``models FILE`` the times of models.
 """
 
 from __future__ import annotations
@@ -64,13 +63,15 @@ from .few_rows import few_rows_table
 from .float8 import float8_table
 from .fuzz_campaigns import fuzz_block
 from .glance_cells import glance_table
+from .gpus import gpus_table
 from .grouped import grouped_table
+from .layout_pictures import layout_picture
 from .markdown import markdown
 from .neighbours import neighbours
 from .profiles import profile_block
 from .random_problems import random_problems_block, untuned_block
 from .registry import dtype_table, kernel_table
-from .rung_diff import diff_block, source_block
+from .rung_diff import diff_block, diff_name, diff_text, source_block
 from .searched import searched
 from .streams import (
     device_stream_table,
@@ -91,6 +92,8 @@ from .versions import versions_table
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
 )
+#: A size among the words of a block.
+_SIZE = re.compile(r"\d+x\d+x\d+")
 #: Where plots lie, from the root.
 PLOTS = Path("docs", "plots")
 
@@ -118,9 +121,10 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
     def block(match: re.Match[str]) -> str:
         name, file, rest = match["name"], match["file"], match["rest"].split()
         if file is None:
-            content = {"kernels": kernel_table, "dtypes": dtype_table}[name]()
+            content = {"kernels": kernel_table, "dtypes": dtype_table, "gpus": gpus_table}[name]()
         elif name in ("diff", "source"):
-            content = diff_block(file, *rest) if name == "diff" else source_block(file)
+            docs = Path(plots_folder).parent.as_posix()
+            content = diff_block(file, rest[0], docs) if name == "diff" else source_block(file, docs)
         elif name in transposes.BLOCKS:
             content = transposes.BLOCKS[name](results, [file, *rest])
         elif name == "timeline":
@@ -182,14 +186,20 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
     return _BLOCK.sub(block, text)
 
 
-def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) -> str:
-    """Return the figures of measured products, of some kernels or of all."""
+def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
+    """Return the figures of measured products: of some kernels and sizes, or of all."""
+    sizes = {tuple(map(int, word.split("x"))) for word in words if _SIZE.fullmatch(word)}
+    kernels = [word for word in words if not _SIZE.fullmatch(word)]
     chosen = [r for r in records if not kernels or r.get("kernel", r.get("library")) in kernels]
     wrong = set(kernels) - {r.get("kernel", r.get("library")) for r in records}
     if wrong:
         raise KeyError(f"the record has no kernel {', '.join(sorted(wrong))}")
     # A page shows what was measured, and says in lines below what was not.
-    rows = markdown(*bench_tables.figures(GEMM, [r for r in chosen if r["record"] not in ("skipped", "check")]))
+    measured = [r for r in chosen if r["record"] not in ("skipped", "check")]
+    if sizes:
+        measured = [r for r in measured if (r.get("m"), r.get("n"), r.get("k")) in sizes]
+        return markdown(*bench_tables.figures(GEMM, measured))
+    rows = markdown(*bench_tables.figures(GEMM, measured))
     notes = [*bench_tables.skipped(GEMM, chosen), *gemm_tables.controls(chosen)]
     return "\n".join([rows, *(f"\n{note}." for note in notes)])
 
@@ -335,9 +345,14 @@ def _draws_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
     return [draw_plot(record for file in words for record in read_records(results / file))], Path(words[0]).stem
 
 
+def _layouts_of(_: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the picture of a layout, and what its files are called after."""
+    return [layout_picture(*words)], "layout"
+
+
 _PICTURES = {
-    "draw_plot": _draws_of, "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of,
-    "timeline_plot": _timelines_of,
+    "draw_plot": _draws_of, "layout": _layouts_of, "plots": _plots_of, "roofline": _rooflines_of,
+    "timeline_plot": _timelines_of, "transpose_plots": _transposes_of,
 }  # fmt: skip
 
 #: Tables of the records of one file or several.
@@ -345,7 +360,7 @@ _OF_SEVERAL = {
     "batches": batches_table,
     "checks": checks_block,
     "draws": draws_block,
-    "examples": checked_kernels.examples_table,
+    "foreign": checked_kernels.foreign_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
     "grouped": grouped_table,
@@ -380,6 +395,12 @@ def pictures(text: str, results: Path) -> dict[str, tuple[Picture, str]]:
             drawn = [plot for plot in found if isinstance(plot, Plot) or plot.drawn]
             shown.update({fingerprint(plot): (plot, stem) for plot in drawn})
     return shown
+
+
+def listings(text: str) -> dict[str, str]:
+    """Return the diffs of a page's blocks, by the name of their file."""
+    pairs = [(match["file"], match["rest"].strip()) for match in _BLOCK.finditer(text) if match["name"] == "diff"]
+    return {diff_name(*pair): diff_text(*pair) for pair in pairs}
 
 
 def plots_link(page: Path, root: Path) -> str:

@@ -1,4 +1,4 @@
-"""What the virtual GPU's checks find: in kernels without one of their instructions, and in examples of NVIDIA's."""
+"""What the virtual GPU's checks find: in kernels without one of their instructions, and in kernels of others."""
 
 from __future__ import annotations
 
@@ -43,44 +43,36 @@ def removals_table(records: Sequence[Record]) -> str:
     return "\n".join([table, "", *(f"- `{kind}`: {why}." for why, kind in reasons)])
 
 
-def _verdict(record: Record) -> str:
-    if "error" in record:
-        return f"does not run: {record['error']}"
-    wrong = record["wrong"]
-    return f"wrong under {', '.join(wrong)}" if wrong else f"right under {', '.join(record['schedules'])}"
+def foreign_table(records: Sequence[Record]) -> str:
+    """Return a row for each kernel of others: whether its numbers are right, what the checks find, and in what time.
 
-
-def examples_table(records: Sequence[Record]) -> str:
-    """Return a row for each variant of an example: whether its numbers are right, and what the checks find.
-
-    Of several record files, each with its experiment block, the last that has an example counts for it.
+    Of several records of a kernel the last counts. Below are the findings, and the mutants that none finds.
     """
-    by_file: dict[str, list[Record]] = {}
-    here: set[str] = set()
-    for record in records:
-        if record["record"] == "experiment":
-            here = set()
-        elif record["record"] == "example":
-            if record["file"] not in here:
-                by_file[record["file"]] = []
-                here.add(record["file"])
-            by_file[record["file"]].append(record)
-    chosen = [record for runs in by_file.values() for record in runs]
-    reasons = {one["message"]: one["reason"] for record in chosen for one in record.get("findings", ())}
-    numbers = {message: number for number, message in enumerate(reasons, 1)}
-    rows = [
-        [
-            f"`{record['file']}`",
-            record["what"],
-            _verdict(record),
-            ", ".join(str(numbers[one["message"]]) for one in record.get("findings", ())),
-        ]
-        for record in chosen
-    ]
-    table = markdown(["example", "variant", "numbers", "findings"], rows)
-    (source,) = {(record["repository"], record["commit"][:10]) for record in chosen}
-    notes = [f'{number}. "{message}": {reasons[message]}.' for message, number in numbers.items()]
-    return "\n".join([f"{source[0]}, commit {source[1]}.", "", table, "", *notes])
+    runs = {
+        (one["repository"], one["kernel"], one["what"]): one for one in records if one["record"] == "foreign_kernel"
+    }
+    findings = {one: None for run in runs.values() for one in run["findings"]}
+    numbers = {finding: number for number, finding in enumerate(findings, 1)}
+    rows, lines = [], [f"{number}. {finding}." for finding, number in numbers.items()]
+    found = real = 0
+    for run in runs.values():
+        wrong, mutants = [name for name, right in run["right"].items() if not right], run.get("mutants")
+        verdict = f"wrong under {', '.join(wrong)}" if wrong else f"right under {', '.join(run['right'])}"
+        row = [f"`{run['kernel']}`", f"{run['repository']} {run['commit'][:10]}", run["what"], verdict]
+        row += [", ".join(str(numbers[one]) for one in run["findings"]), f"{max(run['seconds'].values()):.2f}"]
+        if mutants is None:
+            rows.append([*row, ""])
+            continue
+        same = sum(one["count"] for one in mutants["equivalent"])
+        found, real = found + mutants["found"], real + mutants["made"] - same
+        rows.append([*row, f"{mutants['found']} of {mutants['made'] - same}"])
+        if same:
+            why = "; ".join(f"{one['count']} {one['reason']}" for one in mutants["equivalent"])
+            lines.append(f"- `{run['kernel']}`, mutants that change nothing: {why}.")
+    if real:
+        rows.append(["all", "", "", "", "", "", f"{found / real:.0%} of {real}"])
+    table = markdown(["kernel", "from", "variant", "numbers", "findings", "s", "mutants found"], rows)
+    return "\n".join([table, "", *lines]).rstrip()
 
 
 def sanitizer_table(records: Sequence[Record]) -> str:

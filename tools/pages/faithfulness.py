@@ -49,7 +49,7 @@ def bits_table(records: Sequence[Record]) -> str:
 def speed_table(records: Sequence[Record]) -> str:
     """Return a row for each kernel: seconds on the virtual GPU, alone and with what looks on."""
     header = ["kernel", "type", "M x N x K", "fused multiply-add by", "alone, s", "with checks, s", "times"]
-    header += ["with counts, s", "and caches, s"]
+    header += ["random schedule, s", "with counts, s", "and caches, s"]
     rows = [
         [
             f"`{record['kernel']}`",
@@ -59,6 +59,7 @@ def speed_table(records: Sequence[Record]) -> str:
             f"{record['seconds']:.2f}",
             f"{record['checks_seconds']:.2f}",
             f"{record['checks_seconds'] / record['seconds']:.1f}",
+            f"{record['random_seconds']:.2f}" if "random_seconds" in record else "",
             f"{record['counts_seconds']:.2f}",
             f"{record['caches_seconds']:.2f}",
         ]

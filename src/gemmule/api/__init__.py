@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
 from numpy import ndarray
 
@@ -18,6 +18,7 @@ from .planning import functions as plans
 from .planning.plan import Plan
 from .planning.transposes import axes_as_given, last_two_exchanged
 from .validation.product import ProductArguments
+from .validation.rules import unknown_argument
 
 __all__ = ["Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
 
@@ -51,7 +52,9 @@ def matmul(
     b : array, shape (..., k, n) or (k,)
         Second operand, of the same library and on the same device. Batch dimensions are broadcast.
     out : array, shape (..., m, n), optional
-        Where the result goes; it must not share memory with `a` or `b`.
+        Where the result goes; it must not share memory with `a` or `b`. As in NumPy (casting ``'same_kind'``), its
+        floats may be narrower than the operands': float64 is rounded into a float32 `out`. Floats into integers are
+        refused.
     out_dtype : dtype or str, optional
         Element type of the result, which does not change that of the sums: to have float32 arrays summed in float64,
         convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
@@ -135,6 +138,7 @@ def gemm(
     absmax: Any = None,
     conj_a: bool = False,
     conj_b: bool = False,
+    **unknown: Never,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
@@ -207,6 +211,8 @@ def gemm(
     array([[ 3.,  0.],
            [10., 12.]])
     """
+    if unknown:
+        raise unknown_argument("gemm", unknown)
     at: tuple[Any, ...] | None = None
     if beta is None and c is None:
         beta = 0.0

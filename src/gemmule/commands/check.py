@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .failures import FAILURE_CODE
 from .json_output import echo_json, json_option
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ _NAMES = {"None": None, "True": True, "False": False}
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the arrays' content.")
 @click.option("--sarif", "sarif_file", type=click.Path(dir_okay=False, path_type=Path), help="Write SARIF 2.1.0 too.")
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page that plays what the first CTA does; FUNCTION is then a @cute.jit function.",
+)
 @click.option("--github", is_flag=True, help="Print annotations for GitHub Actions too.")
 @json_option
 @click.pass_context
@@ -53,6 +59,7 @@ def check_command(
     schedules: int,
     seed: int,
     sarif_file: Path | None,
+    trace: Path | None,
     github: bool,
     as_json: bool,
 ) -> None:
@@ -60,15 +67,16 @@ def check_command(
 
     FUNCTION is a @cute.jit function, or a class with one as __call__, and is called with the ARGUMENTs: arrays such as
     'float32[40,24]' of random numbers or 'int32[8]=0' of one, numbers, and None for a stream. Or it is an ordinary
-    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found. Put --
-    before arguments that begin with a minus sign.
+    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found, and 2
+    where the check could not run. Put -- before arguments that begin with a minus sign.
     """
+    ctx.meta[FAILURE_CODE] = click.UsageError.exit_code
     from ..vgpu.finding_formats import annotation, record, sarif
 
     function = _function(target)
     values = _values(arguments, seed)
     with _printing(as_json):
-        findings = _findings(function, values, schedules)
+        findings = _findings(function, values, schedules, trace)
     if sarif_file is not None:
         sarif_file.write_text(json.dumps(sarif(findings), indent=1), encoding="utf-8")
     if as_json:
@@ -93,20 +101,21 @@ def _printing(as_json: bool) -> Iterator[None]:
         yield
 
 
-def _findings(function: Any, values: list[Any], schedules: int) -> tuple[Finding, ...]:
+def _findings(function: Any, values: list[Any], schedules: int, trace: Path | None) -> tuple[Finding, ...]:
     from ..compiler.host_functions.function import is_host_function
     from ..core.errors import ArgumentError
     from ..vgpu import CheckError, run
-    from ..vgpu.cute_run import SCHEDULES_VARIABLE
-    from ..vgpu.launcher import Launches
+    from ..vgpu.launcher import SCHEDULES_VARIABLE, Launches
     from ..vgpu.report import merged
 
     before, launches = os.environ.get(SCHEDULES_VARIABLE), Launches.number
     os.environ[SCHEDULES_VARIABLE] = str(schedules)
     try:
         if values or is_host_function(function):
-            run(function() if inspect.isclass(function) else function, *values)
+            run(function() if inspect.isclass(function) else function, *values, trace=trace)
             return ()
+        if trace is not None:
+            raise ArgumentError("--trace needs a @cute.jit function; give vgpu.run(..., trace=path) in an ordinary one")
         function()
         if Launches.number == launches:
             raise ArgumentError("the function has run no kernel on the virtual GPU; call gemmule.vgpu.run in it")

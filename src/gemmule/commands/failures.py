@@ -20,6 +20,8 @@ from .spelling import in_options
 
 #: Where a command notes, in its context's ``meta``, the file that holds what it has done so far.
 LEFT = "gemmule.left"
+#: Where a command says, in the same place, which exit code its failures have, if not 1.
+FAILURE_CODE = "gemmule.failure_code"
 _STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -43,24 +45,24 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
     except GemmuleError as error:
         # Earlier results are not lost.
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
-        _fail(ctx, f"{in_options(str(error), _command(ctx))}{left}", 1)
+        _fail(ctx, f"{in_options(str(error), _command(ctx))}{left}", _code(ctx))
     except MemoryError as error:
         limit = "; give a smaller --memory" if _command(ctx).name == "matmul" else "; give smaller sizes"
-        _fail(ctx, f"not enough memory: {error}{limit}", 1)
+        _fail(ctx, f"not enough memory: {error}{limit}", _code(ctx))
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             # As of `gemmule info | head`: click ends it without a word.
             raise
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
         if error.filename is not None:
-            _fail(ctx, f"{error.filename}: {error.strerror or error}{left}", 1)
+            _fail(ctx, f"{error.filename}: {error.strerror or error}{left}", _code(ctx))
         # Errors of files name their file, so this one is of standard output.
         reason = error.strerror or error
         # What is buffered cannot be written either, and Python would say so once more as it ends.
         if sys.stdout is sys.__stdout__:
             with open(os.devnull, "w") as nothing:
                 os.dup2(nothing.fileno(), 1)
-        _fail(ctx, f"standard output: {reason}; send it to a file or pipe that takes it{left}", 1)
+        _fail(ctx, f"standard output: {reason}; send it to a file or pipe that takes it{left}", _code(ctx))
     except click.ClickException as error:
         echo_failure(ctx, error.format_message(), error.exit_code)
         raise
@@ -68,6 +70,10 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         _fail(ctx, f"interrupted; {_left(ctx)}", 130)
     except _Stopped as stop:
         _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; {_left(ctx)}", 128 + stop.number)
+
+
+def _code(ctx: click.Context) -> int:
+    return int(ctx.meta.get(FAILURE_CODE, 1))
 
 
 def _command(ctx: click.Context) -> click.Command:

@@ -5,6 +5,7 @@ from .cute_run import run
 from .engine.observer import Observer
 from .launcher import Options, launch
 from .report import CheckError, DeadlockError, FaultError, Finding, VirtualGpuError
+from .triton_run import run_triton
 
 __all__ = [
     "CheckError",
@@ -18,4 +19,5 @@ __all__ = [
     "VirtualGpuError",
     "launch",
     "run",
+    "run_triton",
 ]

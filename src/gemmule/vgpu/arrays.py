@@ -76,6 +76,7 @@ class DeviceArrays:
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self.memory = GlobalMemory()
         self._placed: dict[str, Placed] = {}
+        self._names = tuple(arrays)
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise DTypeError(f"operand {name} holds Python objects; pass a NumPy array of numbers")
@@ -99,7 +100,7 @@ class DeviceArrays:
     @property
     def arrays(self) -> dict[str, Array]:
         """The caller's arrays by name."""
-        return {name: placed.array for name, placed in self._placed.items()}
+        return {name: self._placed[name].array for name in self._names}
 
     @property
     def addresses(self) -> dict[str, int]:

@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 import os
 from collections.abc import Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
@@ -17,21 +18,20 @@ from gemmule.core.launch import Launch
 
 from .arch import virtual_arch
 from .arrays import DeviceArrays
-from .checks import Collected, all_checks
+from .checks import Collected, Predecessors, all_checks
 from .engine.observer import Observer
 from .engine.program import Program, program_of
 from .host_code import map_words
 from .host_code.interpreter import LaunchCall
 from .host_code.launches import launches_of
-from .launcher import SCHEDULES, Options, Packed, finish, run_packed
+from .launcher import Options, Packed, finish, run_packed, schedule_names
 from .map_bytes import encoded
 from .memory import GLOBAL_BASE
 from .ptx.parser import entries
 from .report import Finding, kernel_name
 from .tensor_map import TensorMap
+from .trace import Trace
 
-#: Number of schedules of calls that name none.
-SCHEDULES_VARIABLE = "GEMMULE_VGPU_SCHEDULES"
 #: Address of arrays without elements: as well aligned as any, and before all others.
 _NOWHERE = 1 << 16
 
@@ -43,6 +43,7 @@ def run(
     memory: Sequence[Any] = (),
     options: Options | None = None,
     observers: tuple[Observer, ...] = (),
+    trace: str | os.PathLike[str] | None = None,
     **kwargs: Any,
 ) -> tuple[Finding, ...]:
     """Run a ``@cute.jit`` function on the virtual GPU with all checks; its arrays hold the results.
@@ -68,6 +69,9 @@ def run(
         How to run beyond the schedule; by default with checks.
     observers : tuple of Observer
         Observers of every launch, such as a `Counter`.
+    trace : path, optional
+        A page to write that plays what the first CTA of each launch does, under the first schedule; the data only where
+        the name ends with ``.json``.
 
     Returns
     -------
@@ -86,7 +90,7 @@ def run(
         If it does not compile, or stops itself.
     """
     check_compiler()
-    names = _schedules(schedules)
+    names = schedule_names(schedules)
     arguments = CuteArguments(function, args, kwargs, memory)
     compiled = CuteFunction(function, arguments, virtual_arch())
     options = options or dataclasses.replace(Options.from_environment(), checks=True)
@@ -98,33 +102,24 @@ def run(
         )
         if not launches:
             raise ArgumentError(f"{getattr(function, '__name__', function)} launches no kernel; pass arguments that do")
-        for call in launches:
+        recorder = (Trace(device),) if trace is not None and name == names[0] else ()
+        dependent = options.checks and any(call.overlaps for call in launches[1:])
+        before = Predecessors(device.memory) if dependent else None
+        for number, call in enumerate(launches):
             program = _program(compiled.ptx, call)
-            checks = all_checks(collected, device) if options.checks else ()
+            overlaps = call.overlaps and number > 0
+            checks = all_checks(collected, device, before, overlaps) if options.checks else ()
             packed = _packed(program, call, device)
             one = dataclasses.replace(options, schedule=name)
-            run_packed(program, packed, device.memory, one, (*checks, *observers))
+            try:
+                run_packed(program, packed, device.memory, one, (*checks, *recorder, *observers))
+            finally:
+                for one_trace in recorder:
+                    one_trace.write(Path(trace or ""))
         if collected.findings or name == names[-1]:
             finish(device, collected)
         notes += [note for note in collected.notes if note not in notes]
     return tuple(notes)
-
-
-def _schedules(given: int | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the schedules' names."""
-    if given is None:
-        number = os.environ.get(SCHEDULES_VARIABLE) or "1"
-        given = int(number) if number.isdecimal() else number
-    if isinstance(given, str):
-        given = (given,)
-    if isinstance(given, int):
-        if not 1 <= given <= len(SCHEDULES):
-            raise ArgumentError(f"schedules={given} must be 1 to {len(SCHEDULES)}, or names of {', '.join(SCHEDULES)}")
-        return SCHEDULES[:given]
-    listed: list[Any] = list(given) if hasattr(given, "__iter__") else [given]
-    if not listed or any(name not in SCHEDULES for name in listed):
-        raise ArgumentError(f"schedules={given!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
-    return tuple(listed)
 
 
 class _Addresses:

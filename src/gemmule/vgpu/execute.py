@@ -13,7 +13,7 @@ from gemmule.core.spec import Choice
 
 from .arch import virtual_arch
 from .arrays import DeviceArrays
-from .checks import Collected, all_checks
+from .checks import Collected, Predecessors, all_checks
 from .engine.program import program_of
 from .launcher import Options, finish, run
 from .memory import POISON
@@ -51,16 +51,20 @@ def run_kernel(
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
     workspaces = {name: np.full(nbytes, POISON, np.uint8) for name, nbytes in sizes.items()}
     device, collected = DeviceArrays({**arrays, **workspaces}), Collected()
-    for offsets in outer_offsets(outer, list(strides.values())):
+    every = list(outer_offsets(outer, list(strides.values())))
+    dependent = len(every) * len(chain) > 1 and any(one.launch.overlaps for one in chain)
+    before = Predecessors(device.memory) if dependent and options.checks else None
+    for number, offsets in enumerate(every):
         moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
         own = {name: address + moved.get(name, 0) for name, address in device.addresses.items()}
         for name in workspaces:
             device.fill(name, POISON)
         for program, one in programs:
+            follows = number > 0 or one is not chain[0]
             named = {name: own[given] + one.beyond.get(name, 0) for name, given in one.operands.items()}
             for space in one.launch.workspaces:
                 if space.zeroed:
                     device.fill(space.name, 0)
-            observers = all_checks(collected, device) if options.checks else ()
+            observers = all_checks(collected, device, before, follows and one.launch.overlaps) if options.checks else ()
             run(program, one.launch, device.memory, {**own, **named}, options, observers)
     finish(device, collected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -40,6 +40,8 @@ _MAX_CLUSTER = 16
 _GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 #: Dynamic and static shared memory that a CTA of any GPU can have.
 _MAX_SHARED = 227 * 1024
+#: How many schedules calls run under that name none.
+SCHEDULES_VARIABLE = "GEMMULE_VGPU_SCHEDULES"
 SCHEDULES = ("late", "eager", "random")
 
 
@@ -113,6 +115,29 @@ class Options:
             raise ArgumentError(f"schedule={self.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}")
         if self.mma not in ("exact", "hopper"):
             raise ArgumentError(f"mma={self.mma!r} is not known; choose exact or hopper")
+
+
+def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of schedules that are given by name or by number; without either, as the environment says.
+
+    Raises
+    ------
+    ArgumentError
+        If there are none, or no such.
+    """
+    if given is None:
+        number = os.environ.get(SCHEDULES_VARIABLE) or "1"
+        given = int(number) if number.isdecimal() else number
+    if isinstance(given, str):
+        given = (given,)
+    if isinstance(given, int):
+        if not 1 <= given <= len(SCHEDULES):
+            raise ArgumentError(f"schedules={given} must be 1 to {len(SCHEDULES)}, or names of {', '.join(SCHEDULES)}")
+        return SCHEDULES[:given]
+    listed: list[Any] = list(given) if hasattr(given, "__iter__") else [given]
+    if not listed or any(name not in SCHEDULES for name in listed):
+        raise ArgumentError(f"schedules={given!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
+    return tuple(listed)
 
 
 def _from_environment(name: str, default: str) -> str:

@@ -289,3 +289,31 @@ def first_kernel(x: cute.Tensor, y: cute.Tensor):
 @cute.jit
 def first_element(x: cute.Tensor, y: cute.Tensor, blocks: cutlass.Int32, shared: cutlass.Int32):
     first_kernel(x, y).launch(grid=(blocks, 1, 1), block=(1, 1, 1), smem=shared)
+
+
+@cute.kernel
+def dependent_kernel(x: cute.Tensor, y: cute.Tensor, waits: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    if cutlass.const_expr(waits == "first"):
+        cute.arch.griddepcontrol_wait()
+    if cutlass.const_expr(waits == "behind a barrier"):
+        if thread < 32:
+            cute.arch.griddepcontrol_wait()
+        cute.arch.sync_threads()
+    cute.arch.griddepcontrol_launch_dependents()
+    value = x[thread] + cutlass.Float32(1.0)
+    if cutlass.const_expr(waits == "before it writes"):
+        cute.arch.griddepcontrol_wait()
+    y[thread] = value
+
+
+@cute.jit
+def dependent_launches(
+    x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, waits: cutlass.Constexpr, third: cutlass.Constexpr
+):
+    """y = x + 1, then z = y + 1 in a dependent launch, and x = z + 1 in a `third` one."""
+    one = {"grid": (1, 1, 1), "block": (THREADS, 1, 1)}
+    dependent_kernel(x, y, "first").launch(**one)
+    dependent_kernel(y, z, waits).launch(**one, use_pdl=True)
+    if cutlass.const_expr(third):
+        dependent_kernel(z, x, "before it writes").launch(**one, use_pdl=True)

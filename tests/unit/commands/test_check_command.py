@@ -99,7 +99,7 @@ def test_refused_arguments(arguments, message):
 def test_calls_that_do_not_fit_are_one_line(arguments, message):
     name, *values = arguments
     done = check(f"{FILE}::{name}", *values)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -107,7 +107,7 @@ def test_calls_that_do_not_fit_are_one_line(arguments, message):
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("def case():\n    pass\n", 1, "has run no kernel"),
+        ("def case():\n    pass\n", 2, "has run no kernel"),
         ("def case(:\n", 2, "cannot be imported: SyntaxError"),
         ("import no_such_module\n", 2, "cannot be imported: ModuleNotFoundError"),
     ],

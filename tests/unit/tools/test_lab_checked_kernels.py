@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pages.checked_kernels import examples_table, removals_table
+from pages.checked_kernels import foreign_table, removals_table
 
 EXPERIMENT = {"record": "experiment"}
 
@@ -34,24 +34,25 @@ def test_removals_by_kernel_and_schedule():
     assert "older" not in table
 
 
-def test_examples_with_their_findings():
-    first = {"record": "example", "repository": "NVIDIA/cutlass", "commit": "0123456789abcdef", "file": "a.py"}
-    table = examples_table([
-        EXPERIMENT,
-        first | {"what": "plain", "schedules": ["late", "eager"], "wrong": [], "findings": []},
-        first | {"what": "half", "schedules": ["late", "eager"], "wrong": ["late"],
-                 "findings": [{"message": "no fence", "reason": "there is none"}]},
-        first | {"file": "b.py", "what": "grouped", "error": "PTX line 3: not known"},
-        first | {"file": "c.py", "what": "refused once", "error": "PTX line 3: not known"},
-        EXPERIMENT,
-        first | {"file": "c.py", "what": "again", "schedules": ["late"], "wrong": [], "findings": []},
-    ])  # fmt: skip
-    assert table.startswith("NVIDIA/cutlass, commit 0123456789.")
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
-    assert rows[2:] == [
-        ["`a.py`", "plain", "right under late, eager", ""],
-        ["`a.py`", "half", "wrong under late", "1"],
-        ["`b.py`", "grouped", "does not run: PTX line 3: not known", ""],
-        ["`c.py`", "again", "right under late", ""],
+def run_of(kernel, **more):
+    record = {"record": "foreign_kernel", "repository": "a/b", "commit": "0123456789abcdef", "kernel": kernel}
+    record |= {"what": "float16", "right": {"late": True, "random": True}, "seconds": {"late": 0.5, "random": 1.25}}
+    return record | {"findings": []} | more
+
+
+def test_kernels_of_others_have_a_row_each_and_their_findings_below():
+    old = run_of("gemm.py", right={"late": False})
+    mutants = {"made": 12, "found": 9, "equivalent": [{"count": 2, "reason": "barriers behind the last read"}]}
+    table = foreign_table([old, run_of("gemm.py", mutants=mutants), run_of("add.py", findings=["race: it races"])])
+    assert table.splitlines()[2:] == [
+        "| `gemm.py` | a/b 0123456789 | float16 | right under late, random |  | 1.25 | 9 of 10 |",
+        "| `add.py` | a/b 0123456789 | float16 | right under late, random | 1 | 1.25 |  |",
+        "| all |  |  |  |  |  | 90% of 10 |",
+        "",
+        "1. race: it races.",
+        "- `gemm.py`, mutants that change nothing: 2 barriers behind the last read.",
     ]
-    assert '1. "no fence": there is none.' in table
+
+
+def test_wrong_numbers_name_their_schedules():
+    assert "wrong under random" in foreign_table([run_of("gemm.py", right={"late": True, "random": False})])

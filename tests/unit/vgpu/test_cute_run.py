@@ -200,3 +200,29 @@ def test_the_largest_shared_memory_is_taken(functions):
 def test_elements_that_cute_does_not_take_are_named(functions):
     with pytest.raises(DTypeError, match="x has elements of complex64"):
         vgpu.run(functions.first_element, np.zeros(4, np.complex64), np.zeros(4, np.float32), 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("waits", "found"),
+    [
+        ("first", ""),
+        ("behind a barrier", ""),
+        ("never", "reads byte 0 of operand y .* which a predecessor grid writes; griddepcontrol.wait"),
+        ("before it writes", "reads byte 0 of operand y .* which a predecessor grid writes; griddepcontrol.wait"),
+    ],
+)
+def test_a_dependent_launch_waits_for_its_predecessor(rng, functions, waits, found):
+    x, y, z = rng.random(128, np.float32), np.zeros(128, np.float32), np.zeros(128, np.float32)
+    if not found:
+        vgpu.run(functions.dependent_launches, x, y, z, waits, False)
+        np.testing.assert_array_equal(z, x + 2)
+        return
+    with pytest.raises(vgpu.CheckError, match=found) as caught:
+        vgpu.run(functions.dependent_launches, x, y, z, waits, False)
+    assert {finding.kind for finding in caught.value.findings} == {"race"}
+
+
+def test_a_dependent_launch_that_reads_what_its_predecessor_may_still_write(functions):
+    x, y, z = (np.zeros(128, np.float32) for _ in range(3))
+    with pytest.raises(vgpu.CheckError, match=r"reads byte 0 of operand z .* which a predecessor grid writes"):
+        vgpu.run(functions.dependent_launches, x, y, z, "first", True)

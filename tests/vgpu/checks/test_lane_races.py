@@ -95,3 +95,20 @@ def test_an_mbarrier_that_another_lane_made(between):
     body = INIT.replace("bar.sync 0;\n", "").replace("[%r1], 1;", "[%r1], 32;")
     body += f"setp.lt.u32 %p3, %tid, 32;\n{between}@%p3 mbarrier.arrive.shared.b64 _, [%r1];\n"
     expect("" if between else "another lane of its warp initialised it", body, shared=SHARED)
+
+
+CONFLICT = "mov.u32 %r1, buffer;\nshr.u32 %r2, %tid, 1;\nmad.lo.u32 %r3, %r2, 4, %r1;\nst.shared.b32 [%r3], {};\n"
+
+
+def test_lanes_that_store_different_values_to_one_place_of_shared_memory():
+    expect("several lanes store different values at 0x400 of shared memory", CONFLICT.format("%tid"))
+    expect("", CONFLICT.format("%r2"))
+    expect("", CONFLICT.format("7"))
+
+
+def test_lanes_that_store_different_values_to_one_word_of_an_array():
+    body = "shr.u32 %r2, %tid, 1;\nmad.wide.u32 %address, %r2, 4, %p_out;\nst.global{}.b32 [%address], {};\n"
+    expect("several lanes store different values at byte 0 of operand out", body.format("", "%tid"))
+    expect("", body.format("", "%r2"))
+    # Of strong stores any may stay, and the author says so.
+    expect("", body.format(".relaxed.gpu", "%tid"))

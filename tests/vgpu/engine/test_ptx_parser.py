@@ -119,7 +119,8 @@ def test_blocks():
         ("cvt.f32.s32 %r1, %r2, %r3;", "operands"),
         ("cvt.u32.f32 %r1, %r2;", "needs .rni"),
         ("mma.sync.aligned.m16n8k99.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};", "not modelled"),
-        ("tcgen05.wait::ld.sync.aligned;", "does not model this instruction"),
+        ("tcgen05.wait::ld.sync.aligned;", "tensor cores of Blackwell are not modelled yet"),
+        ("tcgen05.mma.cta_group::2.kind::f16 [%r1], %d1, %d2, %r3, {%r4, %r5}, %p1;", "not modelled yet; compile for"),
         (
             "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], %r3, [%r4];",
             "between shared memories",

@@ -9,6 +9,7 @@ from .clocks import Clocks
 from .collected import Collected
 from .gaps import Gaps
 from .global_races import GlobalRaces
+from .grid_order import GridOrder, Predecessors
 from .lane_races import LaneRaces
 from .late_reads import LateReads
 from .lifetimes import Lifetimes
@@ -18,14 +19,20 @@ from .messages import Messages
 from .product_registers import ProductRegisters
 from .registers import UninitialisedRegisters
 from .shared_races import SharedRaces
+from .store_conflicts import StoreConflicts
 from .unfinished import UnfinishedCopies
 
-__all__ = ["Collected", "all_checks"]
+__all__ = ["Collected", "Predecessors", "all_checks"]
 
 
-def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ...]:
-    """Return every check of a launch on those operands; their findings go into `collected`."""
-    clocks, registers = Clocks(), UninitialisedRegisters(collected)
+def all_checks(
+    collected: Collected, device: DeviceArrays, before: Predecessors | None = None, dependent: bool = False
+) -> tuple[Observer, ...]:
+    """Return every check of a launch on those operands; their findings go into `collected`.
+
+    `before` has the accesses of the launches before, where one of several is dependent.
+    """
+    clocks, registers = Clocks(dependent), UninitialisedRegisters(collected)
     messages = Messages(clocks)
     shared = SharedRaces(collected, clocks, registers)
     return (
@@ -45,4 +52,6 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
         UnfinishedCopies(collected, clocks),
         ProductRegisters(collected),
         Lifetimes(collected, clocks),
+        StoreConflicts(collected),
+        *([] if before is None else [GridOrder(collected, clocks, before, dependent)]),
     )

@@ -59,6 +59,11 @@ def has_messages(kernel: Kernel) -> bool:
 class Clocks(Observer):
     """The vector clocks of a batch.
 
+    Parameters
+    ----------
+    dependent : bool
+        Whether the launch is dependent (PDL): its predecessor is an agent, too.
+
     Attributes
     ----------
     known : array of int, (warps of the batch, agents)
@@ -75,6 +80,8 @@ class Clocks(Observer):
         Warps of a cluster: so many columns are theirs, as many those of their copies, and so on.
     column_bits : int
         Bits that hold a column's number.
+    predecessor : int
+        In a dependent launch, the column of the predecessor grid.
     messages : int
         The first of the columns for messages of other clusters that a warp has acquired.
     """
@@ -83,6 +90,9 @@ class Clocks(Observer):
     visible: Array
     groups: Array
     product_groups: Array
+
+    def __init__(self, dependent: bool = False) -> None:
+        self._dependent = dependent
 
     def begin(self, kernel: Kernel) -> None:
         self._asynchronous = is_asynchronous(kernel)
@@ -98,7 +108,8 @@ class Clocks(Observer):
         # Warps, copies; then bulk copies that have read, and are complete; warpgroups; mbarriers.
         ends = np.cumsum([2 * self.generic, self.generic, self.generic, self.generic]).tolist()
         columns = ends[3] + self._followed if self._has_barriers or self._asynchronous else 2 * self.generic
-        self.messages = columns
+        self.predecessor = columns
+        self.messages = columns = columns + self._dependent
         columns += self._messages
         self._read_columns, self._done_columns, self._product_columns, self._barrier_columns = ends
         self.column_bits = max((columns - 1).bit_length(), 1)
@@ -219,6 +230,17 @@ class Clocks(Observer):
     def tick(self, warps: Array) -> None:
         """Advance the own clocks of warps: their next operations come after what they passed on."""
         self.known[warps, self.own[warps]] += 1
+
+    def has_waited(self, warps: Array) -> Array:
+        """Say for warps of a dependent launch whether a wait for the predecessor happened before."""
+        found: Array = self.known[warps, self.predecessor] > 0
+        return found
+
+    def grid_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        del instruction
+        if self._dependent:
+            warps = self.warps_in(batch, lanes)
+            self._reach(warps, np.full(len(warps), self.predecessor), np.ones(len(warps), np.int64))
 
     def _learn(self, warps: Array, level: int, what: Array) -> None:
         self._levels[level, warps] = np.maximum(self._levels[level, warps], what)

@@ -20,6 +20,7 @@ from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction, Kernel
 from ..types import Array
 from .collected import Check
+from .loops import compiled, note_lanes, pass_lanes
 
 _ROW = 16
 #: The rows whose addresses a lane gives are loaded to, or stored from, other lanes.
@@ -33,13 +34,13 @@ class LaneRaces(Check):
         self._kernel = kernel
         self._granule = shared_granule(kernel)
         self._neighbours = neighbours(kernel)
+        self._loops = compiled(pass_lanes, note_lanes)
 
     def batch_begins(self, batch: Batch) -> None:
-        self._count = batch.lane_count
-        # A time encodes its lane: modulo the number of lanes. Times that lanes of the warp acquire by a wait, and have
-        # acquired.
-        self._now = np.arange(self._count, 2 * self._count, dtype=np.int64)
-        self._told, self._known = np.zeros(self._count, np.int64), np.zeros(self._count, np.int64)
+        # A time encodes its lane in its low bits. Times that lanes of the warp acquire by a wait, and have acquired.
+        self._count = 1 << (batch.lane_count - 1).bit_length()
+        self._now = np.arange(batch.lane_count, dtype=np.int64) + self._count
+        self._told, self._known = np.zeros(batch.lane_count, np.int64), np.zeros(batch.lane_count, np.int64)
         # No time up to this one is unknown to anybody.
         self._floor = self._count - 1
         pieces = len(batch.shared) // self._granule
@@ -110,7 +111,12 @@ class LaneRaces(Check):
             return
         lanes = access.lanes
         many = max(access.size // self._granule, 1)
-        rows = (access.address + lanes.pick(access.batch.shared_base)) // self._granule // many
+        base = lanes.pick(access.batch.shared_base)
+        if self._loops and not access.atomic and access.instruction.name not in _MATRICES:
+            place = access.address, base, self._granule.bit_length() - 1, many, lanes.index
+            if self._passed(access, place):
+                return
+        rows = (access.address + base) // self._granule // many
         pieces = rows if many == 1 else (rows[:, None] * many + np.arange(many)).reshape(-1)
         index = lanes.index if many == 1 else np.repeat(lanes.index, many)
         written = self._unmet(self._written, pieces, index, access) if number in near.after_write else None
@@ -129,6 +135,23 @@ class LaneRaces(Check):
             self._note(self._written, pieces, index, access)
             self._writer[pieces] = number
 
+    def _passed(self, access: Access, place: tuple[Array, Array, int, int, Array]) -> bool:
+        """Pass an access in one go, or return False and do nothing."""
+        near, number = self._neighbours, access.instruction.index
+        passes, note = self._loops
+        limits = self._floor, self._count - 1
+        looks = [self._written] * (number in near.after_write)
+        looks += [self._read] * (access.write and number in near.after_read)
+        if not all(passes(*place, times, self._known, limits) for times in looks):
+            return False
+        if access.write and number in near.before_access:
+            note(*place, self._written, self._known, limits, self._now)
+            address, base, shift, many, _ = place
+            self._writer.reshape(-1, many)[((address + base) >> shift) // many] = number
+        elif not access.write and number in near.before_write:
+            note(*place, self._read, self._known, limits, self._now)
+        return True
+
     def _unmet(self, times: Array, pieces: Array, index: Array, access: Access) -> Array | None:
         """Return which pieces another lane of the same warp accessed that no meeting has ordered."""
         if not (times[0].take(pieces) > self._floor).any():
@@ -140,7 +163,7 @@ class LaneRaces(Check):
         found = np.zeros(pieces.shape, np.bool_)
         for time in times:
             marks = time.take(pieces)
-            lane = marks % self._count
+            lane = marks & (self._count - 1)
             late = (marks > self._known[lane]) & (lane // WARP == warps)
             for asking in asks:
                 late &= lane != asking
@@ -155,7 +178,7 @@ class LaneRaces(Check):
         now = self._now[index]
         before = times[0].take(pieces)
         if (before > self._floor).any():
-            lane = before % self._count
+            lane = before & (self._count - 1)
             kept = (before > self._known[lane]) & (lane != index)
             times[1][pieces[kept]] = before[kept]
         times[0][pieces] = now

@@ -17,6 +17,7 @@ from ..types import Array
 from .agents import AgentRaces, Shadow
 from .clocks import ATOMIC, ClockCheck, Clocks, is_asynchronous
 from .collected import Collected
+from .loops import compiled, pass_shared_read, pass_shared_write
 from .registers import UninitialisedRegisters
 
 
@@ -41,6 +42,7 @@ class SharedRaces(ClockCheck):
         self._kernel = kernel
         self._granule = shared_granule(kernel)
         self._asynchronous = is_asynchronous(kernel)
+        self._pass = compiled(pass_shared_read, pass_shared_write)
 
     def agent_access(self, access: AgentAccess) -> None:
         assert self._agents is not None
@@ -62,20 +64,29 @@ class SharedRaces(ClockCheck):
         if access.space != "shared":
             return
         warp = access.lanes.pick(access.batch.warp_of_lane)
+        passed = self._passed(access, warp)
+        if passed and access.read:
+            return
         rows, many = self._rows(access)
-        before = self._written.reshape(-1, many).take(rows, 0)
-        if access.read and not before.all():
-            self._uninitialised(access, before == 0)
-        unordered = self._unordered(access, before, warp)
-        if unordered.any():
-            bad = np.asarray(unordered.any(axis=1))
-            self._race(access, bad, rows * many + unordered.argmax(axis=1))
+        if not passed:
+            before = self._written.reshape(-1, many).take(rows, 0)
+            if access.read and not before.all():
+                self._uninitialised(access, before == 0)
+            unordered = self._unordered(access, before, warp)
+            if unordered.any():
+                bad = np.asarray(unordered.any(axis=1))
+                self._race(access, bad, rows * many + unordered.argmax(axis=1))
+            if access.write:
+                self._check_reads(access, rows, many, warp)
+            else:
+                for shadow in self._noted:
+                    self._note_read(shadow, rows, many, warp)
         if access.write:
-            self._check_reads(access, rows, many, warp)
+            if self._agents is not None:
+                late = self._agents.read_by(rows * many, many, self._clocks.known, warp)
+                if late.any():
+                    self._report(access, late, "a bulk copy or wgmma may still read it")
             self._note_write(access, rows, many, warp)
-        else:
-            for shadow in self._noted:
-                self._note_read(shadow, rows, many, warp)
 
     def marks(self, access: Access) -> Array:
         """Return for each piece of an access the mark of its last write: the agent and its clock."""
@@ -123,10 +134,18 @@ class SharedRaces(ClockCheck):
             first = int(np.flatnonzero(bad)[0])
             reader = int(late[first].any(axis=0).argmax())
             self._report(access, bad, f"{clocks.who(reader)} read it, and nothing orders the two")
-        if self._agents is not None:
-            late_agents = self._agents.read_by(rows * many, many, clocks.known, warp)
-            if late_agents.any():
-                self._report(access, late_agents, "a bulk copy or wgmma may still read it")
+
+    def _passed(self, access: Access, warp: Array) -> bool:
+        """Look at an access in one go, and note it if it reads; return False and do nothing where that finds fault."""
+        if not self._pass or access.atomic or access.read == access.write:
+            return False
+        clocks = self._clocks
+        many = max(access.size // self._granule, 1)
+        base = access.lanes.pick(access.batch.shared_base)
+        place = access.address, base, self._granule.bit_length() - 1, many, warp
+        known = clocks.known, clocks.own, clocks.column_bits
+        reads = (self._read,) if access.write else self._noted
+        return all(self._pass[access.write](*place, known, self._written, one) for one in reads)
 
     def _note_write(self, access: Access, rows: Array, many: int, warp: Array) -> None:
         clocks = self._clocks

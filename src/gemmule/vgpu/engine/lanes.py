@@ -29,9 +29,11 @@ class Lanes:
         How many they are.
     run : slice or None
         Their range, where they are contiguous.
+    whole : array of int or None
+        Numbers of their warps, where they are all lanes of these.
     """
 
-    __slots__ = ("_cache", "count", "index", "run", "warps")
+    __slots__ = ("_cache", "_whole", "count", "index", "run", "warps")
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -39,8 +41,33 @@ class Lanes:
         first, last = (int(index[0]), int(index[-1])) if self.count else (0, -1)
         self.run = slice(first, last + 1) if last - first + 1 == self.count else None
         self._cache: dict[int, Array] = {}
+        self._whole: Array | bool | None = None
         # The lanes as rows of warps, once an instruction needs them.
         self.warps: Warps | None = None
+
+    @property
+    def whole(self) -> Array | None:
+        """Numbers of the warps, where these are all their lanes."""
+        if self._whole is None:
+            first = self.index[::WARP]
+            filled = self.count % WARP == 0 and bool(
+                ((first % WARP == 0) & (self.index[WARP - 1 :: WARP] - first == WARP - 1)).all()
+            )
+            self._whole = first // WARP if filled else False
+        return None if isinstance(self._whole, bool) else self._whole
+
+    def split(self, warps: Array) -> tuple[Lanes | None, Lanes | None]:
+        """Return the lanes of the warps for which `warps`, one entry for each of the batch, is true, and the others."""
+        whole = self.whole
+        mask = warps[self.index // WARP if whole is None else whole]
+        if mask.all():
+            return self, None
+        if not mask.any():
+            return None, self
+        if whole is None:
+            return self.where(mask), self.where(~mask)
+        rows = self.index.reshape(-1, WARP)
+        return Lanes(rows[mask].reshape(-1)), Lanes(rows[~mask].reshape(-1))
 
     def where(self, mask: Array) -> Lanes:
         """Return those for which `mask`, one entry for each of them, is true."""
@@ -65,7 +92,8 @@ def merged(parts: list[Lanes]) -> Lanes:
     if len(parts) == 1:
         return parts[0]
     index = np.concatenate([part.index for part in parts])
-    index.sort()
+    # Sorted parts are merged.
+    index.sort(kind="stable")
     return Lanes(index)
 
 

@@ -17,7 +17,7 @@ from gemmule.vgpu.types import Array
 from .batch import Batch, Setting
 from .lanes import Lanes
 from .observer import Access, Observer
-from .registers import Uses
+from .registers import Copies, Uses
 from .scheduler import Scheduler
 from .special import fill_specials
 
@@ -103,7 +103,7 @@ class Frame(list[Any]):
         super().__init__(batch.file.template)
         self.batch = batch
         self.lanes = lanes
-        self._copies: dict[int, list[Array]] | None = None
+        self._copies: Copies | None = None
 
     def part(self, mask: Array, slots: Iterable[int]) -> Frame:
         """Return a frame of those lanes for which `mask` is true, with copies of those slots."""
@@ -119,14 +119,14 @@ class Frame(list[Any]):
             for view in uses.views:
                 self[view.slot] = file.view(view, run)
             return
-        self._copies = file.copies(self.lanes.index, uses)
+        self._copies = file.copies(self.lanes, uses)
         for view, position in zip(uses.views, uses.positions, strict=True):
             self[view.slot] = self._copies[view.width][position].view(view.dtype)
 
     def store(self, uses: Uses) -> None:
         """Write results back to the register file, where this frame holds copies."""
         if self._copies is not None:
-            self.batch.file.store(self.lanes.index, uses, self._copies)
+            self.batch.file.store(self.lanes, uses, self._copies)
 
 
 class Machine(Batch):

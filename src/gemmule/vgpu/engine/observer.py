@@ -171,6 +171,17 @@ class Observer:
     def access(self, access: Access) -> None:
         """See a memory access."""
 
+    def overwritten(
+        self, batch: Batch, instruction: Instruction, lanes: Lanes, space: str, address: Array, lost: Array
+    ) -> None:
+        """See a store after which memory does not hold the values of the lanes that `lost` names."""
+
+    def grid_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes wait until the predecessor grid has ended (``griddepcontrol.wait``)."""
+
+    def dependents_launched(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes let dependent grids start."""
+
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
         """See lanes arrive at a barrier; `barrier` has one number for each of them."""
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmule.vgpu.types import Array
 
-from .lanes import Index
+from .lanes import WARP, Lanes
 
 #: What registers hold before they are written: a pattern that is easy to see, and a NaN in every float type.
 POISON = {1: 0, 2: 0x7FBD, 4: 0x7FBDBEEF, 8: 0x7FFBDEADDEADBEEF}
+
+#: Copies of rows by width in bytes.
+Copies = dict[int, list[Array] | Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +69,8 @@ class RegisterFile:
             width: np.full((count, lanes), POISON[width], np.bool_ if width == 1 else np.dtype(f"u{width}"))
             for width, count in counts.items()
         }
+        # The same memory with all lanes of a warp as one element, which are copied at once.
+        self._by_warps = {width: rows.view(f"V{WARP * rows.itemsize}").reshape(-1) for width, rows in self.rows.items()}
         self.template = template
 
     def view(self, view: View, run: slice) -> Array:
@@ -72,14 +78,33 @@ class RegisterFile:
         found: Array = self.rows[view.width][view.row, run].view(view.dtype)
         return found
 
-    def copies(self, index: Index, uses: Uses) -> dict[int, list[Array]]:
+    def copies(self, lanes: Lanes, uses: Uses) -> Copies:
         """Return copies of the touched rows in those lanes, by width in bytes."""
-        # Row by row: NumPy's selection along both at once takes four times as long.
-        return {width: [self.rows[width][row].take(index) for row in rows] for width, rows in uses.rows.items()}
+        warps = lanes.whole
+        if warps is None:
+            # Row by row: NumPy's selection along both at once takes four times as long.
+            return {
+                width: [self.rows[width][row].take(lanes.index) for row in rows] for width, rows in uses.rows.items()
+            }
+        return {
+            width: self._by_warps[width].take(self._places(width, rows, warps)).view(self.rows[width].dtype)
+            for width, rows in uses.rows.items()
+        }
 
-    def store(self, index: Index, uses: Uses, copies: dict[int, list[Array]]) -> None:
+    def store(self, lanes: Lanes, uses: Uses, copies: Copies) -> None:
         """Write the results in those copies back."""
+        warps = lanes.whole
         for width, written in uses.writes.items():
-            table = self.rows[width]
-            for row, position in written:
-                table[row][index] = copies[width][position]
+            found, table = copies[width], self.rows[width]
+            if warps is None or isinstance(found, list):
+                for row, position in written:
+                    table[row][lanes.index] = found[position]
+                continue
+            rows, positions = zip(*written, strict=True)
+            some = found if len(positions) == len(found) else found[list(positions)]
+            np.put(self._by_warps[width], self._places(width, rows, warps), some.view(f"V{WARP * table.itemsize}"))
+
+    def _places(self, width: int, rows: Sequence[int], warps: Array) -> Array:
+        """Return the places of warps in rows: (rows, warps)."""
+        found: Array = np.array(rows)[:, None] * (self.rows[width].shape[1] // WARP) + warps
+        return found

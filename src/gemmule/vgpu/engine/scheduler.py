@@ -14,10 +14,12 @@ import numpy as np
 from gemmule.vgpu.dataflow.polling import polling_blocks
 
 from .batch import Batch
-from .lanes import Lanes, merged
+from .lanes import WARP, Lanes, merged
 
 #: Blocks that others may run while lanes wait for their turn.
 _PATIENCE = 4096
+#: In the random schedule, the chance that only some of the warps at a block run, and that of each of them.
+_SPLITS, _SHARE = 0.25, 0.25
 
 
 class Scheduler:
@@ -46,6 +48,12 @@ class Scheduler:
         self._since: dict[int, int] = {}
         self._turn = 0
         self._random = batch.setting.schedule == "random"
+        if self._random:
+            # Warps that run together: the same of each cluster, in two halves of the clusters.
+            warps = batch.geometry.warps * batch.cluster_ctas
+            half = batch.random.integers(2, size=len(batch.ctas) // batch.cluster_ctas)
+            self._group = (half[:, None] * warps + np.arange(warps)).reshape(-1)
+            self._groups = 2 * warps
 
     @property
     def only_polls(self) -> bool:
@@ -94,25 +102,30 @@ class Scheduler:
         return block, self._take(block)
 
     def _some_warps(self) -> tuple[int, Lanes]:
-        """Take the lanes of some warps, at random, at the lowest block that any of these warps stands at."""
-        batch = self._batch
-        random = batch.random
-        lowest = np.full(batch.lane_count // 32, np.iinfo(np.int64).max)
-        standing = {block: merged(parts) for block, parts in self.ready.items()}
-        for block, lanes in standing.items():
-            np.minimum.at(lowest, lanes.pick(batch.warp_of_lane), block)
-        present = np.unique(lowest[lowest < np.iinfo(np.int64).max])
+        """Take the lanes of some warps, at random, at a block; not of warps that have lanes at a lower one."""
+        random = self._batch.random
+        blocks = sorted(self.ready)
         oldest = min(self._since, key=self._since.__getitem__)
         late = self._turn - self._since[oldest] > _PATIENCE
-        block = oldest if late else int(random.choice(present))
-        taken = (late | (lowest == block)) & (random.random(len(lowest)) < random.choice([0.25, 1.0]))
-        lanes = self._take(block)
-        mask = taken[lanes.pick(batch.warp_of_lane)]
-        if not mask.any():
-            mask = lowest[lanes.pick(batch.warp_of_lane)] == block if not late else ~mask
-        if not mask.all():
-            self.go(block, lanes.where(~mask))
-        return block, lanes.where(mask)
+        block = oldest if late else blocks[int(random.integers(len(blocks)))]
+        able = np.ones(len(self._group), np.bool_)
+        for lower in [] if late else blocks[: blocks.index(block)]:
+            for part in self.ready[lower]:
+                able[part.index // WARP if part.whole is None else part.whole] = False
+        lanes, others = self._take(block).split(able)
+        if lanes is None:
+            assert others is not None
+            self.go(block, others)
+            block = blocks[0]
+            lanes, others = self._take(block), None
+        if random.random() < _SPLITS:
+            taken, left = lanes.split((random.random(self._groups) < _SHARE)[self._group])
+            if taken is not None:
+                lanes = taken
+                others = left if others is None else others if left is None else merged([others, left])
+        if others is not None:
+            self.go(block, others)
+        return block, lanes
 
     def _take(self, block: int) -> Lanes:
         del self._since[block]

@@ -21,19 +21,26 @@ Loop = Callable[[Array, Array, Array, Array], None]
 
 
 @functools.cache
-def loops() -> tuple[Loop, Loop] | None:
-    """Return what computes ``out = a * b + c`` on contiguous float32 and float64 arrays; None without Numba.
-
-    ``GEMMULE_VGPU_NUMBA=0`` disables Numba.
-    """
+def compiler() -> Any:
+    """Return Numba; None where it is not installed, or disabled by ``GEMMULE_VGPU_NUMBA=0``."""
     if os.environ.get("GEMMULE_VGPU_NUMBA") == "0":
         return None
     try:
         import numba
-        from llvmlite import binding
-        from numba.extending import intrinsic
     except ImportError:
         return None
+    return numba
+
+
+@functools.cache
+def loops() -> tuple[Loop, Loop] | None:
+    """Return what computes ``out = a * b + c`` on contiguous float32 and float64 arrays; None without Numba."""
+    numba = compiler()
+    if numba is None:
+        return None
+    from llvmlite import binding
+    from numba.extending import intrinsic
+
     if platform.machine() != "aarch64" and not binding.get_host_cpu_features().get("fma"):
         return None
 

@@ -230,7 +230,7 @@ CONFIGS = (
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
-#: shapes and as fast on one, and the search would be twice as long: see docs/hopper/hopper_gemm.md.
+#: shapes and as fast on one, and the search would be twice as long: see docs/notebook/hopper/hopper_gemm.md.
 SEARCH_STREAM_K = False
 
 

@@ -3,6 +3,7 @@
 from . import (
     atomics,
     bits,
+    blackwell,
     compare,
     control,
     convert,
@@ -26,8 +27,8 @@ from .wgmma import Warpgroups
 
 __all__ = [
     "UNITS",
-    "atomics", "bits", "compare", "control", "convert", "floating", "integer", "loads", "matrix", "move", "printing",
-    "signs", "tensormap", "warp",
+    "atomics", "bits", "blackwell", "compare", "control", "convert", "floating", "integer", "loads", "matrix", "move",
+    "printing", "signs", "tensormap", "warp",
 ]  # fmt: skip
 
 #: Units of a machine, in the order in which their operations complete.

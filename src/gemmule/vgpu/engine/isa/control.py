@@ -144,7 +144,22 @@ def _proxy_fence(build: Build, shared: bool, *, barriers: bool = False) -> Step:
     return fence
 
 
-@defines("prefetch", "prefetchu", "discard", "applypriority", "griddepcontrol", "nanosleep", "pmevent", "setmaxnreg")
+@defines("griddepcontrol")
+def _griddepcontrol(build: Build) -> Step:
+    """Wait for the predecessor grid, or let dependents start: launches run in order, and only the checks see it."""
+    waits = build.take("wait", "launch_dependents") == "wait"
+    build.done(0)
+    instruction = build.instruction
+
+    def control(frame: Frame) -> None:
+        for observer in frame.batch.observers:
+            see = observer.grid_awaited if waits else observer.dependents_launched
+            see(frame.batch, instruction, frame.lanes)
+
+    return control
+
+
+@defines("prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "pmevent", "setmaxnreg")
 def _hint(build: Build) -> Step:
     """Do nothing: a hint for caches or for timing, neither of which this models."""
     del build

@@ -115,11 +115,19 @@ def _st(build: Build) -> Step:
         memory = words(frame, space, size)
         index = position >> shift
         if count == 1:
-            memory[index] = bits(frame[slots[0]])
-            return
-        values = np.empty((len(index), count), plain)
-        for number, slot in enumerate(slots):
-            values[:, number] = bits(frame[slot])
-        memory.reshape(-1, count)[index] = values
+            values = bits(frame[slots[0]])
+            memory[index] = values
+        else:
+            values = np.empty((len(index), count), plain)
+            for number, slot in enumerate(slots):
+                values[:, number] = bits(frame[slot])
+            memory = memory.reshape(-1, count)
+            memory[index] = values
+        if frame.batch.observers and not strong:
+            lost = memory[index] != values
+            if lost.any():
+                which = lost if count == 1 else lost.any(axis=1)
+                for observer in frame.batch.observers:
+                    observer.overwritten(frame.batch, instruction, frame.lanes, space, address, which)
 
     return store

@@ -22,6 +22,9 @@ LIMIT = (1 << 20) - 1
 #: A state is a phase, and from this bit on the arrivals that it waited for.
 _PENDING = 32
 
+#: In the random schedule, the chance that a wait fails at once: code that goes on then needs another wait.
+_FAILS = 0.4
+
 
 def pending_in(states: Array) -> Array:
     """Return the arrivals that phases waited for when their states were got."""
@@ -360,7 +363,8 @@ def _arrive(build: Build, space: str, how: _Arrival) -> Step:
 def _wait(build: Build, action: str) -> Step:
     """Test whether a phase is complete; a wait stops the thread until it is, or for a time that the hardware chooses.
 
-    Here both stop while other lanes can run.
+    Here both stop while other lanes can run; but where the thread goes on to something else without the phase, the late
+    schedule answers at once.
     """
     parity = build.flag("parity")
     order = _order(build)
@@ -374,6 +378,7 @@ def _wait(build: Build, action: str) -> Step:
         build.source(build.operands[3], "u32")
     out = build.dest(target, "pred")
     instruction, acquires = build.instruction, order != "relaxed"
+    peeks = not _loops(build)
 
     def complete(frame: Frame) -> tuple[Array, Array]:
         places = places_of(frame, find, build)
@@ -391,7 +396,8 @@ def _wait(build: Build, action: str) -> Step:
                 found[taking_part] = True if ready is None else ready
             return found
         _, done = complete(frame)
-        if done.all() or (batch.setting.schedule == "random" and batch.random.random() < 0.1):
+        schedule = batch.setting.schedule
+        if done.all() or (peeks and schedule == "late") or (schedule == "random" and batch.random.random() < _FAILS):
             return None
         return np.asarray(done | MBarriers.of(batch).failed[frame.lanes.index])
 
@@ -412,6 +418,22 @@ def _wait(build: Build, action: str) -> Step:
 
     build.gate, build.waits_for = gate, waits_for
     return step
+
+
+def _loops(build: Build) -> bool:
+    """Say whether a failed wait leads back to itself, by jumps only."""
+    blocks, own = build.flow.blocks, build.next_block - 1
+    waiting, seen = list(blocks[own].successors), {own}
+    if len(blocks[own].instructions) > 1 and any(one.name != "bra" for one in blocks[own].instructions[1:]):
+        return False
+    while waiting:
+        number = waiting.pop()
+        if number == own:
+            return True
+        if number not in seen and all(one.name == "bra" for one in blocks[number].instructions):
+            seen.add(number)
+            waiting += blocks[number].successors
+    return False
 
 
 def _pending_count(build: Build) -> Step:
