@@ -1,11 +1,12 @@
 """Times of all plausible configs of random products, beside cuBLASLt's: what the cost model is fitted to.
 
 For random products of a type in a drawn layout, extents log-uniform from 64 to 8192, the registered configs of the
-kernel (`hopper_gemm`, of float32 `simt_gemm`, of float64 `float64_gemm`) and candidates that are not registered are
-timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic names, in CUDA graphs over
-rotating buffers. A config is plausible if the cost model predicts little more than its least, or if it differs from
-such a one in the cluster only; some others are drawn. Of `simt_gemm` and `float64_gemm` all are timed, and a third of
-the products has odd extents. Needs an NVIDIA GPU, PyTorch and the compiler.
+kernel (`hopper_gemm`, of float32 `simt_gemm`, of float64 `float64_gemm`, of complex types theirs) and candidates that
+are not registered are timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic
+names, in CUDA graphs over rotating buffers. A config is plausible if the cost model predicts little more than its
+least, or if it differs from such a one in the cluster only; some others are drawn. Of the other kernels all are
+timed, and a third of the products of float32 and float64 has odd extents. ``--squares`` puts squares from 512 to 4096
+before them. Needs an NVIDIA GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, Config
+from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
+from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
+from gemmule.kernels.complex.config import Complex64Config, Complex128Config
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
@@ -64,7 +68,10 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
     "float32": ("float32", None, 4, LAYOUTS, 1e11),
     "float64": ("float64", None, 2, LAYOUTS, 1e11),
+    "complex64": ("complex64", None, 2, ("nn",), 5e10),
+    "complex128": ("complex128", None, 1, ("nn",), 5e10),
 }
+_SQUARES = (4096, 2048, 1024, 512)
 #: Of float32 and float64 every so many-th product has odd extents.
 _ONE_ODD_OF = 3
 #: Registered and candidate tiles, `c` cooperative and `p` ping-pong, with clusters along M, N and K.
@@ -150,6 +157,31 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     {"tile_m": 128, "tile_n": 128, "warps_n": 4, "cluster_k": 4},
     {"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": 4},
 )
+
+
+#: Candidates of `complex64_gemm`: rows, columns, k-tile, warps along M and N, and stages.
+_COMPLEX64 = (
+    (128, 128, 8, 4, 2, 3),
+    (128, 64, 8, 4, 1, 4),
+    (64, 64, 8, 2, 1, 4),
+    (64, 64, 8, 2, 2, 4),
+)
+#: Candidates of `complex128_gemm`, as what differs from the default.
+_COMPLEX128: tuple[dict[str, int], ...] = (
+    {"stages": 6},
+    {"tile_k": 16, "stages": 2},
+    {"tile_n": 128, "warps_n": 4, "tile_k": 16, "stages": 3},
+    {"tile_m": 32, "warps_m": 1, "warps_n": 4},
+    {"group": 16},
+)
+
+
+def complex_candidates(spec: KernelSpec) -> tuple[Config, ...]:
+    """Return the registered configs of a complex kernel, and the candidates."""
+    further: tuple[Config, ...] = tuple(Complex128Config(**one) for one in _COMPLEX128)
+    if spec is COMPLEX64_GEMM:
+        further = tuple(Complex64Config(*fields) for fields in _COMPLEX64)
+    return tuple(dict.fromkeys([*spec.configs, *further]))
 
 
 def float64_candidates() -> tuple[Float64Config, ...]:
@@ -338,12 +370,14 @@ class Session:
                     work()
                 works.append((x, work))
             algorithms = []
-            for one in stack.enter_context(self._lt.algorithms(problem, operands)):
-                try:
-                    one.work()
-                    algorithms.append(one)
-                except UnsupportedError:
-                    algorithms.append(None)
+            with contextlib.suppress(UnsupportedError):
+                # Of a type that it does not take there is no time.
+                for one in stack.enter_context(self._lt.algorithms(problem, operands)):
+                    try:
+                        one.work()
+                        algorithms.append(one)
+                    except UnsupportedError:
+                        algorithms.append(None)
             costs = costs_of(problem, [self._choices[x] for x, _ in works], self._rates)
             runs = [one for one in algorithms if one is not None]
             every = [work for _, work in works] + [one.work for one in runs]
@@ -387,14 +421,20 @@ def main() -> None:
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--registered", action="store_true", help="no config that is not registered")
     parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
+    parser.add_argument("--squares", action="store_true", help="squares of 512 to 4096 before the random products")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began, device = time.time(), get_device()
-    spec = {"float32": SIMT_GEMM, "float64": FLOAT64_GEMM, "tf32": MMA_SYNC}.get(given.dtype, HOPPER_GEMM)
-    configs: tuple[Config, ...] = (
-        simt_candidates() if spec is SIMT_GEMM else float64_candidates() if spec is FLOAT64_GEMM else candidates()
-    )
+    own = {
+        "float32": SIMT_GEMM, "float64": FLOAT64_GEMM, "complex64": COMPLEX64_GEMM, "complex128": COMPLEX128_GEMM,
+        "tf32": MMA_SYNC,
+    }  # fmt: skip
+    spec = own.get(given.dtype, HOPPER_GEMM)
+    if "complex" in given.dtype:
+        configs = complex_candidates(spec)
+    else:
+        configs = {"float32": simt_candidates, "float64": float64_candidates}.get(given.dtype, candidates)()
     if given.registered:
         configs = spec.configs
     choices = [Choice(spec, one) for one in configs]
@@ -404,6 +444,10 @@ def main() -> None:
     found = list(itertools.islice((one for one in every if one.k % 2 or not given.odd), given.count))
     if given.lost:
         found = lost(given.lost, given.dtype, given.below, given.similar, given.seed)[: given.count]
+    if given.squares:
+        out, precision, *_ = _TYPES[given.dtype]
+        squares = (gemm_problem(side, side, side, given.dtype, out, "nn") for side in _SQUARES)
+        found[:0] = [dataclasses.replace(one, precision=Precision.parse(precision)) for one in squares]
     trials = [(one, plausible(one, choices, device, number)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
@@ -453,14 +497,15 @@ def main() -> None:
             record = session.record(problem, numbers)
             file.write(record)
             own = min(record["times_us"].values())
-            first = record["cublaslt_us"][0]
+            first = next(iter(record["cublaslt_us"]), None)
             if first is not None:
                 ratios.append(first / own)
             if time.time() - told > 5 and ratios:
                 told = time.time()
                 print(f"{number + 1} products, {told - began:.0f} s: best config against cuBLASLt's first choice "
                       f"{statistics.geometric_mean(ratios):.4f}", flush=True)  # fmt: skip
-    print(f"{len(ratios)} products: {statistics.geometric_mean(ratios):.4f}, least {min(ratios):.3f}")
+    if ratios:
+        print(f"{len(ratios)} products: {statistics.geometric_mean(ratios):.4f}, least {min(ratios):.3f}")
 
 
 if __name__ == "__main__":

@@ -179,12 +179,16 @@ class Pool:
         work()
         gpu.wait()
         rows = torch.unique(torch.linspace(0, problem.m - 1, _ROWS, device="cuda").long())
-        some, wide = a[rows].double(), b.double()
-        exact, got = some @ wide, d[rows].double()
-        bound = torch.zeros_like(exact)
+        double = torch.complex128 if a.is_complex() else torch.float64
+        some, wide = a[rows].to(double), b.to(double)
+        exact, got = some @ wide, d[rows].to(double)
+        bound = torch.zeros_like(exact.abs())
         if problem.a.dtype.kind is not Kind.INTEGER:
             unit = 2.0**-11 if problem.precision.value == "tf32" else 0.0
-            sums = (problem.k + 3) * problem.accumulator.unit_roundoff * (2 if problem.a.dtype.itemsize == 8 else 1)
+            # The reference has errors too, where it is no more exact; of complex numbers a part is a sum of 2 K.
+            twice = problem.a.dtype.part.itemsize == 8
+            terms = problem.k * (2 if a.is_complex() else 1)
+            sums = (terms + 3) * problem.accumulator.unit_roundoff * (2 if twice else 1)
             sums += FLOAT8_SEEN if problem.precision is Precision.FLOAT8 else 0.0
             bound = (sums + 2 * unit) * 1.01 * (some.abs() @ wide.abs())
             bound += problem.d.dtype.unit_roundoff * exact.abs() * 1.01

@@ -16,7 +16,7 @@ from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.chips import CHIPS
-from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Kind, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
@@ -31,10 +31,11 @@ ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
 #: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, one that copies of
-#: 16 bytes do not divide among others, of long sums, and of a square whose lines begin anywhere.
+#: 16 bytes do not divide among others, of long sums, of a square whose lines begin anywhere, and of one that has whole
+#: steps of a block triangle.
 EXTENTS = (
     (768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (63, 65, 17), (64, 63, 48), (64, 64, 2048),
-    (63, 63, 48),
+    (63, 63, 48), (256, 256, 48),
 )  # fmt: skip
 
 
@@ -72,10 +73,15 @@ def products(types):
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, exact)
             alone = dataclasses.replace(problem, c=None, beta=0)
             yield from (problem, alone)
+            found = [alone]
+            for conj in ("a", "b", "ab") if a.kind is Kind.COMPLEX else ():
+                lazy = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}
+                found.append(dataclasses.replace(alone, **lazy))
+                yield found[-1]
             if m <= n and exact is Precision.IEEE:
                 yield dataclasses.replace(problem, needed=BlockTriangle(0, STEP))
-            if (own := mark_own_transpose(alone, same=True)).own_transpose:
-                yield own
+            owns = (mark_own_transpose(one, same=True) for one in found)
+            yield from (one for one in owns if one.own_transpose)
 
     return tuple(every())
 
@@ -154,11 +160,18 @@ LONG = (
     "g07_cp_async",
     "simt_gemm",
     "simt_syrk",
+    "complex64_gemm",
+    "complex64_syrk",
     "h01_mma_sync",
     "transpose_tiled",
     "transpose_in_place",
     "transpose_in_registers",
 )
+
+
+#: Bytes that a thread may spill: half of its registers are accumulators, and a few addresses wait in local memory until
+#: the loop over K ends.
+SPILLS = {"complex64_gemm": 40, "complex64_syrk": 40}
 
 
 def kinds(job):
@@ -211,8 +224,8 @@ def check(job, artifact):
     if job.spec.name == "h01_mma_sync" and dict(job.signature)["tiles"] == "whole":
         assert_instructions(artifact, job.config, dict(job.signature)["a"])
     assert f".target {job.arch}" in artifact.ptx
-    assert artifact.resources.spill_bytes == 0
-    assert artifact.resources.stack_bytes == 0
+    assert artifact.resources.spill_bytes <= SPILLS.get(job.spec.name, 0)
+    assert artifact.resources.stack_bytes <= SPILLS.get(job.spec.name, 0)
     chip = next(
         chip for chip in CHIPS if chip.capability[0] == job.arch.major and chip.capability >= job.arch.capability
     )

@@ -146,3 +146,9 @@ def test_what_does_not_fit():
         gt.grouped_mm(a, b, offs=torch.tensor([2, 2, 3, 10], dtype=torch.int32))
     with pytest.raises(ShapeError, match="offsets has 4 ends and b 3 matrices"):
         gt.grouped_mm(a, b[:3], offs=offs)
+
+
+def test_complex_groups_are_refused():
+    a, b = torch.ones(6, 4, dtype=torch.complex64), torch.ones(2, 4, 3, dtype=torch.complex64)
+    with pytest.raises(DTypeError, match=r"mat_a is torch.complex64; grouped products take real types"):
+        gt.grouped_mm(a, b, offs=torch.tensor([2, 6], dtype=torch.int32))

@@ -368,3 +368,19 @@ def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(launch
     assert launched.packed == ["hopper_syrk", "hopper_gemm"]
     assert [kernel for kernel, *_ in launched.made] == launched.packed * 2
     clear_choices()
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_products_have_derivatives(dtype, rng):
+    a, b, c = (
+        x.astype(dtype) + 1j * y.astype(dtype)
+        for x, y in (arrays(rng, shape, shape) for shape in ((2, 4, 3), (3, 5), (2, 4, 5)))
+    )
+
+    def loss(multiply):
+        return lambda x, y: jnp.sum(jnp.abs(multiply(x, y) + c) ** 2)
+
+    got, expected = (jax.jit(jax.grad(loss(one), (0, 1)))(a, b) for one in (gj.matmul, jnp.matmul))
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3 if dtype == "complex64" else 1e-12)
+    assert gj.gemm(a, b, c, beta=2.0).dtype == dtype

@@ -507,3 +507,18 @@ def test_what_is_below_the_dispatcher_keeps_to_its_settings(rng):
         pass
 
     assert type(gt.matmul(a.detach().as_subclass(Named), b)) is Named
+
+
+@own_warning
+@pytest.mark.parametrize("views", [(False, False), (True, False), (False, True)], ids=str)
+def test_complex_products_have_derivatives(views):
+    """Against finite differences, of lazy conjugates too."""
+    a = torch.randn(2, 4, 3, dtype=torch.complex128, requires_grad=True)
+    b = torch.randn(3, 5, dtype=torch.complex128, requires_grad=True)
+
+    def product(x, y):
+        return gt.matmul(x.conj() if views[0] else x, y.conj() if views[1] else y)
+
+    assert torch.autograd.gradcheck(product, (a, b), check_forward_ad=True)
+    assert torch.autograd.gradcheck(lambda x, y: gt.linear(x, y.mT), (a, b))
+    torch.testing.assert_close(product(a, b), (a.conj() if views[0] else a) @ (b.conj() if views[1] else b))

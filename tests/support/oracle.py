@@ -14,12 +14,14 @@ def random_matrix(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]
     if dtype.kind is Kind.INTEGER:
         limits = np.iinfo(dtype.numpy())
         return rng.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype.numpy())
-    return rng.standard_normal(shape).astype(dtype.numpy())
+    values = rng.standard_normal(shape)
+    return (values + 1j * rng.standard_normal(shape) if dtype.kind is Kind.COMPLEX else values).astype(dtype.numpy())
 
 
 def poisoned(dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     """An output in which an element that was not written shows."""
-    return np.full(shape, -77 if dtype.kind is Kind.INTEGER else np.nan).astype(dtype.numpy())
+    values = {Kind.INTEGER: -77, Kind.FLOAT: np.nan, Kind.COMPLEX: complex(np.nan, np.nan)}
+    return np.full(shape, values[dtype.kind]).astype(dtype.numpy())
 
 
 def assert_product(got, a, b, c=None, alpha=1, beta=0) -> float:
@@ -34,6 +36,8 @@ def assert_product(got, a, b, c=None, alpha=1, beta=0) -> float:
         expected = alpha * (wide[0] @ wide[1]) + (beta * c.astype(np.int64) if c is not None and beta else 0)
         np.testing.assert_array_equal(got, expected.astype(got.dtype))
         return 0.0
+    if out.kind is Kind.COMPLEX:
+        return _assert_complex(got, a, b, c, alpha, beta)
     sums = accumulator(dtype_named(a.dtype.name), dtype_named(b.dtype.name))
     # float64 products are referred to the 64 significand bits of an x86 long double.
     wide_type = np.longdouble if sums.name == "float64" else np.float64
@@ -54,6 +58,45 @@ def assert_product(got, a, b, c=None, alpha=1, beta=0) -> float:
     assert worst <= 1, (
         f"error is {worst:.3g} times the bound, at {np.unravel_index(np.argmax(error / bound), error.shape)}"
     )
+    return worst
+
+
+def _parts(x):
+    """Return a matrix as real and imaginary part, as long doubles: products of both types are exact enough."""
+    return np.real(x).astype(np.longdouble), np.imag(x).astype(np.longdouble)
+
+
+def _complex_terms(left, right):
+    """Return the parts of a product, and those of its magnitudes: each part is a real sum of 2 k products."""
+    (a, b), (c, d) = left, right
+    sizes = tuple(tuple(map(np.abs, pair)) for pair in (left, right))
+    (e, f), (g, h) = sizes
+    return (a @ c - b @ d, a @ d + b @ c), (e @ g + f @ h, e @ h + f @ g)
+
+
+def _scaled(scalar, parts, sizes):
+    """Return the parts times a scalar, and the magnitudes of the terms."""
+    x, y = np.longdouble(np.real(scalar)), np.longdouble(np.imag(scalar))
+    (a, b), (c, d) = parts, sizes
+    return (x * a - y * b, x * b + y * a), (abs(x) * c + abs(y) * d, abs(x) * d + abs(y) * c)
+
+
+def _assert_complex(got, a, b, c, alpha, beta) -> float:
+    """Hold each part of a complex product: 2 k + 6 roundings on the magnitudes of its terms."""
+    expected, size = _scaled(alpha, *_complex_terms(_parts(a), _parts(b)))
+    if c is not None and beta:
+        addends, sizes = _scaled(beta, _parts(c), tuple(map(np.abs, _parts(c))))
+        expected = tuple(x + y for x, y in zip(expected, addends, strict=True))
+        size = tuple(x + y for x, y in zip(size, sizes, strict=True))
+    assert np.isfinite(got).all(), "the output holds NaN or infinity: not every element was written"
+    out = dtype_named(got.dtype.name)
+    sums = accumulator(dtype_named(a.dtype.name), dtype_named(b.dtype.name))
+    worst = 0.0
+    for value, wanted, terms in zip(_parts(got), expected, size, strict=True):
+        bound = (2 * a.shape[-1] + 6) * sums.unit_roundoff * terms + out.unit_roundoff * np.abs(wanted) * 1.01
+        error = np.abs(value - wanted) / (bound + smallest_subnormal(out.part))
+        worst = max(worst, float(np.max(error, initial=0.0)))
+    assert worst <= 1, f"error is {worst:.3g} times the bound"
     return worst
 
 

@@ -59,8 +59,8 @@ def matmul(
     ----------
     a : array, shape (..., m, k) or (k,)
         First operand, of NumPy, PyTorch, CuPy, JAX or another library that speaks DLPack; any strides. On a GPU:
-        float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int32; on the host also every other
-        number of NumPy.
+        float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, int32, complex64 or complex128; on the
+        host also every other number of NumPy.
     b : array, shape (..., k, n) or (k,)
         Second operand, of the same library and on the same device. Batch dimensions are broadcast.
     out : array, shape (..., m, n), optional
@@ -150,6 +150,8 @@ def gemm(
     epilogue_args: Mapping[str, Any] | None = None,
     gated: Any = None,
     absmax: Any = None,
+    conj_a: bool = False,
+    conj_b: bool = False,
     **unknown: Never,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
@@ -196,6 +198,9 @@ def gemm(
     absmax : array of one float32, optional
         Overwritten with the largest absolute value of the result before it is rounded to its type: NaN if one is, 0 of
         an empty result. Not for float64.
+    conj_a, conj_b : bool, optional
+        Whether to multiply by the complex conjugate of `a`, or of `b`, which a GPU's kernels read as they lie: with
+        ``a.T``, BLAS's ``transa="C"``. PyTorch's lazily conjugated tensors need no flag.
 
     Returns
     -------
@@ -233,6 +238,7 @@ def gemm(
         and (type(alpha) is float or type(alpha) is int)
         and (type(beta) is float or type(beta) is int)
         and (epilogue is None or type(epilogue) is str)
+        and not (conj_a or conj_b)
     ):
         at = (id(a), id(b), id(out), alpha, beta, epilogue)
         if not c is bias is None:
@@ -245,7 +251,7 @@ def gemm(
     return product(
         ProductArguments(
             "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args,
-            gated, absmax,
+            gated, absmax, conj_a, conj_b,
         ),
         at,
     )  # fmt: skip

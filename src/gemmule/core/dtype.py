@@ -20,6 +20,7 @@ class Kind(enum.Enum):
 
     FLOAT = "float"
     INTEGER = "integer"
+    COMPLEX = "complex"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,11 +34,12 @@ class DType:
     itemsize : int
         Bytes per element.
     kind : Kind
-        Floating point or integer.
+        Floating point, integer or complex.
     significand : int
-        Bits of the significand, the hidden one included; for integers, the bits of the value.
+        Bits of the significand, the hidden one included; for integers, the bits of the value. Of complex types, those
+        of a part.
     max_value : float
-        Largest finite value.
+        Largest finite value, of complex types that of a part.
     """
 
     name: str
@@ -57,12 +59,17 @@ class DType:
     @property
     def unit_roundoff(self) -> float:
         """Largest relative error of one rounding, 2**-significand; 0 for integers."""
-        return 2.0**-self.significand if self.kind is Kind.FLOAT else 0.0
+        return 0.0 if self.kind is Kind.INTEGER else 2.0**-self.significand
 
     @property
     def is_float8(self) -> bool:
         """Whether this is one of the 8-bit floating-point types."""
         return self.itemsize == 1 and self.kind is Kind.FLOAT
+
+    @property
+    def part(self) -> DType:
+        """Type of the real and the imaginary part; real types are their own."""
+        return {"complex64": FLOAT32, "complex128": FLOAT64}.get(self.name, self)
 
     def numpy(self) -> np.dtype[Any]:
         """Return the NumPy dtype, native byte order."""
@@ -80,9 +87,11 @@ FLOAT8_E4M3 = DType("float8_e4m3fn", 1, Kind.FLOAT, 4, 448.0)
 FLOAT8_E5M2 = DType("float8_e5m2", 1, Kind.FLOAT, 3, 57344.0)
 INT8 = DType("int8", 1, Kind.INTEGER, 8, 127)
 INT32 = DType("int32", 4, Kind.INTEGER, 32, 2**31 - 1)
+COMPLEX64 = DType("complex64", 8, Kind.COMPLEX, 24, 3.4028234663852886e38)
+COMPLEX128 = DType("complex128", 16, Kind.COMPLEX, 53, 1.7976931348623157e308)
 
 #: Types that a kernel may multiply, read or write.
-DTYPES = (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, INT8, INT32)
+DTYPES = (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, INT8, INT32, COMPLEX64, COMPLEX128)
 
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 #: Types of kernels that only move bits, by their bytes.
@@ -240,15 +249,19 @@ def dtype_named(name: str) -> DType:
     try:
         return _BY_NAME[name]
     except KeyError:
-        hint = "; split the real and imaginary parts" if "complex" in name else "; convert with astype first"
-        raise DTypeError(f"dtype {name} has no GPU kernel; the kernels take {', '.join(_BY_NAME)}{hint}") from None
+        raise DTypeError(
+            f"dtype {name} has no GPU kernel; the kernels take {', '.join(_BY_NAME)}; convert with astype first"
+        ) from None
 
 
 def accumulator(a: DType, b: DType) -> DType:
     """Return the accumulator type of products of `a` and `b`.
 
     Both integers: int32. A float64, or an int32 that float32 cannot hold, with a float: float64. Otherwise float32.
+    Where one is complex: the complex type of such parts.
     """
+    if Kind.COMPLEX in (a.kind, b.kind):
+        return COMPLEX128 if {FLOAT64, INT32} & {a.part, b.part} else COMPLEX64
     if a.kind is Kind.INTEGER and b.kind is Kind.INTEGER:
         return INT32
     return FLOAT64 if {FLOAT64, INT32} & {a, b} else FLOAT32

@@ -210,6 +210,15 @@ class TensorMapParam:
         return 128 if any(pitch % 256 for pitch in self.pitches[:1]) else 256
 
 
+def scalar_params(acc: DType, alpha: complex, beta: complex) -> tuple[ScalarParam, ...]:
+    """Return alpha and beta in the accumulators' type; of complex ones, real and imaginary parts."""
+    scalars = (("alpha", alpha), ("beta", beta))
+    if acc.kind is not Kind.COMPLEX:
+        return tuple(ScalarParam(name, acc, value) for name, value in scalars)  # type: ignore[arg-type]
+    parts = ((f"{name}.{part}", getattr(complex(value), part)) for name, value in scalars for part in ("real", "imag"))
+    return tuple(ScalarParam(name, acc.part, value) for name, value in parts)
+
+
 def number_params(epilogue: Epilogue, dtype: DType) -> list[ScalarParam]:
     """Return the parameters of an epilogue's numbers."""
     return [ScalarParam(f"{NUMBER}{place}", dtype, number) for place, number in enumerate(epilogue.numbers)]

@@ -26,6 +26,8 @@ class StridedMatrix:
         Alignment in bytes of the address of element (0, 0) of the first matrix.
     padded : bool
         Whether memory after each line, up to where the next would begin, may be read: that of workspaces.
+    conj : bool
+        Whether the matrix is the complex conjugate of what is in memory.
     """
 
     dtype: DType
@@ -36,6 +38,7 @@ class StridedMatrix:
     batch_strides: tuple[int, ...] = ()
     alignment: int = 16
     padded: bool = False
+    conj: bool = False
 
     @property
     def is_row_major(self) -> bool:
@@ -85,6 +88,7 @@ class StridedMatrix:
             self.batch_strides,
             self.alignment,
             self.padded,
+            self.conj,
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeVar, cast
 
 from .block_triangle import BlockTriangle
-from .dtype import DType, Precision, accumulator
+from .dtype import DType, Kind, Precision, accumulator
 from .epilogue import Epilogue
 from .layout import StridedMatrix, layout_name
 
@@ -41,7 +41,7 @@ class GemmProblem:
         Batch dimensions; every operand has one batch stride for each, zero where it is broadcast.
     a, b, c, d : StridedMatrix
         The operands. `c` is None when beta is 0: then no C is read.
-    alpha, beta : float or int
+    alpha, beta : float, int or complex
         Scalars, applied in the accumulator's type. For K = 0, alpha is 0: as in BLAS, an infinite one has no effect.
     precision : Precision
         Least precision.
@@ -50,8 +50,8 @@ class GemmProblem:
     needed : BlockTriangle or None
         The needed elements of D, if not all. A hint: kernels may compute the others, whose content is undefined.
     own_transpose : bool
-        Whether B is A transposed, in the same memory: without C and epilogue the result is symmetric. A hint for
-        kernels; see `mark_own_transpose`.
+        Whether B is A transposed, or its adjoint, in the same memory: without C and epilogue the result is symmetric,
+        or Hermitian. A hint for kernels; see `mark_own_transpose`.
     """
 
     m: int
@@ -62,8 +62,8 @@ class GemmProblem:
     b: StridedMatrix
     c: StridedMatrix | None
     d: StridedMatrix
-    alpha: float | int = 1
-    beta: float | int = 0
+    alpha: complex = 1
+    beta: complex = 0
     precision: Precision = Precision.IEEE
     epilogue: Epilogue | None = None
     needed: BlockTriangle | None = None
@@ -85,8 +85,13 @@ class GemmProblem:
 
     @property
     def flop(self) -> int:
-        """Multiplications and additions, 2 m n k for each matrix of the batch, twice that with a second B."""
+        """Multiplications and additions of real numbers.
+
+        2 m n k for each matrix of the batch, four times that of complex ones, twice with a second B.
+        """
         factors = 2 if self.epilogue is not None and self.epilogue.second is not None else 1
+        if self.accumulator.kind is Kind.COMPLEX:
+            factors *= 4
         return 2 * self.m * self.n * factors * self.k * math.prod(self.batch)
 
     @property
@@ -200,8 +205,16 @@ def mark_own_transpose(problem: GemmProblem, same: bool) -> GemmProblem:
         Whether A and B begin at the same address. Caches of launches that are reused at other addresses must have it
         in their keys.
     """
-    own = same and problem.b == problem.a.transposed()
+    transposed = problem.a.transposed()
+    own = same and problem.b in (transposed, _hermitian_factor(problem, transposed))
     return problem if own == problem.own_transpose else dataclasses.replace(problem, own_transpose=own)
+
+
+def _hermitian_factor(problem: GemmProblem, transposed: StridedMatrix) -> StridedMatrix | None:
+    """Return the factor that makes a product with A Hermitian, if it is complex and its alpha real: A's adjoint."""
+    if transposed.dtype.kind is not Kind.COMPLEX or complex(problem.alpha).imag:
+        return None
+    return dataclasses.replace(transposed, conj=not transposed.conj)
 
 
 def collapse_batch(

@@ -158,7 +158,7 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
 def _units(dtype: DType, precision: Precision) -> tuple[str, ...]:
     if dtype.name == "float32" and precision is Precision.TF32:
         return _TF32
-    return _UNITS.get(dtype.name, ())
+    return _UNITS.get(dtype.part.name, ())
 
 
 def bound(operations: int, peak: float, traffic: Mapping[Level, int]) -> Bound:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from gemmule.core.spec import KernelSpec
+from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
+from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
+from gemmule.kernels.complex.syrk import COMPLEX64_SYRK, COMPLEX128_SYRK
 from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC as BF16X6_GEMM
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI_GEMM
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
@@ -56,6 +59,10 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     G01,
     FLOAT64_SYRK,
     FLOAT64_GEMM,
+    COMPLEX128_SYRK,
+    COMPLEX128_GEMM,
+    COMPLEX64_SYRK,
+    COMPLEX64_GEMM,
     D02,
     D01,
     GEMM_REFERENCE,

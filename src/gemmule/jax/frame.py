@@ -21,7 +21,7 @@ MAJOR, MINOR = 0, 4
 _METADATA = 1
 _INVALID_ARGUMENT, _INTERNAL = 3, 13
 #: XLA's numbers of element types.
-_DTYPES = {10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}
+_DTYPES = {10: "float16", 11: "float32", 12: "float64", 15: "complex64", 16: "bfloat16", 18: "complex128"}
 #: That of the ends of groups.
 _INT32 = {4: "int32"}
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from gemmule.core.errors import DTypeError, ShapeError
 
 from .handlers import GROUPED
-from .product import DTYPES
+from .product import REAL_DTYPES
 
 
 def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
@@ -48,10 +48,10 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
             f"lhs has shape {lhs.shape}, rhs {rhs.shape} and group_sizes {sizes.shape}; they must be (m, k), "
             "(groups, k, n) and (groups,)"
         )
-    if lhs.dtype != rhs.dtype or lhs.dtype.name not in DTYPES:
+    if lhs.dtype != rhs.dtype or lhs.dtype.name not in REAL_DTYPES:
         raise DTypeError(
             f"lhs is {lhs.dtype.name} and rhs {rhs.dtype.name}; ragged_dot takes both of one type among "
-            f"{', '.join(DTYPES)}: convert one of them"
+            f"{', '.join(REAL_DTYPES)}: convert one of them"
         )
     if sizes.dtype != jnp.int32:
         raise DTypeError(f"group_sizes is {sizes.dtype.name}; it must be int32: convert it")

@@ -21,7 +21,8 @@ from .handlers import TARGET
 from .options import Options
 
 #: Types that have a derivative, and a kernel.
-DTYPES = ("float64", "float32", "float16", "bfloat16")
+REAL_DTYPES = ("float64", "float32", "float16", "bfloat16")
+DTYPES = (*REAL_DTYPES, "complex64", "complex128")
 
 
 def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
@@ -30,7 +31,7 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
     Parameters
     ----------
     a : array, shape (..., m, k) or (k,)
-        First factor: float64, float32, float16 or bfloat16.
+        First factor: float64, float32, float16, bfloat16, complex64 or complex128.
     b : array, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from gemmule.core.dtype import FLOAT8_SEEN, TF32_SIGNIFICAND, DType, Kind, Precision
+from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 
 from .products import Array, as_matrix
@@ -109,8 +110,10 @@ def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Re
 
     For inputs of 32 bits and fewer that is float64, exact for integers. float64 inputs are cut into slices whose
     products float64 holds exactly (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012), summed in pairs of
-    numbers.
+    numbers. Of complex inputs, that of `real_form`.
     """
+    if problem.accumulator.kind is Kind.COMPLEX:
+        problem, inputs = real_form(problem, inputs)
     a = as_matrix(inputs["a"], problem.a)[rows].astype(np.float64)
     b = as_matrix(inputs["b"], problem.b)
     high, low, size = (np.zeros((len(rows), problem.n)) for _ in range(3))
@@ -138,6 +141,28 @@ def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Re
     return Reference(problem, rows, high, low, size, signs, _times(as_matrix(inputs["a"], problem.a), sums))
 
 
+def real_form(problem: GemmProblem, inputs: dict[str, Array]) -> tuple[GemmProblem, dict[str, Array]]:
+    """Return a complex product as the real one of the parts of its elements, side by side, and its inputs.
+
+    A row of D is (Re, Im, Re, ...): the same of A, (m, 2 k), times (2 k, 2 n) with the blocks (Re, Im; -Im, Re) of B.
+    Errors are held against the bound of each part, with 2 k products.
+    """
+    a, b = (
+        np.ascontiguousarray(matrix.conj() if operand.conj else matrix)
+        for operand, matrix in (
+            (one, as_matrix(inputs[name], one)) for name, one in (("a", problem.a), ("b", problem.b))
+        )
+    )
+    part = problem.accumulator.part
+    m, n, k = problem.m, 2 * problem.n, 2 * problem.k
+    wide: Array = np.empty((k, n), part.numpy())
+    wide[0::2, 0::2], wide[0::2, 1::2] = b.real, b.imag
+    np.negative(b.imag, out=wide[1::2, 0::2])
+    wide[1::2, 1::2] = b.real
+    real = GemmProblem(m, n, k, (), contiguous(part, m, k), contiguous(part, k, n), None, contiguous(part, m, n))
+    return real, {"a": a.view(part.numpy()), "b": wide}
+
+
 def accuracy(reference: Reference, output: Array) -> Accuracy:
     """Hold a product against the reference; `output` was filled with NaN, or what is no likely value, before.
 
@@ -149,6 +174,8 @@ def accuracy(reference: Reference, output: Array) -> Accuracy:
         The whole output, (m, n).
     """
     problem = reference.problem
+    if output.dtype.kind == "c":
+        output = np.ascontiguousarray(output).view(problem.d.dtype.numpy())
     out, sums = problem.d.dtype, problem.accumulator
     if out.kind is Kind.FLOAT and (bad := _not_finite(output)):
         where = ", ".join(f"({i}, {j})" for i, j in bad[:3])

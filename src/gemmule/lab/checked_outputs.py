@@ -37,7 +37,7 @@ def check(
         The outputs of the first and the last set.
     """
     kind = problem.d.dtype.kind
-    poisons: tuple[int, ...] = (NAN_BYTE,) if kind is Kind.FLOAT else _POISONS
+    poisons: tuple[int, ...] = (NAN_BYTE,) if kind is not Kind.INTEGER else _POISONS
     if operands.sets == 1 and len(poisons) == 1:
         # There is nothing else to compare it with.
         poisons *= 2
@@ -50,11 +50,11 @@ def check(
     right = accuracy_of(reference, outputs[0])
     last = operands.output(operands.sets - 1) if operands.sets > 1 else outputs[-1]
     failure = right.failure
-    if kind is not Kind.FLOAT and not same_bits(outputs[0], outputs[-1]):
+    if kind is Kind.INTEGER and not same_bits(outputs[0], outputs[-1]):
         failure = "elements were not written: they keep what was there before"
     elif failure is None and not (same_bits(outputs[0], outputs[-1]) and same_bits(outputs[0], last)):
         failure = "two runs on the same inputs give different bits"
-    if kind is not Kind.FLOAT and failure is not None:
+    if kind is Kind.INTEGER and failure is not None:
         right = dataclasses.replace(right, over_bound=math.inf)
     return dataclasses.replace(right, failure=failure), (outputs[0], last)
 

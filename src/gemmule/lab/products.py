@@ -18,7 +18,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 #: Types that are measured; each is multiplied by itself.
-MEASURED_DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+MEASURED_DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "complex64",
+    "complex128",
+)
 # Elements that one random generator makes: enough to keep a thread busy for milliseconds.
 _CHUNK = 1 << 20
 
@@ -85,7 +95,7 @@ def own_product(problem: GemmProblem) -> GemmProblem:
 
 
 def random_inputs(problem: GemmProblem, seed: int) -> dict[str, Array]:
-    """Return A and B as their elements lie in memory: normal(0, 1), or for integers every value alike."""
+    """Return A and B as their elements lie in memory: normal(0, 1) parts, or for integers every value alike."""
     if problem.own_transpose:
         return _own_transpose(problem, seed)
     seeds = np.random.SeedSequence([seed, problem.m, problem.n, problem.k]).spawn(2)
@@ -129,6 +139,8 @@ def _values(rng: np.random.Generator, dtype: DType, count: int) -> Array:
     if dtype.kind is Kind.INTEGER:
         limits = np.iinfo(dtype.numpy())
         return rng.integers(limits.min, limits.max, count, dtype.numpy(), endpoint=True)
+    if dtype.kind is Kind.COMPLEX:
+        return _values(rng, dtype.part, 2 * count).view(dtype.numpy())
     if dtype.itemsize >= 4:
         return rng.standard_normal(count, dtype.numpy())
     return rng.standard_normal(count, np.float32).astype(dtype.numpy())

@@ -37,6 +37,8 @@ _CUDA_TYPES = {
     "float8_e5m2": "CUDA_R_8F_E5M2",
     "int8": "CUDA_R_8I",
     "int32": "CUDA_R_32I",
+    "complex64": "CUDA_C_32F",
+    "complex128": "CUDA_C_64F",
 }
 # Sums in float32 of float32 inputs are FFMA, but for TF32.
 _COMPUTE = {"float64": "COMPUTE_64F", "float32": "COMPUTE_32F", "int32": "COMPUTE_32I"}
@@ -112,7 +114,7 @@ class CublasLt:
         lt, operation = self._lt, self._blas.Operation
         types, scale = self._scale_type(problem)
         tf32 = problem.precision is Precision.TF32 and problem.a.dtype is problem.b.dtype is FLOAT32
-        compute = _TF32 if tf32 else _COMPUTE[problem.accumulator.name]
+        compute = _TF32 if tf32 else _COMPUTE[problem.accumulator.part.name]
         descriptor = lt.matmul_desc_create(self._blas.ComputeType[compute], types)
         stack.callback(lt.matmul_desc_destroy, descriptor)
         layouts: list[int] = []
@@ -122,7 +124,10 @@ class CublasLt:
         ):
             # A row-major (r, c) is a column-major (c, r): the transpose that is wanted, unless it lay in columns.
             in_rows = matrix.is_row_major
-            self._set_desc(descriptor, attribute, operation.N if in_rows else operation.T)
+            if matrix.conj and in_rows:
+                raise UnsupportedError("the yardstick conjugates what it transposes only")
+            transposed = operation.C if matrix.conj else operation.T
+            self._set_desc(descriptor, attribute, operation.N if in_rows else transposed)
             layouts.append(self._layout(matrix if in_rows else matrix.transposed(), problem.batch, stack))
         d = problem.d
         if not d.is_row_major:

@@ -27,7 +27,7 @@ class Chooser(Protocol):
 
 
 # Bytes of the widest element of a matrix to add.
-_WIDEST = 8
+_WIDEST = 16
 
 
 class GpuTileExecutor:

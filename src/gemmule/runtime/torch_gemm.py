@@ -82,7 +82,7 @@ class TorchGemm:
             return lambda x, y, out: torch._scaled_mm(x, y, scale_a=one, scale_b=one, out_dtype=out.dtype, out=out)
         if a.kind is Kind.INTEGER and a.itemsize == 1 and d.name == "int32" and not problem.batch:
             return lambda x, y, out: torch._int_mm(x, y, out=out)
-        if a is not d or a.kind is not Kind.FLOAT or problem.precision not in (*_IN_THE_TYPE, Precision.TF32):
+        if a is not d or a.kind is Kind.INTEGER or problem.precision not in (*_IN_THE_TYPE, Precision.TF32):
             raise UnsupportedError(f"PyTorch has no product of {a} into {d} that writes a given result")
         multiply = torch.bmm if problem.batch else torch.mm
         return lambda x, y, out: multiply(x, y, out=out)

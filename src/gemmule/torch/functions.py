@@ -20,7 +20,8 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     Parameters
     ----------
     input : Tensor, shape (..., m, k) or (k,)
-        First factor: float64, float32, float16 or bfloat16, on a CUDA device or the CPU, any strides.
+        First factor: float64, float32, float16, bfloat16, complex64 or complex128, on a CUDA device or the CPU, any
+        strides; lazy conjugates are read as they lie.
     other : Tensor, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
@@ -179,7 +180,12 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         check_dtypes(input=input, bias=bias)
         if tuple(bias.shape) != (weight.shape[0],):
             raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
-    if input.ndim > 1 and may_skip_operator((input, weight) if bias is None else (input, weight, bias)):
+    # The cache has no conjugates, which derivatives of complex products have.
+    if (
+        input.ndim > 1
+        and not input.is_complex()
+        and may_skip_operator((input, weight) if bias is None else (input, weight, bias))
+    ):
         cast = torch.is_autocast_enabled(input.device.type)
         if cast and (known := repeated(input, weight, bias, precision, cast)) is not None:
             return known

@@ -179,17 +179,22 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     options = ctx.alpha, ctx.precision
     grad_a = grad_b = grad_c = None
     if ctx.needs_input_grad[0]:
-        grad_a = product_like(lies_in_columns(a), factor, b.mT, *options).sum_to_size(a.shape)
+        grad_a = product_like(lies_in_columns(a), factor, adjoint(b), *options).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
         if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == grad.shape[:-2]:
             # What b was multiplied with in every matrix of the batch is one long sum.
-            grad_b = product_like(lies_in_columns(b), rows_of(a).mT, rows_of(factor), *options).reshape(b.shape)
+            grad_b = product_like(lies_in_columns(b), adjoint(rows_of(a)), rows_of(factor), *options).reshape(b.shape)
         else:
-            grad_b = product_like(lies_in_columns(b), a.mT, factor, *options).sum_to_size(b.shape)
+            grad_b = product_like(lies_in_columns(b), adjoint(a), factor, *options).sum_to_size(b.shape)
     if ctx.addend is not None and ctx.needs_input_grad[2]:
         shape, dtype = ctx.addend
         grad_c = (grad.sum_to_size(shape) * ctx.beta).to(dtype)
     return grad_a, grad_b, grad_c, None, None, None, None, None, None
+
+
+def adjoint(x: Any) -> Any:
+    """Return the transposes, conjugated where they are complex: views, without a copy."""
+    return x.mH if x.is_complex() else x.mT
 
 
 def rows_of(x: Any) -> Any:

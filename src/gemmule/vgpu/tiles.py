@@ -20,7 +20,7 @@ from .execute import run_kernel
 Chooser = Callable[[GemmProblem, Arch], Choice]
 
 # Bytes of the widest element of a matrix to add.
-_WIDEST = 8
+_WIDEST = 16
 
 
 class VirtualTileExecutor:

@@ -75,7 +75,7 @@ def laid_out(values, kind, offset=0):
     *batch, rows, cols = values.shape
     strides = strides_of(kind, batch, rows, cols)
     low, high = elements_spanned(values.shape, strides)
-    storage = np.zeros(offset + high - low, f"u{values.itemsize}")
+    storage = np.zeros(offset + high - low, f"V{values.itemsize}")
     item = values.itemsize
     view = np.ndarray(
         values.shape, storage.dtype, storage, (offset - low) * item, [stride * item for stride in strides]

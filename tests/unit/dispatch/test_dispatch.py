@@ -133,7 +133,7 @@ def _taken(spec):
         shape = (64, 48, 32)
         problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))
     else:
-        types = ("float32", "float64", "float16", "float8_e4m3fn")
+        types = ("float32", "float64", "float16", "float8_e4m3fn", "complex64", "complex128")
         # Rows of whole 16 bytes; a result without, and nothing but such.
         shapes = ((512, 512, 256, "nn"), (512, 513, 256, "nt"), (511, 513, 259, "nn"))
         outs = {"float8_e4m3fn": "float16"}
@@ -145,7 +145,8 @@ def _taken(spec):
         problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
         problems += [dataclasses.replace(one, precision=Precision.OZAKI_15) for one in problems if "64" in str(one.a)]
         problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
-        problems.append(own_product(gemm_problem(512, 512, 256, "float16", "float16", "nt")))
+        owns = ("float16", "complex64", "complex128")
+        problems += [own_product(gemm_problem(512, 512, 256, dtype, dtype, "nt")) for dtype in owns]
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 

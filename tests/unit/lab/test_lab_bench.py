@@ -68,6 +68,16 @@ def test_the_fields_that_the_design_promises():
     assert 0 < fast["error_u"] < 10
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_complex_products_are_four_real_ones(dtype, layout):
+    """Errors are those of the parts, each a sum of twice as many products."""
+    _, slow = run([SLOW], shape=(30, 20, 40), dtype=dtype, layout=layout)
+    assert slow["tflops"] == round(8 * 30 * 20 * 40 / 4e-3 / 1e12, 4)
+    assert slow["peak_unit"] == ("fp32" if dtype == "complex64" else "fp64_tensor")
+    assert 0 < slow["error_u"] < 10
+
+
 def test_the_yardstick_is_its_best_algorithm_and_is_held_against_itself():
     record = run()[0]
     assert (record["best_is"], record["first_us"], record["best_us"]) == (1, 1100, 900)

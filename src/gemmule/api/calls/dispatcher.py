@@ -49,9 +49,10 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
         return _product_of_others(call)
     epilogue, traced, alpha, beta = call.epilogue, None, call.alpha, call.beta
     said = 0.0 if beta is None else beta
+    conj = call.conj
     if call.operation != "matmul" and not usual_scalars(alpha, said):
         return plan_product(call).execute()
-    by_arrays = library.guarded and call.out_dtype is call.precision is call.executor is None
+    by_arrays = library.guarded and call.out_dtype is call.precision is call.executor is None and not conj
     # What a name stands for is known by it; a function is traced.
     simple = call.epilogue_args is call.gated is call.absmax is None and (epilogue is None or type(epilogue) is str)
     unread = beta is None and c is not None
@@ -64,6 +65,8 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
                 return result
     options: tuple[Any, ...] = (call.operation, alpha, said, call.out_dtype, call.precision, call.executor)
     others = (c, call.bias, out)
+    if conj:
+        options = (*options, conj)
     if simple or _only_named(call):
         if epilogue is not None:
             options = (*options, epilogue)
@@ -93,7 +96,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     plan = plan_product(call, traced=traced.made if traced is not None else None)
     result = plan.execute()
     if plan.product is not None:
-        if traced is None and stream is None:
+        if traced is None and stream is None and not conj:
             CALLS.add_on_host(library, plan, (a, call.b, *others), options, began)
     elif described is not None and described[2] is not None:
         _add_product(library, plan, described, _roles(call, traced), result, began)
@@ -238,7 +241,7 @@ def _product_of_others(call: ProductArguments) -> Any:
     """Compute a product of arrays that are not in the call cache: of JAX's by a program from the second call on."""
     programs = programs_for(type(call.a))
     said = 0.0 if call.beta is None else call.beta
-    if programs is None or not (call.operation == "matmul" or usual_scalars(call.alpha, said)):
+    if programs is None or call.conj or not (call.operation == "matmul" or usual_scalars(call.alpha, said)):
         return plan_product(call).execute()
     options: tuple[Any, ...] = (call.operation, call.alpha, said, call.out_dtype, call.precision, call.executor)
     traced = None

@@ -31,7 +31,8 @@ def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> Str
     rows, cols = view.shape[-2:]
     alignment = (view.address & -view.address) or 256
     row_stride, col_stride = view.strides[-2:]
-    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, batch_strides(view, batch), min(alignment, 256))
+    steps = batch_strides(view, batch)
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, steps, min(alignment, 256), view.conj)
 
 
 def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[GemmProblem, dict[str, str]]:

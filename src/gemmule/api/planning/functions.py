@@ -103,6 +103,8 @@ def gemm(
     epilogue_args: Mapping[str, Any] | None = None,
     gated: Any = None,
     absmax: Any = None,
+    conj_a: bool = False,
+    conj_b: bool = False,
     kernel: str | None = None,
 ) -> Plan:
     """Say what a call of `gemm` would run, and why; nothing is computed until `Plan.execute`.
@@ -127,7 +129,7 @@ def gemm(
     """
     given = ProductArguments(
         "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args, gated,
-        absmax,
+        absmax, conj_a, conj_b,
     )  # fmt: skip
     return plan_product(given, kernel=kernel)
 

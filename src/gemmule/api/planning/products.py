@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.select import contiguous_gemm
 from gemmule.executor.tiles import Array
+from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 
 from ..epilogues.ending import Ending, ending_of
@@ -32,7 +34,8 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
     c_dtype = product.view("c").dtype_name if "c" in views else None
     arrays = {role: host_array(view) for role, view in views.items() if role != "out"}
-    a, c, ending = arrays["a"], arrays.get("c"), product.ending
+    c, ending = arrays.get("c"), product.ending
+    conj = {role for role, view in views.items() if view.conj}
     work = HostWork(math.prod(shape.batch), shape.m, shape.n, shape.k, dtypes, product.precision)
     name, reason = host_arrays_executor(executor, dtypes, c_dtype, work)
     if name == "gpu" and ending is not None and ending.blocks is not None:
@@ -42,6 +45,9 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
                 "them to a GPU first"
             )
         name, reason = "cpu", "host arrays with scales by blocks"
+
+    def conjugated(left: Array, right: Array) -> tuple[Array, Array]:
+        return np.conj(left) if "a" in conj else left, np.conj(right) if "b" in conj else right
 
     if name == "vgpu":
         return plan_on_virtual_gpu(product, reason, registry)
@@ -63,8 +69,9 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
                     given = arrays | with_scales(arrays, ending.blocks)
 
                 def multiply(factor: Any, total: Any) -> None:
-                    gemm = checked_gemm(given["a"], factor, total, alpha=product.alpha, beta=product.beta, c=added)
-                    gemm.run(given["a"], factor, total, added)
+                    left, factor = conjugated(given["a"], factor)
+                    gemm = checked_gemm(left, factor, total, alpha=product.alpha, beta=product.beta, c=added)
+                    gemm.run(left, factor, total, added)
                     execution.gemm = gemm
 
                 finish_on_host(ending, shape.result, given, host_array(out), multiply)
@@ -93,6 +100,7 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
 
         # What is done to the sums is done to them on the host.
         def multiply(factor: Any, total: Any) -> None:
+            a, factor = conjugated(arrays["a"], factor)
             given = {"a": a, "b": factor, "d": total} | ({} if added is None else {"c": added})
             execution.gemm = trip = RoundTrip(given, product.alpha, product.beta, product.precision)
             trip.run(a, factor, total, added)
@@ -109,6 +117,13 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     seconds = least_seconds(problem, device.name, from_host=False)
     streaming = streaming_plan(problem, usable_memory(0), seconds)
     return dataclasses.replace(plan, streaming=streaming, product=product, execution=execution)
+
+
+def with_conjugates(views: Mapping[str, ArrayView], roles: Sequence[str]) -> dict[str, ArrayView]:
+    """Return the views with some of them conjugated once more; real ones are their own conjugates."""
+    flipped = {role: dataclasses.replace(views[role], conj=not views[role].conj) for role in roles}
+    real = {role: views[role] for role in roles if numpy_dtype(views[role].dtype_name).kind != "c"}
+    return {**views, **flipped, **real}
 
 
 def memory_for_sums(result: tuple[int, ...]) -> EnoughMemory:
@@ -184,8 +199,10 @@ def plan_product(
         if call.gated is not None and not isinstance(call.gated, str):
             inputs[SECOND] = call.gated
     operands = given = gather({"a": call.a, "b": call.b, "c": call.c, "out": call.out, **inputs}, call.stream)
+    if call.conj:
+        operands = dataclasses.replace(given, views=with_conjugates(given.views, call.conj))
     if storage is not None:
-        operands = dataclasses.replace(given, views=with_halves(given.views, storage))
+        operands = dataclasses.replace(operands, views=with_halves(operands.views, storage))
     product = checked(call, operands, ending)
     on_device = product.operands.device is not None
     plan = plan_on_device(product, executor) if on_device else plan_on_host(product, executor, registry)

@@ -51,6 +51,13 @@ class ProductArguments:
     epilogue_args: Any = None
     gated: Any = None
     absmax: Any = None
+    conj_a: bool = False
+    conj_b: bool = False
+
+    @property
+    def conj(self) -> tuple[str, ...]:
+        """Which operands are to be conjugated."""
+        return tuple(role for role, wanted in (("a", self.conj_a), ("b", self.conj_b)) if wanted)
 
     @property
     def plain(self) -> bool:

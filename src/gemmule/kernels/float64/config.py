@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
@@ -16,9 +17,8 @@ BLOCK, COLUMNS = 16, 8
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
 #: Most accumulators of a thread: 192 of its 255 registers.
 _MAX_ACCUMULATORS = 96
-#: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, registers, and those that a
-#: thread needs besides its accumulators.
-_SHARED_BYTES, _RESERVED_BYTES, _REGISTERS, _OTHERS = 228 << 10, 1 << 10, 65536, 64
+#: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, and registers.
+_SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,27 +54,32 @@ class Float64Config(Config):
     mma_k: int = 16
     group: int = 8
     cluster_k: int = 1
+    #: Bytes of an element, depths of a k-tile, and registers of a thread besides its accumulators.
+    itemsize: ClassVar[int] = FLOAT64.itemsize
+    depths: ClassVar[tuple[int, int]] = (16, 32)
+    others: ClassVar[int] = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
         unit_m, unit_n = BLOCK * self.warps_m, 2 * COLUMNS * self.warps_n
-        if self.tile_m % unit_m or self.tile_n % unit_n or self.tile_k not in (16, 32) or self.stages < 2:
+        if self.tile_m % unit_m or self.tile_n % unit_n or self.tile_k not in self.depths or self.stages < 2:
             raise ArgumentError(
-                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, tile_k 16 or 32, and "
-                "stages 2 or more"
+                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, tile_k "
+                f"{self.depths[0]} or {self.depths[1]}, and stages 2 or more"
             )
         if (self.mma_m, self.mma_k) not in SHAPES:
             known = ", ".join(f"{rows} x {COLUMNS} x {k}" for rows, k in SHAPES)
             raise ArgumentError(f"config {self}: mma_m and mma_k must be those of a product among {known}")
-        copied = max(COPIES) // FLOAT64.itemsize * self.threads
+        length = max(COPIES) // self.itemsize
+        copied = length * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
-            raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, two a thread")
-        if (count := self.outputs // self.threads) > _MAX_ACCUMULATORS:
+            raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {length} a thread")
+        if (count := self.outputs * self.itemsize // FLOAT64.itemsize // self.threads) > _MAX_ACCUMULATORS:
             raise ArgumentError(
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
         if self.cluster_k > 1 and (
-            self.cluster_k > PORTABLE_CLUSTER or self.outputs * FLOAT64.itemsize > self.shared_bytes
+            self.cluster_k > PORTABLE_CLUSTER or self.outputs * self.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}, and the partial sums fit into the stages"
@@ -98,10 +103,11 @@ class Float64Config(Config):
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA."""
-        return (self.tile_m + self.tile_n) * self.tile_k * self.stages * FLOAT64.itemsize
+        return (self.tile_m + self.tile_n) * self.tile_k * self.stages * self.itemsize
 
     @property
     def resident(self) -> int:
         """Resident CTAs of a multiprocessor of Hopper: while some wait, others multiply."""
-        by_registers = _REGISTERS // (2 * self.outputs + _OTHERS * self.threads)
+        accumulators = self.outputs * self.itemsize // 4
+        by_registers = _REGISTERS // (accumulators + self.others * self.threads)
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)

@@ -15,8 +15,6 @@ from gemmule.core.row_major import row_result
 
 from .config import Float64Config
 
-_ITEM = 8
-
 
 @dataclasses.dataclass(frozen=True)
 class Float64Rates:
@@ -116,11 +114,11 @@ def times_of(config: Float64Config, rates: Float64Rates) -> _Times:
     """Return what a config decides for every product."""
     smaller = {16: 1.0, 8: rates.products_of_8, 4: rates.products_of_4}[config.mma_k]
     products = rates.products * smaller * config.outputs * config.tile_k / 2**18
-    copies = (config.tile_m + config.tile_n) * config.tile_k * _ITEM / rates.l2
+    copies = (config.tile_m + config.tile_n) * config.tile_k * config.itemsize / rates.l2
     # More accumulators a thread, and deeper fragments, are more to read before products can begin.
     first = math.sqrt(config.outputs / config.threads / 32) * max(config.mma_k, 8) / 16
     alone = products + rates.wait * 128 / config.threads * first + rates.alone
-    written = config.outputs * _ITEM / config.cluster_k / rates.write
+    written = config.outputs * config.itemsize / config.cluster_k / rates.write
     reduction = rates.reduction + rates.partials * config.outputs / 2**12 if config.cluster_k > 1 else 0.0
     return _Times(products, copies, alone, written, reduction, config.resident)
 
@@ -158,7 +156,7 @@ def limits(
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
     odd_copies = rates.odd_copies if _is_odd(oriented.a) or _is_odd(oriented.b) else 1.0
     odd_writes = rates.odd_writes if _is_odd(oriented.d) else 1.0
-    memory = (((m + n) * k + m * n) * batch * _ITEM / gpu.memory_rate(rates.memory)) ** 4
+    memory = (((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize / gpu.memory_rate(rates.memory)) ** 4
     found = []
     for config in configs:
         products, copies, alone, written, reduction, resident = times(config)

@@ -58,6 +58,7 @@ class Float64Mainloop(WarpTileMainloop):
     """
 
     copies_first = True
+    stage_type: type[Float64Stage] = Float64Stage
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
@@ -68,8 +69,8 @@ class Float64Mainloop(WarpTileMainloop):
         self.words, self.mma_words = max(config.mma_k, 8) // DEPTH, config.mma_k // DEPTH
         self.mma_m, self.mma = config.mma_m, double_mma_name(config.mma_m, config.mma_k)
         whole = types["tiles"] == "whole"
-        self.stageA = Float64Stage(self.tile_m, self.tile_k, types["a_major"] == "k")
-        self.stageB = Float64Stage(
+        self.stageA = self.stage_type(self.tile_m, self.tile_k, types["a_major"] == "k")
+        self.stageB = self.stage_type(
             self.tile_n, self.tile_k, types["b_major"] == "k", permuted=int(types["d_vector"]) == 1
         )
         self.stage_bytes = self.stageA.bytes + self.stageB.bytes
@@ -87,10 +88,8 @@ class Float64Mainloop(WarpTileMainloop):
         """
         smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
         row, col = self.corner()
-        rA = cute.make_rmem_tensor(cute.make_layout((2, self.words)), Float64)
-        rNext = cute.make_rmem_tensor(cute.make_layout((2, self.words)), Float64)
-        rB = cute.make_rmem_tensor(cute.make_layout((self.words, self.columns)), Float64)
-        rC = cute.make_rmem_tensor(cute.make_layout((4, self.blocks, self.columns)), Float64)
+        rA, rNext = self.registers(2, self.words), self.registers(2, self.words)
+        rB, rC = self.registers(self.words, self.columns), self.registers(4, self.blocks, self.columns)
         rC.fill(Float64(0))
         wait_for_predecessor()
 
@@ -112,6 +111,10 @@ class Float64Mainloop(WarpTileMainloop):
         b = OperandCopies(self.copyB, gB, n0, k0, targetB, strideB)
         self.accumulate(_Tile(a, b, startA, startB, rA, rNext, rB, rC), sources, k_tiles)
         return rC, stagesA
+
+    def registers(self, *shape: int) -> Any:
+        """Return registers for fragments or accumulators of a shape."""
+        return cute.make_rmem_tensor(cute.make_layout(shape), Float64)
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         for operand, source in zip((tile.a, tile.b), sources, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from gemmule.core.block_scales import BlockScales
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.epilogue import SECOND
-from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Param, ScalarParam, TensorMapParam, TensorParam
+from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Param, TensorMapParam, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 
@@ -126,10 +126,9 @@ def row_param(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> Te
     return TensorParam(operand, (matrix.rows, matrix.cols, *batch), (matrix.row_stride, *batch_strides))
 
 
-def scale_params(problem: GemmProblem) -> tuple[Param, Param]:
+def scale_params(problem: GemmProblem) -> tuple[Param, ...]:
     """Describe alpha and beta."""
-    beta = problem.beta if problem.c is not None else 0
-    return ScalarParam("alpha", problem.accumulator, problem.alpha), ScalarParam("beta", problem.accumulator, beta)
+    return scalar_params(problem.accumulator, problem.alpha, problem.beta if problem.c is not None else 0)
 
 
 def block_scale_params(scales: BlockScales | None, names: tuple[str, str]) -> tuple[Param, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.core.launch import Param, ScalarParam, TensorParam
+from gemmule.core.launch import Param, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 
@@ -34,7 +34,6 @@ def batched_params(
     """
     m, n, k = problem.m, problem.n, problem.k
     batch = (problem.batch or (1,)) if batch_mode else ()
-    acc = problem.accumulator
     c = problem.c if problem.c is not None else problem.d
 
     def strides(matrix: StridedMatrix, ld: int) -> tuple[int, ...]:
@@ -46,6 +45,5 @@ def batched_params(
         TensorParam(second, (n, k, *batch), strides(problem.b, ldb)),
         TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c, c.row_stride)),
         TensorParam("d", (m, n, *batch), strides(problem.d, problem.d.row_stride)),
-        ScalarParam("alpha", acc, problem.alpha),
-        ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+        *scalar_params(problem.accumulator, problem.alpha, problem.beta if problem.c is not None else 0),
     )

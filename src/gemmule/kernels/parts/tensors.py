@@ -21,7 +21,13 @@ _CUTE_TYPES = {
     "uint32": cutlass.Uint32,
     "uint64": cutlass.Uint64,
     "uint128": cutlass.Uint128,
+    # Complex elements are moved whole; their parts are read as floats.
+    "complex64": cutlass.Uint64,
+    "complex128": cutlass.Uint128,
 }
+
+#: Types of the parts of complex elements.
+PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 def cute_type(name: str) -> Any:
@@ -30,9 +36,14 @@ def cute_type(name: str) -> Any:
 
 
 def dynamic_tensor(name: str, rank: int) -> Any:
-    """Return a stand-in for a tensor of any shape and strides, both 64 bits wide, aligned to one element."""
+    """Return a stand-in for a tensor of any shape and strides, both 64 bits wide, aligned to one element.
+
+    Complex elements are a last mode of two parts, of which strides and alignment are.
+    """
     extents = tuple(cute.sym_int64() for _ in range(rank))
     strides = tuple(cute.sym_int64() for _ in range(rank))
+    if name in PARTS:
+        return cute.runtime.make_fake_tensor(cute_type(PARTS[name]), (*extents, 2), (*strides, 1))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)
 
 

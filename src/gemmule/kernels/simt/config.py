@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
@@ -11,6 +12,8 @@ from gemmule.core.spec import PORTABLE_CLUSTER, Config
 
 #: Elements of the vectors that a thread moves: 16 bytes of float32.
 VECTOR = 4
+#: The same in bytes.
+VECTOR_BYTES = VECTOR * FLOAT32.itemsize
 #: Lanes of a warp along M and N.
 LANES_M, LANES_N = 4, 8
 #: Elements of a sector of device memory; divides tile_k.
@@ -114,6 +117,7 @@ class SimtConfig(Config):
     stages: int = 4
     group: int = 8
     cluster_k: int = 1
+    itemsize: ClassVar[int] = FLOAT32.itemsize
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,20 +128,27 @@ class SimtConfig(Config):
             )
         if self.tile_k not in (8, 16) or self.stages < 2:
             raise ArgumentError(f"config {self}: tile_k must be 8 or 16, and stages 2 or more")
-        copied = VECTOR * self.threads
+        copied = self.vector * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
-            raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
+            raise ArgumentError(
+                f"config {self}: a k-tile must be a multiple of {copied} elements, {self.vector} a thread"
+            )
         if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
             raise ArgumentError(
                 f"config {self}: a thread may copy at most {_MAX_COPIES} elements of an operand for a k-tile, one for "
                 "each bit of a mask; give smaller tiles or more warps"
             )
         if self.cluster_k > 1 and (
-            self.cluster_k > _MAX_CLUSTER or self.outputs * FLOAT32.itemsize > self.shared_bytes(False, False)
+            self.cluster_k > _MAX_CLUSTER or self.outputs * self.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {_MAX_CLUSTER}, and the partial sums fit into the stages"
             )
+
+    @property
+    def vector(self) -> int:
+        """Elements of the vectors that a thread reads from shared memory."""
+        return VECTOR_BYTES // self.itemsize
 
     @property
     def cluster(self) -> int:
@@ -178,7 +189,8 @@ class SimtConfig(Config):
 
     def resident(self, copies: int) -> int:
         """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
-        registers = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + _OTHERS
+        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n)
+        registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS
         # Many copies need registers for their addresses.
         registers += _ADDRESSES * (copies > _MOST_COPIES)
         return max(_REGISTERS // (registers * self.threads), 1)
@@ -186,8 +198,8 @@ class SimtConfig(Config):
     def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
         """Return the shared memory of a CTA: K-major operands are padded."""
         sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
-        pitches = [extent // PANEL * (PANEL + VECTOR * k_major) for extent, k_major in sides]
-        return max(sum(pitches) * self.tile_k * self.stages * FLOAT32.itemsize, self.staging_bytes)
+        pitches = [extent // PANEL * (PANEL + self.vector * k_major) for extent, k_major in sides]
+        return max(sum(pitches) * self.tile_k * self.stages * self.itemsize, self.staging_bytes)
 
     @property
     def staging_bytes(self) -> int:

@@ -17,7 +17,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
-from .config import VECTOR, CpAsyncConfig, SimtConfig
+from .config import VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
 #: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of a multiprocessor, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
@@ -182,9 +182,6 @@ FACTORS = {
     (32, 32, 16, 8): (0.961, 0.954),
     (32, 32, 16, 16): (1.182, 1.144),
 }
-#: Bytes that a copy may move at once.
-COPIES = (16, 4)
-
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC.
 _SMS, _FILLED = 132, {4: 124, 6: 124, 8: 120, 16: 128}
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
@@ -197,7 +194,7 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
     k_major = oriented.a.is_row_major, not oriented.b.is_row_major
     unaligned = _is_unaligned(oriented.a), _is_unaligned(oriented.b)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
-    moved = gpu.moved_us(((m + n) * k + m * n) * batch * FLOAT32.itemsize, 1.0)
+    moved = gpu.moved_us(((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize, 1.0)
     facts = _facts(configs, k_major, unaligned)
     ctas = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.cluster_k * batch
     each = ctas * _SMS / (gpu.multiprocessors * facts.filled)
@@ -213,10 +210,13 @@ def _facts(configs: Sequence[SimtConfig], k_major: tuple[bool, bool], unaligned:
 
 
 def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> dict[str, float]:
-    # These are copied by 4 bytes.
+    # FMAs of a product of elements, and registers of an accumulator.
+    parts = config.itemsize // FLOAT32.itemsize
+    factors = FACTORS if parts == 1 else {}
+    # These are copied by element.
     short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
     copies = [
-        tile * config.tile_k // config.threads // (1 if few else VECTOR)
+        tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
     return {
@@ -231,23 +231,23 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
-        "products": config.thread_m * config.thread_n * config.tile_k,
+        "products": config.thread_m * config.thread_n * config.tile_k * parts**2,
         "copies": sum(count for count, few in zip(copies, short, strict=True) if few),
-        "outputs": config.thread_m * config.thread_n,
-        "factor": FACTORS.get((config.tile_m, config.tile_n, config.tile_k, config.cluster_k), (1.0, 1.0))[
+        "outputs": config.thread_m * config.thread_n * parts,
+        "factor": factors.get((config.tile_m, config.tile_n, config.tile_k, config.cluster_k), (1.0, 1.0))[
             any(unaligned)
         ],
     }
 
 
 def _is_unaligned(matrix: StridedMatrix) -> bool:
-    return operand_copies(matrix).copy_bytes < max(COPIES)
+    return operand_copies(matrix).copy_bytes < VECTOR_BYTES
 
 
 def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
     """Return the leading dimension of an operand, and the widest copies that it allows."""
     # The hardware reads only the part of a copy that is inside, but compute-sanitizer reports all of it as read.
-    return leading_dimension(matrix, COPIES, ends=True)
+    return leading_dimension(matrix, (VECTOR_BYTES, matrix.dtype.itemsize), ends=True)
 
 
 @cache_last_call

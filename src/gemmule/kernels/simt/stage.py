@@ -17,7 +17,7 @@ from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.parts.async_copy import copy_masked_async
 from gemmule.kernels.parts.stage_copies import StageCopies, StageLayout
 
-from .config import PANEL, SECTOR, VECTOR
+from .config import PANEL, SECTOR, VECTOR_BYTES
 
 _ITEM = FLOAT32.itemsize
 
@@ -30,17 +30,17 @@ class SimtStage(StageLayout):
 
     @property
     def line(self) -> int:
-        return (SECTOR if self.k_major else PANEL) * _ITEM
+        return (SECTOR if self.k_major else PANEL) * self.itemsize
 
     @property
     def pitch(self) -> int:
         """Elements from one k to the next."""
-        return PANEL + VECTOR if self.k_major else PANEL
+        return PANEL + VECTOR_BYTES // self.itemsize if self.k_major else PANEL
 
     @property
     def stage_bytes(self) -> int:
         """Bytes of the stage, with its padding."""
-        return self.extent // PANEL * self.depth * self.pitch * _ITEM
+        return self.extent // PANEL * self.depth * self.pitch * self.itemsize
 
     def swizzle(self, line: Any) -> Any:
         del line
@@ -48,7 +48,7 @@ class SimtStage(StageLayout):
 
     def offset(self, row: Any, k: Any) -> Any:
         """Return the offset of an element in bytes."""
-        return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * _ITEM
+        return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
 
 
 @dataclasses.dataclass(frozen=True)

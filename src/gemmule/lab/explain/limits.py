@@ -37,6 +37,7 @@ _TENSOR = {
     "float8_e4m3fn": "fp8_tensor",
     "float8_e5m2": "fp8_tensor",
     "int8": "int8_tensor",
+    "complex128": "fp64_tensor",
 }
 
 

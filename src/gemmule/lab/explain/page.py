@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import Kind
 from gemmule.core.problem import GemmProblem
 from gemmule.core.quantities import short_quantity
 
@@ -159,9 +160,12 @@ def _bytes(explained: Explanation, width: int) -> str:
     lines = _table(header, rows, ">1,3,5" if product else ">1,3", width)
     if product:
         counted = explained.totals.operations
+        problem = explained.problem
+        is_complex = isinstance(problem, GemmProblem) and problem.accumulator.kind is Kind.COMPLEX
+        formula = "8 M N K" if is_complex else "2 M N K"
         lines.append(
             _wrapped(
-                f"Operations: {_scaled(explained.flop)}FLOP by formula, 2 M N K; {_scaled(counted)}FLOP counted, "
+                f"Operations: {_scaled(explained.flop)}FLOP by formula, {formula}; {_scaled(counted)}FLOP counted, "
                 "with those at edges and of alpha and beta. FLOP a byte are by the formula.",
                 width,
             )

@@ -52,7 +52,7 @@ def check(
     expected = reference(problem, inputs, sampled_rows(problem.m, seed))
     with device.operands(problem, inputs, 1) as operands:
         for name, choice in kernels.items():
-            operands.poison(_NAN if problem.d.dtype.kind is Kind.FLOAT else _UNLIKELY)
+            operands.poison(_NAN if problem.d.dtype.kind is not Kind.INTEGER else _UNLIKELY)
             device.kernel(problem, choice, operands)()
             failure = accuracy(expected, operands.output(0)).failure
             if failure is not None:

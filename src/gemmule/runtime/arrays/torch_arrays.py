@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import sys
@@ -15,7 +16,7 @@ from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .torch_guards import stay_out_of_dynamo
-from .view import WRITTEN, ArrayView, HostArray, NewArray
+from .view import FACTORS, WRITTEN, ArrayView, HostArray, NewArray
 
 if TYPE_CHECKING:
     from .torch_calls import TorchArrays
@@ -61,7 +62,10 @@ class TorchLibrary:
             raise ShapeError(f"{role} has {x.ndim} dimensions; the host takes {_MOST_DIMENSIONS} at most: reshape it")
         if x.device.type == "cpu" and x.numel() * x.element_size() > sys.maxsize:
             raise ShapeError(f"{role} of shape {tuple(x.shape)} spans more than NumPy can address; pass a part of it")
-        memory = x.detach()
+        memory, conj = x.detach(), False
+        if x.is_cuda and role in FACTORS and x.is_conj() and not (x.is_neg() or x._is_zerotensor()):
+            # Kernels conjugate what they read.
+            memory, lazy, conj = memory.conj(), False, True
         if lazy:
             with self._on_stream(torch, x, stream):
                 memory = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -81,7 +85,8 @@ class TorchLibrary:
                 # As after any operation in place: autograd refuses a backward that would read what was there before.
                 torch.autograd.graph.increment_version(x)
 
-        return self._view_of(memory, dtype_name, address, refresh)
+        view = self._view_of(memory, dtype_name, address, refresh)
+        return dataclasses.replace(view, conj=True) if conj else view
 
     def _view_of(
         self, x: Any, dtype_name: str, address: int, refresh: Callable[[int | None], None] | None = None

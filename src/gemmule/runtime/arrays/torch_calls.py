@@ -63,14 +63,19 @@ class TorchArrays:
             device = a.get_device()
             if device < 0:
                 return None if self.host is None else self.host.describe(a, b, others, options)
-            # No kernel multiplies complex numbers; a transpose has its array as A.
-            if b.get_device() != device or a.is_neg() or b.is_neg() or a.is_conj():
+            if b.get_device() != device or a.is_neg() or b.is_neg():
+                return None
+            conj = a.is_conj() or b.is_conj()
+            if conj and options[0] == "transpose":
+                # It has its array as A, and is of a copy.
                 return None
             pa, pb = a.data_ptr(), b.data_ptr()
             # What is decided where A and B are the same memory holds only where they are.
             key: tuple[Any, ...] = (
                 options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride(), pa == pb
             )  # fmt: skip
+            if conj:
+                key = (key, a.is_conj(), b.is_conj())
             addresses: tuple[int, ...] = (pa, pb)
             low, gradient = pa | pb, a.requires_grad or b.requires_grad
             c = others[0]
@@ -117,7 +122,11 @@ class TorchArrays:
         given = inputs[1:] if twice else inputs
         given = given if out is None or any(x is out for x in given) else (*given, out)
         # A guard takes no tensor twice.
-        if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
+        if (
+            self._guards is None
+            or any(x.requires_grad or x.is_conj() for x in given)
+            or len(set(map(id, given))) < len(given)
+        ):
             return None
         device, check = inputs[0].get_device(), self._guards(*given)
         if twice:

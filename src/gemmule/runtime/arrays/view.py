@@ -10,6 +10,8 @@ import numpy as np
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
+#: Roles of arrays whose conjugates kernels read as they lie.
+FACTORS = ("a", "b")
 #: Roles of arrays that a call writes.
 WRITTEN = ("out", "absmax")
 
@@ -41,6 +43,8 @@ class ArrayView:
     refresh : callable or None
         Makes the memory ready, each time before a plan reads or writes it on a stream: fills what is a copy, and
         refuses memory that is not there any more.
+    conj : bool
+        Whether the array is the complex conjugate of what is in memory.
     """
 
     shape: tuple[int, ...]
@@ -53,6 +57,7 @@ class ArrayView:
     readonly: bool = False
     keepalive: object = None
     refresh: Callable[[int | None], None] | None = dataclasses.field(default=None, compare=False)
+    conj: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, FLOAT64, DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import FEW_BYTES, Launch, ScalarParam, TensorParam
+from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents, why_not_grid
@@ -144,8 +144,7 @@ def launch(problem: GemmProblem, config: BatchedConfig) -> Launch:
             matrix(second, problem.b.transposed(), (n, k), 1 if types["b_major"] == "k" else 0, copies["b"]),
             matrix("d" if problem.c is None else "c", c, (m, n), 1, vector),
             matrix("d", problem.d, (m, n), 1, vector),
-            ScalarParam("alpha", dtype, problem.alpha),
-            ScalarParam("beta", dtype, problem.beta if problem.c is not None else 0),
+            *scalar_params(dtype, problem.alpha, problem.beta if problem.c is not None else 0),
         ),
         overlaps=problem.bytes_min <= FEW_BYTES,
     )

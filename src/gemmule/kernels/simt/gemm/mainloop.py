@@ -89,8 +89,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
-        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k")
-        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k")
+        self.vector = config.vector
+        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
+        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         super().__init__(config.stages, self.bytes, config.tile_k, config.tile_k - 1)
         self.whole = types["tiles"] == "whole"
@@ -110,9 +111,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // VECTOR, 2)), Float32)
-        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // VECTOR, 2)), Float32)
-        rC = cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
+        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), Float32)
+        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
+        rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
         wait_for_predecessor()
 
@@ -139,9 +140,14 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """Return this thread's first row and column in the tile."""
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32, tid % 32
-        row = warp // self.config.warps_n * self.warp_m + lane // LANES_N * VECTOR
-        col = warp % self.config.warps_n * self.warp_n + lane % LANES_N * VECTOR
+        row = warp // self.config.warps_n * self.warp_m + lane // LANES_N * self.vector
+        col = warp % self.config.warps_n * self.warp_n + lane % LANES_N * self.vector
         return row, col
+
+    @cute.jit
+    def accumulators(self, rows: cutlass.Constexpr[int], cols: cutlass.Constexpr[int]):
+        """Return registers for a thread tile."""
+        return cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
 
     @cute.jit
     def operand(self, copies: cutlass.Constexpr[MaskedCopies], gX: cute.Tensor, row0, stages, depth):
@@ -174,10 +180,10 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """Read this thread's vectors of one k into the registers of its parity."""
         parity = cutlass.const_expr(step % 2)
         for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
-            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * VECTOR, step))
+            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * self.vector, step))
             _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
         for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
-            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * VECTOR, step))
+            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * self.vector, step))
             _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
 
     @cute.jit
@@ -185,9 +191,13 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """Add the products of one k."""
         del stage
         parity = cutlass.const_expr(step % 2)
-        multiply_fragments(
+        self.multiply_fragments(
             tile.fragments_a[None, None, parity], tile.fragments_b[None, None, parity], tile.accumulators
         )
+
+    def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
+        """Add the products of one k."""
+        multiply_fragments(rA, rB, rC)
 
 
 @cute.jit

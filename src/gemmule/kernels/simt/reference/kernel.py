@@ -25,21 +25,34 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init, absmax_update, stand_in_absmax
+from gemmule.kernels.parts.complex_parts import scaled, stand_in_scalars
 from gemmule.kernels.parts.epilogue import ElementEpilogue
-from gemmule.kernels.parts.tensors import cute_type, dynamic_tensor
+from gemmule.kernels.parts.tensors import PARTS, cute_type, dynamic_tensor
 
 from .config import ReferenceConfig
 
-_LANES = 16
+_LANES, _RANK = 16, 4
 
 
 class GemmReference:
-    """D = alpha * A @ B + beta * C for tensors A (M, K, L0, L1), B (N, K, L0, L1), C and D (M, N, L0, L1)."""
+    """D = alpha * A @ B + beta * C for tensors A (M, K, L0, L1), B (N, K, L0, L1), C and D (M, N, L0, L1).
 
-    def __init__(self, config: ReferenceConfig, accumulator: Any, epilogue: ElementEpilogue | None = None) -> None:
+    Complex matrices have a last mode for real and imaginary parts, and so have accumulators and k-tiles. Real factors
+    of complex products have one part. Complex scalars are pairs.
+    """
+
+    def __init__(
+        self,
+        config: ReferenceConfig,
+        accumulator: Any,
+        epilogue: ElementEpilogue | None = None,
+        conj: str | None = None,
+    ) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.threads = config.threads
         self.acc = accumulator
+        # Which operands of a complex product are conjugated; None is given for real ones.
+        self.conj, self.parts = conj or "", 1 if conj is None else 2
         self.epilogue: Any = epilogue
         # A second B, with accumulators of its own.
         self.gated = epilogue is not None and epilogue.expression.gated
@@ -65,10 +78,10 @@ class GemmReference:
 
         smem = SmemAllocator()
         # One element of padding: threads along K write to different banks.
-        sA = smem.allocate_tensor(acc, cute.make_layout((self.tile_m, self.tile_k), stride=(1, self.tile_m + 1)), 16)
-        sB = smem.allocate_tensor(acc, cute.make_layout((self.tile_n, self.tile_k), stride=(1, self.tile_n + 1)), 16)
+        sA = smem.allocate_tensor(acc, self.staged(self.tile_m), 16)
+        sB = smem.allocate_tensor(acc, self.staged(self.tile_n), 16)
         rows, cols = self.tile_m // _LANES, self.tile_n // _LANES
-        rC = cute.make_rmem_tensor(cute.make_layout((rows, cols)), acc)
+        rC = cute.make_rmem_tensor(cute.make_layout((rows, cols, self.parts)), acc)
         sU, rU = sB, rC
         if cutlass.const_expr(self.gated):
             sU = smem.allocate_tensor(acc, sB.layout, 16)
@@ -78,7 +91,7 @@ class GemmReference:
         # cute.size keeps the 64 bits of an extent, where .shape and cute.ceil_div would give 32.
         M, N, L0, L1 = (cute.size(mD, mode=[mode]) for mode in range(4))
         k_tiles = (cute.size(mA, mode=[1]) + self.tile_k - 1) // self.tile_k
-        if alpha == acc(0):
+        if self.is_zero(alpha):
             k_tiles = Int64(0)
         tiles_n = (N + self.tile_n - 1) // self.tile_n
         tiles = (M + self.tile_m - 1) // self.tile_m * tiles_n
@@ -92,27 +105,32 @@ class GemmReference:
             if cutlass.const_expr(self.gated):
                 rU.fill(acc(0))
             for s in cutlass.range(k_tiles):
-                self.stage(sA, mA, m0, s * self.tile_k, l0, l1)
-                self.stage(sB, mB, n0, s * self.tile_k, l0, l1)
+                self.stage(sA, mA, m0, s * self.tile_k, l0, l1, "a")
+                self.stage(sB, mB, n0, s * self.tile_k, l0, l1, "b")
                 if cutlass.const_expr(self.gated):
-                    self.stage(sU, mU, n0, s * self.tile_k, l0, l1)
+                    self.stage(sU, mU, n0, s * self.tile_k, l0, l1, "u")
                 cute.arch.sync_threads()
                 for k in cutlass.range(self.tile_k, unroll=4):
                     for i in cutlass.range_constexpr(rows):
                         for j in cutlass.range_constexpr(cols):
-                            rC[i, j] += sA[row + _LANES * i, k] * sB[col + _LANES * j, k]
+                            self.multiply(rC[i, j, None], sA[row + _LANES * i, k, None], sB[col + _LANES * j, k, None])
                             if cutlass.const_expr(self.gated):
-                                rU[i, j] += sA[row + _LANES * i, k] * sU[col + _LANES * j, k]
+                                self.multiply(
+                                    rU[i, j, None], sA[row + _LANES * i, k, None], sU[col + _LANES * j, k, None]
+                                )
                 cute.arch.sync_threads()
             for i in cutlass.range_constexpr(rows):
                 for j in cutlass.range_constexpr(cols):
                     m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
-                    if m < M and n < N:
-                        value = alpha * rC[i, j]
+                    if cutlass.const_expr(self.parts > 1):
+                        if m < M and n < N:
+                            self.write_parts(mD, mC, rC[i, j, None], (m, n, l0, l1), alpha, beta)
+                    elif m < M and n < N:
+                        value = alpha * rC[i, j, 0]
                         if beta != acc(0):
                             value += beta * mC[m, n, l0, l1].to(acc)
                         if cutlass.const_expr(self.epilogue is not None):
-                            up = alpha * rU[i, j]
+                            up = alpha * rU[i, j, 0]
                             value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
                         if cutlass.const_expr(self.has_absmax):
                             absmax_update(largest, value, True)
@@ -121,8 +139,39 @@ class GemmReference:
         if cutlass.const_expr(self.has_absmax):
             absmax_atomic_max(largest, extras[-1])
 
+    def staged(self, extent: int) -> cute.Layout:
+        """Return the layout of a k-tile in shared memory; its parts are one after the other."""
+        ld = extent + 1
+        return cute.make_layout((extent, self.tile_k, self.parts), stride=(1, ld, ld * self.tile_k))
+
     @cute.jit
-    def stage(self, sX: cute.Tensor, mX: cute.Tensor, row0, k0, l0, l1):
+    def is_zero(self, scalar):
+        """Return whether a scalar is zero."""
+        if cutlass.const_expr(self.parts > 1):
+            return scalar[0] == self.acc(0) and scalar[1] == self.acc(0)
+        return scalar == self.acc(0)
+
+    @cute.jit
+    def multiply(self, rC: cute.Tensor, sA: cute.Tensor, sB: cute.Tensor):
+        """Add a product of elements, by their parts."""
+        rC[0] += sA[0] * sB[0]
+        if cutlass.const_expr(self.parts > 1):
+            rC[0] -= sA[1] * sB[1]
+            rC[1] += sA[0] * sB[1]
+            rC[1] += sA[1] * sB[0]
+
+    @cute.jit
+    def write_parts(self, mD: cute.Tensor, mC: cute.Tensor, products: cute.Tensor, at, alpha, beta):
+        """Write a complex element; a real scalar multiplies the parts alone."""
+        values = scaled(alpha, products[0], products[1])
+        if not self.is_zero(beta):
+            addends = scaled(beta, mC[(*at, 0)].to(self.acc), mC[(*at, 1)].to(self.acc))
+            values = values[0] + addends[0], values[1] + addends[1]
+        for p in cutlass.range_constexpr(2):
+            mD[(*at, p)] = values[p].to(mD.element_type)
+
+    @cute.jit
+    def stage(self, sX: cute.Tensor, mX: cute.Tensor, row0, k0, l0, l1, name: cutlass.Constexpr[str]):
         """Copy the k-tile at (row0, k0) into shared memory in the accumulator's type, zeros beyond the edges."""
         tid, _, _ = cute.arch.thread_idx()
         extent = cute.size(sX, mode=[0])
@@ -132,16 +181,30 @@ class GemmReference:
             r, k = e // self.tile_k, e % self.tile_k
             if mX.stride[0] == 1:
                 r, k = e % extent, e // extent
-            value = self.acc(0)
+            value, imag = self.acc(0), self.acc(0)
             if row0 + r < cute.size(mX, mode=[0]) and k0 + k < cute.size(mX, mode=[1]):
-                value = mX[row0 + r, k0 + k, l0, l1].to(self.acc)
-            sX[r, k] = value
+                if cutlass.const_expr(cute.rank(mX) > _RANK):
+                    value = mX[row0 + r, k0 + k, l0, l1, 0].to(self.acc)
+                    imag = mX[row0 + r, k0 + k, l0, l1, 1].to(self.acc)
+                    if cutlass.const_expr(name in self.conj):
+                        imag = -imag
+                else:
+                    value = mX[row0 + r, k0 + k, l0, l1].to(self.acc)
+            sX[r, k, 0] = value
+            if cutlass.const_expr(self.parts > 1):
+                sX[r, k, 1] = imag
 
 
 def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those element types, with stand-ins for its arguments."""
+    if types["acc"] in PARTS:
+        part = cute_type(PARTS[types["acc"]])
+        return Buildable(
+            GemmReference(config, part, conj=types["conj"]),
+            (*(dynamic_tensor(types[operand], rank=_RANK) for operand in "abcd"), *stand_in_scalars(part)),
+        )
     acc = cute_type(types["acc"])
-    tensors = tuple(dynamic_tensor(types[operand], rank=4) for operand in "abcd")
+    tensors = tuple(dynamic_tensor(types[operand], rank=_RANK) for operand in "abcd")
     if "epilogue" not in types:
         return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
     epilogue = ElementEpilogue(types, acc)

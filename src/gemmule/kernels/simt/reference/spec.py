@@ -5,6 +5,8 @@ from __future__ import annotations
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
     BFLOAT16,
+    COMPLEX64,
+    COMPLEX128,
     DTYPES,
     FLOAT8_E4M3,
     FLOAT8_E5M2,
@@ -14,14 +16,16 @@ from gemmule.core.dtype import (
     INT8,
     INT32,
     DType,
+    Kind,
     accumulator,
 )
 from gemmule.core.epilogue import ABSMAX, SECOND
 from gemmule.core.epilogue_inputs import absmax_params
-from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam, number_params
+from gemmule.core.launch import Launch, Param, TensorParam, number_params, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 
 from .config import ReferenceConfig
 
@@ -30,6 +34,8 @@ OUTPUTS = {
     FLOAT64: (FLOAT64, FLOAT32),
     FLOAT32: (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2),
     INT32: (INT32, INT8),
+    COMPLEX128: (COMPLEX128, COMPLEX64),
+    COMPLEX64: (COMPLEX64,),
 }
 _FLOAT8_CAPABILITY = (8, 9)
 _MAX_GRID = 2**31 - 1
@@ -50,9 +56,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
                 f"cannot hold as {dtype}; choose among {', '.join(map(str, outputs))}"
             )
     if problem.epilogue is not None:
-        if problem.accumulator == INT32:
-            return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} accumulates in int32"
+        if problem.accumulator.kind is not Kind.FLOAT:
+            types = f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}"
+            return f"epilogues are computed in real floats; {types}"
         dtypes += [matrix.dtype for matrix in problem.epilogue.matrices]
+    if reason := why_not_conjugates(problem):
+        return reason
     if any(dtype.is_float8 for dtype in dtypes) and arch.capability < _FLOAT8_CAPABILITY:
         return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
     return None
@@ -63,6 +72,8 @@ def signature(problem: GemmProblem, config: ReferenceConfig) -> Signature:
     del config
     c = problem.c if problem.c is not None else problem.d
     plain = _signature(problem.a.dtype, problem.b.dtype, c.dtype, problem.d.dtype)
+    if problem.accumulator.kind is Kind.COMPLEX:
+        return (*plain, ("conj", conj_key(problem)))
     if problem.epilogue is None:
         return plain
     inputs = " ".join(matrix.dtype.name for matrix in problem.epilogue.matrices)
@@ -77,7 +88,8 @@ def _signature(a: DType, b: DType, c: DType, d: DType) -> Signature:
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return, for every input type, the outputs of its own type and of its accumulator's."""
     inputs = [x for x in DTYPES if not x.is_float8 or arch.capability >= _FLOAT8_CAPABILITY]
-    return tuple(_signature(x, x, d, d) for x in inputs for d in dict.fromkeys((x, accumulator(x, x))))
+    real = tuple(_signature(x, x, d, d) for x in inputs for d in dict.fromkeys((x, accumulator(x, x))))
+    return tuple((*one, ("conj", "no")) if "complex" in one[0][1] else one for one in real)
 
 
 def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
@@ -86,7 +98,9 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
     batch = problem.batch + (1,) * (SPEC.batch_dims - len(problem.batch))
 
     def strides(x: StridedMatrix) -> tuple[int, ...]:
-        return (x.row_stride, x.col_stride, *x.batch_strides, *(0,) * (SPEC.batch_dims - len(x.batch_strides)))
+        found = (x.row_stride, x.col_stride, *x.batch_strides, *(0,) * (SPEC.batch_dims - len(x.batch_strides)))
+        # Complex matrices have a mode of two parts, and strides of these.
+        return found if x.dtype.kind is not Kind.COMPLEX else tuple(2 * stride for stride in found)
 
     acc = problem.accumulator
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch[0] * batch[1]
@@ -110,8 +124,7 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
             TensorParam("b", (n, k, *batch), strides(problem.b.transposed()), shape_bits=64),
             TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c), shape_bits=64),
             TensorParam("d", (m, n, *batch), strides(problem.d), shape_bits=64),
-            ScalarParam("alpha", acc, problem.alpha),
-            ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+            *scalar_params(acc, problem.alpha, problem.beta if problem.c is not None else 0),
             *extras,
         ),
     )

@@ -1,0 +1,112 @@
+"""complex128 GEMM on the float64 tensor cores: four real products for each complex one (4M), all layouts.
+
+Idea
+    A warp loads real and imaginary part of an element by one load of 16 bytes: two operands of mma.sync. Both are used
+    for two real products each, so that a fragment is read once for four.
+Data movement
+    The tile of 64 x 64 elements: 16 FLOP a byte. For 8 of K a warp reads 8 KiB of fragments of shared memory for its
+    32 x 32 accumulators, 32 instructions of 16 x 8 x 8: half of what the float64 kernel reads for an instruction.
+Limits
+    The tensor cores, and power at large sizes. 128 registers of a thread are accumulators.
+Sources
+    PTX ISA: fragments of mma.sync for .f64. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, 3.6 and
+    23.2.4: errors of complex products; 3M, which has fewer, bounds them by norms only.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Float64, cute
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.complex.config import Complex128Config
+from gemmule.kernels.complex.epilogue import ComplexEpilogue
+from gemmule.kernels.float64.config import COLUMNS
+from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
+from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
+from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+
+from .mainloop import Complex128Mainloop
+from .stage import column_of
+
+
+class Complex128Gemm:
+    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
+
+    def __init__(self, config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+        self.threads, self.cluster_k, self.resident = config.threads, config.cluster_k, config.resident
+        self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
+        self.mainloop = Complex128Mainloop(config, types)
+        self.epilogue = ComplexEpilogue(Float64, types)
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
+            grid=(self.scheduler.ctas(mD), 1, 1),
+            block=(self.threads, 1, 1),
+            cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler needs no driver; the launch recipe decides.
+            preferred_smem_carveout=100,
+        )
+
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
+        gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
+        m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
+        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), rank)
+        row, col = self.mainloop.corner()
+        mirrored = self.epilogue.is_mirrored(m0, n0)
+        if cutlass.const_expr(self.cluster_k > 1):
+            part = cutlass.const_expr(self.mainloop.columns // self.cluster_k)
+            # Parts are the last mode of accumulators; a cluster's pieces are consecutive.
+            rAll = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, self.mainloop.columns)), Float64)
+            for p in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(self.mainloop.columns):
+                    rAll[None, None, p, j].store(rC[None, None, j, p].load())
+            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, part)), Float64)
+            reduce_in_cluster(rPart, rAll, stages, rank, self.cluster_k, self.threads)
+            col += rank * (part * COLUMNS)
+            for p in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(part):
+                    rC[None, None, j, p].store(rPart[None, None, p, j].load())
+            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
+        else:
+            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
+
+    @cute.jit
+    def write(
+        self,
+        gD: cute.Tensor,
+        gC: cute.Tensor,
+        rC: cute.Tensor,
+        corner,
+        scalars,
+        mirrored,
+        count: cutlass.Constexpr[int],
+    ):
+        """Write `count` products of 8 columns of a warp tile."""
+        tid, _, _ = cute.arch.thread_idx()
+        g, t = tid % 32 // 4, tid % 4
+        for i in cutlass.range_constexpr(self.mainloop.blocks):
+            for half in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(count):
+                    for v in cutlass.range_constexpr(2):
+                        at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
+                        products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
+                        for p in cutlass.range_constexpr(2):
+                            products[0, p] = rC[2 * half + v, i, j, p]
+                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)
+
+
+def buildable(
+    config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles
+) -> Buildable:
+    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
+    tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
+    return Buildable(
+        Complex128Gemm(config, types, scheduler), (*tensors, *stand_in_scalars(Float64), *scheduler.stand_ins())
+    )

@@ -1,0 +1,124 @@
+"""Spec of the complex128 GEMM on the float64 tensor cores."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import COMPLEX128
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, inner_problem
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.complex.config import Complex128Config
+from gemmule.kernels.complex.cost import complex128_costs
+from gemmule.kernels.float64.config import SHAPES
+from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
+from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
+
+
+@cache_last_call
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
+    del arch
+    inner = inner_problem(problem, SPEC.batch_dims)
+    if reason := why_not_lines(inner, COMPLEX128) or why_not_extents(inner) or why_not_conjugates(inner):
+        return reason
+    for name, matrix in inner.operands().items():
+        if _ld(matrix).copy_bytes < COMPLEX128.itemsize:
+            return f"{name.upper()} is aligned to {_ld(matrix).copy_bytes} bytes; this kernel takes multiples of 16"
+    return None
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: Complex128Config) -> str | None:
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    inner = inner_problem(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(inner)
+    if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
+        return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
+    if arch.major < 9 and config.cluster_k > 1:
+        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if config.shared_bytes > (most := arch.shared_bytes_per_block):
+        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
+
+
+def _ld(matrix: StridedMatrix) -> LeadingDimension:
+    return leading_dimension(matrix, (COMPLEX128.itemsize, 8, 4, 2, 1))
+
+
+def signature(problem: GemmProblem, config: Complex128Config) -> Signature:
+    """Specialise for the major modes of A and B, conjugates, and whole tiles."""
+    oriented, _, _ = row_result(problem)
+    whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k))
+    a, b = _ld(oriented.a).row_major, _ld(oriented.b).row_major
+    return _signature("k" if a else "m", "n" if b else "k", conj_key(oriented), whole)
+
+
+def _signature(a: str, b: str, conj: str, whole: bool) -> Signature:
+    return (
+        ("element", COMPLEX128.name),
+        ("a_major", a),
+        ("a_copies", "16"),
+        ("b_major", b),
+        ("b_copies", "16"),
+        ("d_vector", "1"),
+        ("conj", conj),
+        ("tiles", "whole" if whole else "ragged"),
+    )
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return all layouts with whole tiles and with tiles that do not divide, and the conjugates of one."""
+    del arch
+    layouts = tuple(_signature(a, b, "no", whole) for whole, a, b in itertools.product((True, False), "km", "nk"))
+    return (*layouts, *(_signature("k", "n", conj, False) for conj in ("a", "b", "ab")))
+
+
+def launch(problem: GemmProblem, config: Complex128Config) -> Launch:
+    """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
+    problem, first, second = row_result(problem)
+    return Launch(
+        grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes,
+        cluster=(config.cluster_k, 1, 1),
+        params=batched_params(problem, first, second, _ld(problem.a).stride, _ld(problem.b).stride),
+        overlaps=problem.bytes_min <= FEW_BYTES,
+    )
+
+
+SPEC = KernelSpec(
+    name="complex128_gemm",
+    operation="gemm",
+    summary="complex128, any of the four layouts, conjugates: four products each on the float64 tensor cores",
+    package=__package__,
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        Complex128Config(),
+        Complex128Config(tile_k=16, stages=3),
+        Complex128Config(tile_m=128, warps_m=4),
+        Complex128Config(tile_n=128, warps_n=4),
+        Complex128Config(tile_m=128, warps_m=4, tile_k=16, stages=3),
+        Complex128Config(tile_n=32),
+        Complex128Config(tile_n=32, mma_k=16, tile_k=16),
+        Complex128Config(tile_m=32, tile_n=32, mma_k=16, tile_k=16),
+        Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=2),
+        Complex128Config(tile_n=32, cluster_k=2),
+        Complex128Config(cluster_k=2),
+        Complex128Config(cluster_k=4),
+        Complex128Config(stages=3, mma_m=8, mma_k=4),
+    ),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    refuses=refuses,
+    refuses_types=functools.partial(why_not_types, COMPLEX128),
+    costs=complex128_costs,
+    cost_in_us=True,
+)

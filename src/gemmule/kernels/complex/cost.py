@@ -1,0 +1,31 @@
+"""Predicted times of the complex GEMMs: the models of the real ones, with four real products for each complex one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.problem import GemmProblem
+from gemmule.kernels.float64 import cost as float64_cost
+from gemmule.kernels.simt import cost as simt_cost
+
+from .config import Complex64Config, Complex128Config
+
+#: Elements of complex128 are never moved by halves.
+_RATES = dataclasses.replace(
+    float64_cost.RATES, products=4 * float64_cost.RATES.products, odd_copies=1.0, odd_writes=1.0
+)
+_times = functools.cache(functools.partial(float64_cost.times_of, rates=_RATES))
+
+
+def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds of `complex128_gemm`."""
+    return float64_cost.limits(problem, configs, gpu, _RATES, _times)
+
+
+def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds of `complex64_gemm`."""
+    found: list[float] = simt_cost.limits(problem, configs, gpu).predicted_us(simt_cost.RATES).tolist()
+    return found

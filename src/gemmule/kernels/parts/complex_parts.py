@@ -1,0 +1,28 @@
+"""Complex scalars as pairs of real and imaginary part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutlass import cute
+
+
+@cute.jit
+def is_used(alpha):
+    """Return a number that is 0 only where alpha, a pair of parts, is."""
+    return alpha[0] if alpha[0] != 0 else alpha[1]
+
+
+@cute.jit
+def scaled(scalar, real, imag):
+    """Return the parts of a number times a scalar, a pair of parts; a real one multiplies each part alone."""
+    scaled_real, scaled_imag = scalar[0] * real, scalar[0] * imag
+    if scalar[1] != 0:
+        scaled_real -= scalar[1] * imag
+        scaled_imag += scalar[1] * real
+    return scaled_real, scaled_imag
+
+
+def stand_in_scalars(part: Any) -> tuple[Any, Any]:
+    """Return stand-ins for alpha and beta, pairs of parts, for the compiler."""
+    return (part(1), part(0)), (part(0), part(0))
