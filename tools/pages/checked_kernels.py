@@ -73,3 +73,15 @@ def foreign_table(records: Sequence[Record]) -> str:
         rows.append(["all", "", "", "", "", "", f"{found / real:.0%} of {real}"])
     table = markdown(["kernel", "from", "variant", "numbers", "findings", "s", "mutants found"], rows)
     return "\n".join([table, "", *lines]).rstrip()
+
+
+def sanitizer_table(records: Sequence[Record]) -> str:
+    """Return the findings of compute-sanitizer: a row for each kernel, a column for each of its tools."""
+    found = {tuple(one["what"].split(" ", 1)): one for one in records if one["record"] == "check"}
+    tools = [*dict.fromkeys(tool for tool, _ in found)]
+    words = {(1, 0): "passed", (0, 1): "failed"}
+    rows = [
+        [kernel, *(words[one["passed"], one["failed"]] if (one := found.get((tool, kernel))) else "" for tool in tools)]
+        for kernel in sorted({kernel for _, kernel in found})
+    ]
+    return markdown(["kernel", *tools], rows)
