@@ -5,6 +5,8 @@ VENV = .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = $(BIN)/python -m pytest
+# With a process for each core, threads of BLAS would only take each other's time: they wait by spinning.
+SPREAD = OPENBLAS_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile
 
 TORCH = 2.13.0
 JAX = 0.10.2
@@ -23,7 +25,7 @@ demo: $(VENV)/.demo ## multiply real data and a large product, check both, draw 
 	$(BIN)/python demo/run.py
 
 test: $(VENV)/.dev ## the tests that need no GPU and little time, on all cores
-	$(PYTEST) -n auto --dist loadfile -m "not gpu and not slow" --ignore tests/gpu
+	$(SPREAD) -m "not gpu and not slow" --ignore tests/gpu
 
 test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is one
 	$(PYTEST)
@@ -32,7 +34,7 @@ gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
 	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
 
 test-interop: $(VENV)/.interop ## the tests with PyTorch and JAX, on the CPU
-	$(PYTEST) -n auto --dist loadfile tests/interop tests/docs tests/examples
+	$(SPREAD) tests/interop tests/docs tests/examples
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .

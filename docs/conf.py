@@ -16,29 +16,36 @@ copyright = author  # noqa: A001 - Sphinx's name
 version = release = gemmule.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_click",
+    "sphinx_design",
 ]
-exclude_patterns = ["_build", "plots"]
+exclude_patterns = ["_build", "plots", "listings"]
 autodoc_typehints = "none"
 autosummary_generate = True
 numpydoc_show_class_members = False
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
 html_theme = "pydata_sphinx_theme"
 html_title = "gemmule"
 html_show_sourcelink = False
-html_theme_options = {"show_toc_level": 2, "header_links_before_dropdown": 6, "footer_end": [], "navbar_align": "left"}
+html_theme_options = {"show_toc_level": 2, "header_links_before_dropdown": 8, "footer_end": [], "navbar_align": "left"}
 
 
 def _source(app: Sphinx, document: str, source: list[str]) -> None:
-    """Put the README in front, with its links as from docs/; leave the text alone of links to what the site has not."""
+    """Put the README around the cards of the first page; leave the text alone of links to what the site has not."""
     if document == "index":
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         readme = re.sub(r"\]\((?!docs/|https?:)", "](../", readme)
-        source[0] = re.sub(r'(\]\(|")docs/', r"\1", readme) + source[0]
+        intro, heading, rest = re.sub(r'(\]\(|")docs/', r"\1", readme).partition("\n## ")
+        cards, fence, toctree = source[0].partition("```{toctree}")
+        source[0] = f"{intro}\n{cards}{heading}{rest}\n{fence}{toctree}"
     folder = (Path(app.srcdir) / document).parent
 
     def link(match: re.Match[str]) -> str:

@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,14 @@ def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> list[str]:
 
 
 def compare(
-    base: Path, head: Path, names: Mapping[str, Any], kernels: list[str], *, every: bool, most: int = 0
+    base: Path,
+    head: Path,
+    names: Mapping[str, Any],
+    kernels: list[str],
+    *,
+    every: bool,
+    most: int = 0,
+    listed: Callable[..., Iterator[Any]] = listing,
 ) -> list[str]:
     """Compare two checkouts; return a line for each difference, and print how many kernels are the same.
 
@@ -138,8 +145,10 @@ def compare(
         Whether every signature is compared, or a sample.
     most : int
         How many of a kernel are compared at most; 0: no limit.
+    listed : callable
+        Lists a checkout, as `listing` does.
     """
-    olds, news = list(listing(base, "keys")), {canonical(key): key for key in listing(head, "keys")}
+    olds, news = list(listed(base, "keys")), {canonical(key): key for key in listed(head, "keys")}
     registered = {key[0] for key in olds}
     if unknown := [name for name in kernels if name not in registered]:
         raise SystemExit(f"BASE has no kernel {', '.join(unknown)}; it has {', '.join(sorted(registered))}")
@@ -151,9 +160,9 @@ def compare(
     chosen = [key for key in chosen if not kernels or key[0] in kernels]
     if most:
         chosen = spread(chosen, most)
-    before = {json.dumps(one["key"]): one for one in listing(base, "compile", keys=chosen)}
+    before = {json.dumps(one["key"]): one for one in listed(base, "compile", keys=chosen)}
     after = {
-        canonical(one["key"]): one for one in listing(head, "compile", keys=[paired[json.dumps(key)] for key in chosen])
+        canonical(one["key"]): one for one in listed(head, "compile", keys=[paired[json.dumps(key)] for key in chosen])
     }
     found, same = [], 0
     for key in chosen:

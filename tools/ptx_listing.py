@@ -21,7 +21,7 @@ from typing import Any
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
-from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
+from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import contiguous
@@ -35,8 +35,8 @@ ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
 _EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048), (64, 768, 2**17))
 # Element types of A, B and D, and the precisions that say something of them.
 _TYPES = {
-    ("float64", "float64", "float64"): (Precision.IEEE, Precision.OZAKI_14, Precision.OZAKI_15, Precision.OZAKI_16),
-    ("float32", "float32", "float32"): (Precision.IEEE, Precision.TF32, Precision.BF16X6),
+    ("float64", "float64", "float64"): (Precision.IEEE, Precision.OZAKI, *INT8_PRODUCTS),
+    ("float32", "float32", "float32"): (Precision.IEEE, Precision.TF32, Precision.BF16X6, Precision.OZAKI),
     ("float32", "float32", "bfloat16"): (Precision.IEEE,),
     ("bfloat16", "bfloat16", "bfloat16"): (Precision.IEEE,),
     ("bfloat16", "bfloat16", "float32"): (Precision.IEEE,),

@@ -29,20 +29,27 @@ from untuned_choices import Operands, Pool, jobs_of
 from gemmule.compiler.pool import compile_all
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, Config
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
+from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.hopper.refusals import HOPPER
+from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.lab import protocol
+from gemmule.lab.candidates import on_gpu
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import LAYOUTS, gemm_problem
-from gemmule.lab.records import RecordFile
+from gemmule.lab.records import RecordFile, read_records
 from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.device import get_device
 from gemmule.runtime.repeated import repeated
@@ -50,7 +57,9 @@ from gemmule.runtime.rotation import Rotation
 
 _LEAST, _MOST = 64, 8192
 #: By type: the outputs' type, precision, what extents are multiples of, layouts, and the most operations of a product.
+#: Inputs of `tf32` are float32.
 _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
+    "tf32": ("float32", "tf32", 4, ("nn", "tn", "tt"), 1e11),
     "bfloat16": ("bfloat16", None, 8, LAYOUTS, 2e12),
     "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
     "float32": ("float32", None, 4, LAYOUTS, 1e11),
@@ -108,6 +117,8 @@ _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR = 1.25, 24, 4, 4, 2.0
 #: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
 #: and seconds of load before the first product.
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
+#: Largest difference of the logarithms of similar products' extents.
+_SIMILAR = 0.3
 #: Kernels that spill more bytes a thread are left out.
 _MOST_SPILLED = 8
 
@@ -126,32 +137,36 @@ _SIMT = (
 )
 
 
+#: Candidates of `h01_mma_sync`: rows, columns, warps along N and stages; and CTAs of a cluster.
+_MMA_SYNC = ((64, 128, 2, 4), (128, 64, 2, 4), (128, 128, 2, 4), (128, 128, 4, 4), (64, 64, 2, 6))
+_MMA_SYNC_CLUSTERS = (1, 2, 4, 8)
 #: Candidates of `float64_gemm`, as what differs from the default.
 _FLOAT64: tuple[dict[str, int], ...] = (
-    {"cluster_k": 2},
-    {"cluster_k": 4},
-    {"mma_k": 8, "cluster_k": 4},
-    {"stages": 3, "mma_k": 8, "cluster_k": 2},
-    {"stages": 3, "mma_k": 8, "cluster_k": 4},
-    {"tile_m": 32, "mma_k": 8, "cluster_k": 4},
-    {"tile_m": 96, "stages": 3},
-    {"tile_m": 96, "stages": 3, "mma_k": 8},
-    {"tile_m": 96, "stages": 3, "mma_k": 8, "cluster_k": 2},
-    {"tile_m": 128, "stages": 3, "mma_k": 8},
-    {"tile_m": 128, "warps_m": 4, "mma_k": 8},
-    {"tile_m": 128, "warps_m": 4, "mma_k": 8, "cluster_k": 2},
-    {"tile_m": 128, "tile_n": 128, "warps_n": 4, "cluster_k": 2},
-    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": 2},
-    {"tile_m": 32, "warps_n": 1, "mma_k": 8, "cluster_k": 8},
-    {"tile_m": 32, "warps_n": 1, "mma_k": 8, "cluster_k": 4},
-    {"warps_m": 4, "warps_n": 1, "mma_k": 8, "cluster_k": 8},
-    {"warps_m": 4, "warps_n": 1, "mma_k": 8, "cluster_k": 4},
+    *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 6)),
+    *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4, 5)),
+    *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),
+    *({"tile_m": 128, "warps_m": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),
+    *({"tile_k": 32, "stages": 3, "cluster_k": ctas} for ctas in (1, 2, 4)),
+    {"tile_m": 128, "tile_n": 128, "warps_n": 4, "cluster_k": 4},
+    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": 4},
 )
 
 
 def float64_candidates() -> tuple[Float64Config, ...]:
     """Return the registered configs, and those of `_FLOAT64`."""
     return tuple(dict.fromkeys([*FLOAT64_GEMM.configs, *(Float64Config(**one) for one in _FLOAT64)]))
+
+
+def mma_sync_choices() -> tuple[Choice, ...]:
+    """Return the configs of `h01_mma_sync` that TF32 may need, and the kernel that transposes operands first."""
+    found = list(MMA_SYNC.configs)
+    for (tile_m, tile_n, warps_n, stages), ctas in itertools.product(_MMA_SYNC, _MMA_SYNC_CLUSTERS):
+        with contextlib.suppress(ArgumentError):
+            found.append(
+                MmaSyncConfig(tile_m=tile_m, tile_n=tile_n, warps_n=warps_n, stages=stages, cluster_k=ctas)
+            )  # fmt: skip
+    transposed = [Choice(spec, one) for spec in (K_MAJOR, REPACKED) for one in spec.configs]
+    return (*(Choice(MMA_SYNC, one) for one in dict.fromkeys(found)), *transposed)
 
 
 def simt_candidates() -> tuple[SimtConfig, ...]:
@@ -190,22 +205,64 @@ def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
         if dtype in ("float32", "float64") and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
             m, n, k = m | 1, n | 1, k | 1
         if 2.0 * m * n * k <= most:
-            yield dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=Precision.parse(precision))
+            problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
+            yield dataclasses.replace(problem, precision=Precision.parse(precision))
 
 
-def plausible(problem: GemmProblem, spec: KernelSpec, configs: Sequence[Config], device: Any, seed: int) -> list[int]:
+def lost(records: Sequence[Path], dtype: str, below: float, similar: int, seed: int) -> list[GemmProblem]:
+    """Return the products of draws' records that were slower than cuBLASLt's first choice, the slowest first.
+
+    `similar` products of a seed follow each, whose extents differ by up to a third.
+    """
+    out, precision, unit, layouts, _ = _TYPES[dtype]
+    least: dict[tuple[int, int, int, str], float] = {}
+    for path in records:
+        for one in read_records(path):
+            wanted = ("float32", "tf32") if dtype == "tf32" else (dtype, precision or "ieee")
+            if one["record"] != "gemm" or (one["dtype"], one["precision"]) != wanted or one["chosen_by"] != "dispatch":
+                continue
+            ratio = one.get("yardstick_first_us", math.inf) / one["median_us"]
+            aligned = not any(one[x] % unit for x in "mnk")
+            if ratio < below and one["layout"] in layouts and (aligned or dtype in ("float32", "float64", "tf32")):
+                key = one["m"], one["n"], one["k"], one["layout"]
+                least[key] = min(ratio, least.get(key, ratio))
+    numbers, found = random.Random(seed), list[GemmProblem]()  # noqa: S311  # sizes, no secrets
+    for *extents, layout in sorted(least, key=least.__getitem__):
+        sizes = [extents]
+        for _ in range(similar):
+            near = [round(x * math.exp(numbers.uniform(-_SIMILAR, _SIMILAR)) / unit) * unit for x in extents]
+            sizes.append([max(x, unit) | extents[2] % unit for x in near])
+        for m, n, k in sizes:
+            problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
+            found.append(dataclasses.replace(problem, precision=Precision.parse(precision)))
+    return found
+
+
+def costs_of(problem: GemmProblem, choices: Sequence[Choice], gpu: GpuRates) -> list[float]:
+    """Return the predicted microseconds of each choice, or of kernels that do not take the product infinity."""
+    found = []
+    for one in choices:
+        assert one.spec.costs is not None
+        refused = one.spec.refuses is not None and one.spec.refuses(problem, HOPPER)
+        found.append(math.inf if refused else one.spec.costs(problem, [one.config], gpu)[0])
+    return found
+
+
+def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed: int) -> list[int]:
     """Return the numbers of the configs to time, those predicted to be fastest first."""
-    assert spec.costs is not None
-    costs = spec.costs(problem, configs, rates_for(device.name, device.multiprocessors))
-    order = sorted(range(len(configs)), key=costs.__getitem__)
-    order = [x for x in order if spec.why_not(problem, device.arch, configs[x]) is None]
-    if spec is not HOPPER_GEMM:
-        return order
+    costs = costs_of(problem, choices, rates_for(device.name, device.multiprocessors))
+    order = sorted(range(len(choices)), key=costs.__getitem__)
+    order = [x for x in order if costs[x] < math.inf]
+    order = [x for x in order if choices[x].spec.why_not(problem, device.arch, choices[x].config) is None]
+    if choices[0].spec is not HOPPER_GEMM:
+        # Of a kernel that prepares operands for another one, its best config.
+        first = {choices[x].spec.name: x for x in reversed(order)}
+        return [x for x in order if choices[x].spec.next_kernel is None or first[choices[x].spec.name] == x]
     least = costs[order[0]]
     found = [x for x in order if costs[x] <= _FACTOR * least][:_PLAUSIBLE]
 
     def tile(x: int) -> tuple[int, ...]:
-        one: Any = configs[x]
+        one: Any = choices[x].config
         return one.tile_m, one.tile_n, one.pingpong, one.swap_ab, one.cluster_k
 
     tiles = list(dict.fromkeys(map(tile, found)))[:_TILES]
@@ -252,14 +309,12 @@ class Session:
 
     def __init__(self, gpu: BenchGpu, lt: Any, dtype: str, choices: Sequence[Choice], failing: set[str]) -> None:
         self._gpu, self._lt, self._choices, self._failing = gpu, lt, choices, failing
-        self._spec, self._configs = choices[0].spec, [one.config for one in choices]
         self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str, bool]]()
         self._rates = rates_for(gpu.name, gpu.multiprocessors)
         self._pool.fill(dtype)
 
     def record(self, problem: GemmProblem, numbers: Sequence[int]) -> dict[str, Any]:
         """Time a product in its configs and by cuBLASLt; return its record."""
-        assert self._spec.costs is not None
         layout, odd = problem.layout, problem.k % 2 == 1
         able = [x for x in numbers if not self._failing.intersection(self._jobs(problem, x))]
         with self._gpu.workspaces() as workspaces, contextlib.ExitStack() as stack:
@@ -273,7 +328,9 @@ class Session:
                     try:
                         self._pool.check(problem, operands.addresses(0), work, self._gpu)
                     except WrongResultError:
-                        print(f"wrong: {layout} {problem.m} {problem.n} {problem.k} {self._configs[x]}", flush=True)
+                        print(
+                            f"wrong: {layout} {problem.m} {problem.n} {problem.k} {self._choices[x].config}", flush=True
+                        )
                         self._failing.update(self._jobs(problem, x))
                         continue
                     self._checked.add((x, layout, odd))
@@ -287,7 +344,7 @@ class Session:
                     algorithms.append(one)
                 except UnsupportedError:
                     algorithms.append(None)
-            costs = self._spec.costs(problem, [self._configs[x] for x, _ in works], self._rates)
+            costs = costs_of(problem, [self._choices[x] for x, _ in works], self._rates)
             runs = [one for one in algorithms if one is not None]
             every = [work for _, work in works] + [one.work for one in runs]
             times = self._timer(every, [*costs, *[min(costs)] * len(runs)], operands.sets)
@@ -320,6 +377,11 @@ def main() -> None:
     parser.add_argument("--dtype", choices=_TYPES, default="bfloat16", help="type of A and B")
     parser.add_argument("--count", type=int, default=600, help="random products at most")
     parser.add_argument("--seed", type=int, default=1, help="of the products")
+    parser.add_argument(
+        "--lost", type=Path, nargs="*", default=[], metavar="RECORD", help="what lost, instead of draws"
+    )
+    parser.add_argument("--below", type=float, default=0.95, help="of cuBLASLt's first choice, in those records")
+    parser.add_argument("--similar", type=int, default=0, help="products like each of those, of the seed")
     parser.add_argument("--seconds", type=float, default=200, help="time for measuring, after compiling")
     parser.add_argument("--kernels", type=int, default=1200, help="most kernels to compile: those needed most")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
@@ -329,16 +391,20 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began, device = time.time(), get_device()
-    spec = {"float32": SIMT_GEMM, "float64": FLOAT64_GEMM}.get(given.dtype, HOPPER_GEMM)
+    spec = {"float32": SIMT_GEMM, "float64": FLOAT64_GEMM, "tf32": MMA_SYNC}.get(given.dtype, HOPPER_GEMM)
     configs: tuple[Config, ...] = (
         simt_candidates() if spec is SIMT_GEMM else float64_candidates() if spec is FLOAT64_GEMM else candidates()
     )
     if given.registered:
         configs = spec.configs
     choices = [Choice(spec, one) for one in configs]
+    if given.dtype == "tf32":
+        choices = list(on_gpu(mma_sync_choices(), rates_for(device.name, device.multiprocessors)))
     every = draws(given.seed, given.dtype)
     found = list(itertools.islice((one for one in every if one.k % 2 or not given.odd), given.count))
-    trials = [(one, plausible(one, spec, configs, device, number)) for number, one in enumerate(found)]
+    if given.lost:
+        found = lost(given.lost, given.dtype, given.below, given.similar, given.seed)[: given.count]
+    trials = [(one, plausible(one, choices, device, number)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
     for problem, numbers in trials:
@@ -350,7 +416,7 @@ def main() -> None:
     failing = set(jobs) - set(kept)
     points = sum(len(numbers) for _, numbers in trials)
     covered = sum(needed[name] for name in kept) / sum(needed.values())
-    print(f"{len(configs)} configs, {len(trials)} products, {points} points; {len(kept)} of {len(jobs)} kernels "
+    print(f"{len(choices)} configs, {len(trials)} products, {points} points; {len(kept)} of {len(jobs)} kernels "
           f"compiled, {covered:.3f} of the points", flush=True)  # fmt: skip
     for job, result in compile_all([jobs[name] for name in kept], given.compilers):
         if isinstance(result, CompileError) or result.resources.spill_bytes > _MOST_SPILLED:
@@ -371,8 +437,11 @@ def main() -> None:
     words = [word for word, before in zip(sys.argv[1:], sys.argv, strict=False) if "--record" not in (word, before)]
     block = experiment(" ".join(["python", "benchmarks/experiments/config_times.py", *words]), device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
-        file.write({"record": "configs", "kernel": spec.name, "configs": [one.as_dict() for one in configs]})
-        session = Session(gpu, lt, given.dtype, choices, failing)
+        file.write({
+            "record": "configs", "kernel": spec.name, "kernels": [one.spec.name for one in choices],
+            "configs": [one.config.as_dict() for one in choices],
+        })  # fmt: skip
+        session = Session(gpu, lt, trials[0][0].a.dtype.name, choices, failing)
         warm = time.time()
         while time.time() - warm < _WARM_UP:
             session.record(*trials[0])

@@ -23,6 +23,7 @@ from typing import Any
 from config_times import Timer
 from untuned_choices import Operands, Pool, jobs_of
 
+from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.pool import compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, UnsupportedError, WrongResultError
@@ -39,41 +40,53 @@ from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import LAYOUTS, gemm_problem
 from gemmule.lab.records import RecordFile, read_records
 from gemmule.runtime.bench import BenchGpu, bench_gpu
-from gemmule.runtime.device import get_device
+from gemmule.runtime.device import current, get_device
+from gemmule.runtime.driver import call, driver
+from gemmule.runtime.launch import loaded_kernel
 from gemmule.runtime.repeated import repeated
 from gemmule.runtime.rotation import Rotation
 
 SPECS = {spec.name: spec for spec in (GEMM, BATCHED)}
-#: Products that lost most.
+#: Products that lost most, on both chips or in record 20261124T231252.
 LOST = (
-    (1805, 2097, 115, "nn"),
-    (5113, 1251, 37, "tt"),
-    (1341, 487, 15, "tn"),
-    (737, 483, 2833, "tn"),
-    (613, 219, 6455, "nn"),
-    (69, 1589, 799, "nt"),
-    (3588, 716, 5676, "nt"),
-    (4119, 359, 17, "nt"),
-    (6713, 87, 179, "tt"),
-    (4451, 17, 643, "nn"),
+    (2144, 32, 3060, "nt"),
+    (6568, 216, 4000, "nt"),
+    (1544, 96, 5208, "nt"),
+    (69, 4363, 1341, "tt"),
+    (6603, 155, 1511, "tt"),
+    (1116, 64, 6248, "tt"),
+    (81, 2693, 3795, "nt"),
+    (445, 2661, 3531, "nt"),
+    (224, 1488, 3624, "nn"),
+    (83, 5583, 5549, "nn"),
+    (1633, 37, 4815, "tn"),
+    (231, 207, 5775, "nt"),
+    (4895, 29, 1933, "nt"),
+    (3924, 3108, 1576, "nt"),
+    (7095, 1691, 4419, "tn"),
 )
+#: Products of up to 16 rows or columns that lost.
+LOST_SKINNY = ((6360, 12, 4584, "nn"), (12, 4156, 292, "nt"), (11, 5599, 897, "tn"))
 SQUARES = (512, 1023, 1024, 2048, 4095, 4096, 8192)
 #: Layouts of the draws: few, since each takes a kernel of each config.
 _DRAWN = ("nn", "nt")
-#: Bounds of M, N and K of the draws, and how many there are: a short K, a deep one, any.
-_SHORT, _DEEP, _ANY = ((512, 6000), (256, 3000), (8, 256), 6), ((64, 2500), (64, 600), (1500, 7000), 6), (
-    (64, 5000), (64, 5000), (64, 3000), 5,
+#: Bounds of M, N and K of the draws, and how many there are: few columns, few tiles, any.
+_NARROW, _DEEP, _ANY = ((1000, 7000), (17, 256), (400, 6000), 12), ((64, 600), (64, 600), (1500, 7000), 6), (
+    (64, 5000), (64, 5000), (64, 3000), 4,
 )  # fmt: skip
-_SKINNY = ((1, 16), (256, 8192), (256, 8192), 8)
+_SKINNY = ((8, 16), (1000, 8192), (256, 8192), 6)
 #: Configs up to so many times the least prediction, and how many: of a product of each group.
-_FACTOR, _MOST = 1.4, {"lost": 8, "skinny": 3, "square": 2}
+_FACTOR, _MOST = 1.6, {"lost": 11, "skinny": 6, "square": 2}
 #: Operations from which on only cuBLASLt's first choice is timed.
 _LONG = 5e10
-#: CTAs of a cluster, of registered tiles of 64 rows or columns, that are tried where K is deep.
-_CLUSTERS, _DEEP_K = (3, 5, 6), 500
+#: Tiles that are not registered: rows, columns, warps along M and N; k-tiles have 16, stages are 4.
+_TILES = ((64, 32, 2, 1), (32, 64, 1, 2), (128, 32, 4, 1))
+_TILE_CLUSTERS = (6, 8)
 #: How fast the weight of a config in its factor falls with its distance from the best.
 _NEAR = 3
 _CACHES, _SETS, _WARM_UP = 2, 256, 2.0
+#: The carve-out that leaves the first-level cache to the driver.
+_DRIVERS = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +99,12 @@ class Trial:
 
 
 def drawn(numbers: random.Random, bounds: Any) -> Iterator[tuple[int, int, int, str]]:
-    """Yield products of odd extents, log-uniform within bounds."""
+    """Yield products, log-uniform within bounds, every third of odd extents."""
     *ranges, count = bounds
     for number in range(count):
         extents = [round(math.exp(numbers.uniform(*map(math.log, ends)))) for ends in ranges]
-        yield (*(extent | 1 for extent in extents), _DRAWN[number % 2])  # type: ignore[misc]
+        odd = number % 3 == 0
+        yield (*(extent | 1 if odd else -(-extent // 4) * 4 for extent in extents), _DRAWN[number % 2])  # type: ignore[misc]
 
 
 def products(seed: int) -> Iterator[tuple[str, tuple[int, int, int, str]]]:
@@ -98,9 +112,11 @@ def products(seed: int) -> Iterator[tuple[str, tuple[int, int, int, str]]]:
     numbers = random.Random(seed)  # noqa: S311  # sizes, no secrets
     for one in LOST:
         yield "lost", one
-    for bounds in (_SHORT, _DEEP, _ANY):
+    for bounds in (_NARROW, _DEEP, _ANY):
         for one in drawn(numbers, bounds):
             yield "lost", one
+    for one in LOST_SKINNY:
+        yield "skinny", one
     for number, (few, other, k, layout) in enumerate(drawn(numbers, _SKINNY)):
         yield "skinny", ((few, other, k, layout) if number < _SKINNY[-1] // 2 else (other, few, k, layout))
     for size in SQUARES:
@@ -112,12 +128,13 @@ def trial(group: str, problem: GemmProblem, arch: Arch, rates: GpuRates) -> Tria
     """Return the configs to run a product by."""
     assert GEMM.costs is not None
     every = list(GEMM.configs)
-    if group == "lost":
-        # Thread tiles of 8 x 8, which read less shared memory than those of 8 x 4.
-        every += [dataclasses.replace(one, warps_n=1) for one in every if (one.tile_m, one.tile_n) == (64, 64)]
-    if group == "lost" and problem.k >= _DEEP_K:
-        tiles = [one for one in every if one.cluster_k == 4 and max(one.tile_m, one.tile_n) >= 64]
-        every += [dataclasses.replace(one, cluster_k=ctas) for one in tiles for ctas in _CLUSTERS]
+    if group != "square":
+        every += [
+            SimtConfig(tile_m, tile_n, 16, warps_m, warps_n, 4, cluster_k=ctas)
+            for tile_m, tile_n, warps_m, warps_n in _TILES
+            for ctas in _TILE_CLUSTERS
+        ]
+    every = list(dict.fromkeys(every))
     able = [one for one in every if GEMM.why_not(problem, arch, one) is None]
     costs = dict(zip(able, GEMM.costs(problem, able, rates), strict=True))
     best = sorted(able, key=costs.__getitem__)[: _MOST[group]]
@@ -126,6 +143,14 @@ def trial(group: str, problem: GemmProblem, arch: Arch, rates: GpuRates) -> Tria
     if group == "skinny":
         choices += [Choice(BATCHED, one) for one in BATCHED.configs[7:] if BATCHED.why_not(problem, arch, one) is None]
     return Trial(group, problem, tuple(choices))
+
+
+def carve_out(problem: GemmProblem, choice: Choice, percent: int, arch: Arch) -> None:
+    """Set how much of an SM's first-level cache is shared memory for a kernel: at least so many percent."""
+    artifact = artifact_for(choice.spec, choice.config, choice.spec.signature(problem, choice.config), arch)
+    attribute = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    with current(0):
+        call("cuFuncSetAttribute", loaded_kernel(artifact, 0).function, attribute, percent)
 
 
 def record(one: Trial, able: list[Choice], gpu: BenchGpu, lt: Any, pool: Pool, checked: set[str]) -> dict[str, Any]:
@@ -219,6 +244,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7, help="of the products")
     parser.add_argument("--seconds", type=float, default=55, help="time for measuring, after compiling")
     parser.add_argument("--groups", nargs="*", choices=_MOST, default=list(_MOST), help="groups of products")
+    parser.add_argument("--most", type=int, default=999, help="products at most")
+    parser.add_argument(
+        "--carve-out",
+        type=int,
+        nargs="*",
+        default=[_DRIVERS],
+        help="percent of a first-level cache, as shared memory",
+    )
     parser.add_argument("--compile-seconds", type=float, default=600, help="time for compiling; the rest is left out")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels; needs no GPU")
@@ -237,7 +270,7 @@ def main() -> None:
         trial(group, gemm_problem(m, n, k, "float32", "float32", layout), arch, rates_for(name, sms))
         for group, (m, n, k, layout) in products(given.seed)
         if group in given.groups
-    ]
+    ][: given.most]
     jobs = {str(job): job for one in trials for x in one.choices for job in jobs_of(one.problem, x, arch)}
     print(f"{len(trials)} products, {sum(len(x.choices) for x in trials)} points, {len(jobs)} kernels", flush=True)
     failing = set(jobs)
@@ -268,8 +301,13 @@ def main() -> None:
             while warm and time.time() - started < _WARM_UP:
                 record(one, able, gpu, lt, pool, checked)
             warm = False
-            found = record(one, able, gpu, lt, pool, checked)
-            file.write(found)
+            for percent in given.carve_out:
+                for x in able:
+                    carve_out(one.problem, x, percent, arch)
+                found = record(one, able, gpu, lt, pool, checked) | {"carve_out": percent}
+                file.write(found)
+                best = min(found["times"], key=lambda x: x["median_us"])
+                print(f"  {percent} %: {best['median_us']} us, {best['config']}", flush=True)
             least = {x["kernel"]: x["median_us"] for x in sorted(found["times"], key=lambda x: -x["median_us"])}
             first = found["cublaslt_us"][0] if found["cublaslt_us"] else math.nan
             ratios.setdefault(one.group, []).append(first / min(least.values()))

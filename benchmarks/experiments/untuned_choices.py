@@ -101,9 +101,9 @@ class Trial:
 
 def jobs_of(problem: GemmProblem, choice: Choice, arch: Any) -> Iterator[Job]:
     """Yield what must be compiled."""
-    yield Job(choice.spec, choice.config, choice.signature(problem), arch)
-    if then := choice.next_kernel(problem):
-        yield Job(then.spec, then.config, then.spec.signature(then.problem, then.config), arch)
+    chain, _ = choice.launches(problem)
+    for one in chain:
+        yield Job(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
 
 
 def trial(problem: GemmProblem, device: Device) -> Trial:

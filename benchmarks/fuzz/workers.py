@@ -101,10 +101,18 @@ class Workers:
         The run.
     count : int
         How many.
+    task : callable
+        What each of them runs, given the setting and its end of the pipe.
+    patience : float, optional
+        Seconds after which one does not answer; of a host's none is measured by default.
     """
 
-    def __init__(self, setting: Setting, count: int) -> None:
+    def __init__(
+        self, setting: Setting, count: int, task: Callable[..., None] | None = None, patience: float | None = None
+    ) -> None:
         self._setting, self._context = setting, multiprocessing.get_context("spawn")
+        self._task = task or work
+        self._patience = patience or (_PATIENCE if setting.device != "cpu" else float("inf"))
         self._workers = [self._started() for _ in range(count)]
         for _, pipe in self._workers:
             pipe.recv()
@@ -112,7 +120,7 @@ class Workers:
 
     def _started(self) -> tuple[Any, multiprocessing.connection.Connection]:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=work, args=(self._setting, theirs), daemon=True)
+        process = self._context.Process(target=self._task, args=(self._setting, theirs), daemon=True)
         process.start()
         theirs.close()
         return process, ours
@@ -136,7 +144,7 @@ class Workers:
         left = collections.deque(chunks(problems, self._setting.templates))
         # For each worker its problems, and when it is taken to hang.
         busy: dict[int, tuple[Sequence[int], float]] = {}
-        patience = _PATIENCE if self._setting.device != "cpu" else float("inf")
+        patience = self._patience
         while left or busy:
             for number, (_, pipe) in enumerate(self._workers):
                 if number not in busy and left and time.time() < deadline:

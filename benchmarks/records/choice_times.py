@@ -1,17 +1,19 @@
 """Host time of choosing a kernel and its config: of products that are new to the process, and of the same ones again.
 
-Writes a record that ``docs/dispatch.md`` shows. Needs an NVIDIA GPU, whose name the tuned table is asked by, and no
+Writes a record that ``docs/notebook/dispatch.md`` shows. Needs an NVIDIA GPU, which names the tuned table, no
 compiler.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
@@ -19,11 +21,18 @@ from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile
 from gemmule.runtime.device import Device, get_device
 
+#: Extents, types, precisions and layouts.
 SHAPES = (
-    ((4096, 4096, 4096), "bfloat16"),
-    ((2047, 2047, 2047), "bfloat16"),
-    ((4096, 4096, 4096), "float32"),
-    ((4096, 4096, 4096), "float64"),
+    ((4096, 4096, 4096), "bfloat16", "ieee", "nn"),
+    ((2047, 2047, 2047), "bfloat16", "ieee", "nn"),
+    ((2047, 2047, 2047), "float16", "ieee", "tn"),
+    ((205, 361, 363), "bfloat16", "ieee", "nt"),
+    ((2048, 2048, 2048), "float32", "tf32", "nn"),
+    ((2047, 2047, 2047), "float32", "tf32", "nn"),
+    ((2047, 2047, 2047), "float32", "tf32", "nt"),
+    ((4096, 4096, 4096), "float32", "ieee", "nn"),
+    ((4095, 4095, 4095), "float32", "ieee", "nt"),
+    ((4096, 4096, 4096), "float64", "ieee", "nn"),
 )
 #: Products of each, and how many rows each has more than the one before.
 _COUNT, _STEP = 200, 8
@@ -46,9 +55,14 @@ def main() -> None:
     given = parser.parse_args()
     device = get_device()
     with RecordFile(given.record, experiment("python benchmarks/records/choice_times.py", device.pci_bus_id)) as file:
-        for (m, n, k), dtype in SHAPES:
+        for (m, n, k), dtype, precision, layout in SHAPES:
             # One more in front, for what only the first choice of a process brings.
-            products = [gemm_problem(m + _STEP * i, n, k, dtype, dtype, "nn") for i in range(_COUNT + 1)]
+            products = [
+                dataclasses.replace(
+                    gemm_problem(m + _STEP * i, n, k, dtype, dtype, layout), precision=Precision.parse(precision)
+                )
+                for i in range(_COUNT + 1)
+            ]
             host_us(products[-1:], device)
             for path in ("choose_first", "choose_again"):
                 times = sorted(host_us(products[:-1], device))
@@ -56,10 +70,11 @@ def main() -> None:
                 median = statistics.median(times)
                 file.write({
                     "record": "overhead", "path": path, "dtype": dtype, "shape": [m, n, k],
+                    "precision": precision, "layout": layout,
                     "host_us": round(median, 3), "host_us_low": round(low, 3), "host_us_high": round(high, 3),
                     "calls": _COUNT,
                 })  # fmt: skip
-                print(f"{m} x {n} x {k} {dtype} {path}: {median:.1f} us, {low:.1f} to {high:.1f}")
+                print(f"{m} x {n} x {k} {dtype} {precision} {layout} {path}: {median:.1f} us, {low:.1f} to {high:.1f}")
 
 
 if __name__ == "__main__":

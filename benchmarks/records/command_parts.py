@@ -88,9 +88,10 @@ class Spans:
         return call
 
 
-def observe(spans: Spans) -> None:
-    """Time imports, and let `PARTS` be timed as soon as their modules are imported."""
-    pending, real, importing = dict(PARTS), builtins.__import__, threading.local()
+@contextlib.contextmanager
+def observed(spans: Spans, parts: dict[str, dict[str, str]] = PARTS) -> Iterator[None]:
+    """Return a block in which imports are timed, and the parts as soon as their modules are imported."""
+    pending, real, importing = dict(parts), builtins.__import__, threading.local()
 
     def patch() -> None:
         for name in list(pending):
@@ -128,16 +129,20 @@ def observe(spans: Spans) -> None:
             return join(thread, timeout)
 
     threading.Thread.join = joined  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        builtins.__import__, threading.Thread.join = real, join  # type: ignore[method-assign]
 
 
 def child(report: Path, words: list[str]) -> None:
     """Run the command in this process and write what its parts took."""
     begin = time.monotonic()
     spans = Spans()
-    observe(spans)
-    from gemmule.cli import gemmule
+    with observed(spans):
+        from gemmule.cli import gemmule
 
-    gemmule(["matmul", *words], standalone_mode=False)
+        gemmule(["matmul", *words], standalone_mode=False)
     end = time.monotonic()
     spans.main["other"] = end - begin - sum(spans.main.values())
     report.write_text(json.dumps({"begin": begin, "end": end, "main": spans.main, "beside": spans.beside}))
@@ -164,10 +169,11 @@ def matrices(folder: Path, size: int, dtype: str) -> list[str]:
     for number, letter in enumerate("AB"):
         path = folder / f"{letter}-{size}-{dtype}.npy"
         if not path.exists():
-            rng = np.random.default_rng(number)
+            # A block of them again and again, shifted: random ones take longer than the products.
+            block = np.random.default_rng(number).standard_normal((min(1024, size), size), np.float32).astype(dtype)
             made = np.lib.format.open_memmap(path, "w+", dtype, (size, size))
             for row in range(0, size, 1024):
-                made[row : row + 1024] = rng.standard_normal((min(1024, size - row), size), np.float32)
+                made[row : row + 1024] = np.roll(block[: size - row], row // 1024, axis=1)
             made.flush()
         with path.open("rb") as file:
             while file.read(1 << 26):

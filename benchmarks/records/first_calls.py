@@ -5,6 +5,7 @@ compiler is installed. The call follows a product of PyTorch's, so that the GPU 
 
 ``python benchmarks/records/first_calls.py RESULTS_FOLDER COUNT SEED`` times the first calls of random products instead,
 each in a fresh process with an empty cache and no compiler, until the result is there. It needs gemmule-kernels-sm90.
+Four processes run at once, since each imports PyTorch for seconds: where that matters, the times are too long.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from overhead import PROBLEMS, record
 
+from gemmule.compiler.pack import PACKS
 from gemmule.core.dtype import dtype_named
 from gemmule.lab.draws import Draw
 from gemmule.lab.experiment import experiment
@@ -84,6 +87,8 @@ TYPES = (
     ("bfloat16", "ieee"), ("float16", "ieee"), ("float32", "ieee"), ("float32", "tf32"), ("float64", "ieee"),
     ("int8", "ieee"),
 )  # fmt: skip
+#: Processes of random products that run at once.
+AT_ONCE = 4
 #: The limit that first calls are counted by.
 SLOW_US = 300e3
 
@@ -122,13 +127,17 @@ def random_first_calls(count: int, seed: int):
         calls.append([dtype, *map(str, (m, n, k)), layout, precision])
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty"
-        found = [json.loads(text) for text in printed(RANDOM, calls, {"GEMMULE_CACHE": str(empty)})]
+        found = [json.loads(text) for text in printed(RANDOM, calls, {"GEMMULE_CACHE": str(empty)}, AT_ONCE)]
         assert not empty.exists(), "a kernel was compiled"
     problems = [[*call, kernel, round(first, 3)] for call, (first, kernel, _) in zip(calls, found, strict=True)]
     for problem in problems:
         print(*problem)
     samples = [first for first, _, _ in found]
+    (pack,) = PACKS.installed()
     counts = {
+        "pack_kernels": len(pack.kernels),
+        "pack_bytes": pack.path.stat().st_size,
+        "at_once": AT_ONCE,
         "slower_than_300_ms": sum(one > SLOW_US for one in samples),
         "fallbacks": sum(fell_back for _, _, fell_back in found),
     }
@@ -140,21 +149,22 @@ def in_fresh_processes(code: str, arguments: list[str], times: int, variables: d
     return [json.loads(text) for text in printed(code, [arguments] * times, variables or {})]
 
 
-def printed(code: str, calls: list[list[str]], variables: dict[str, str]) -> list[str]:
-    """Return what a program prints for each list of arguments, in processes one after another.
+def printed(code: str, calls: list[list[str]], variables: dict[str, str], at_once: int = 1) -> list[str]:
+    """Return what a program prints for each list of arguments, in processes of which so many run at once.
 
     One more goes before, so that bytecode is kept, as it is after an installation.
     """
+
+    def run(arguments: list[str]) -> str:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+
     with tempfile.TemporaryDirectory() as bytecode:
         environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode} | variables
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        texts = [
-            subprocess.run(
-                [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True, env=environment
-            ).stdout
-            for arguments in (calls[0], *calls)
-        ]
-    return texts[1:]
+        run(calls[0])
+        with ThreadPoolExecutor(at_once) as threads:
+            return list(threads.map(run, calls))
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ SPLIT, PLAIN = SPECS["ozaki_gemm"], SPECS["float64_gemm"]
 DEPTHS = (1, 2, 16, 64, 256, 1024, 4096, 16384)
 #: Takes the upper half of a float64's bits.
 _SPLITTER = 2.0**27 + 1
-#: Of K, products that are held at once: a power of two.
-_TOGETHER = 16
+#: Products that are held at once; of K a power of two of them.
+_TOGETHER = 2**22
 
 
 def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,12 +50,13 @@ def _sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def exact_product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a product as the sum of two float64: products without error, sums with theirs kept."""
-    beyond = -a.shape[1] % _TOGETHER
+    together = 2 ** int(math.log2(max(_TOGETHER // (a.shape[0] * b.shape[1]), 1)))
+    beyond = -a.shape[1] % together
     a, b = torch.nn.functional.pad(a, (0, beyond)), torch.nn.functional.pad(b, (0, 0, 0, beyond))
     total = torch.zeros(a.shape[0], b.shape[1], device="cuda", dtype=torch.float64)
     rest = torch.zeros_like(total)
-    for k in range(0, a.shape[1], _TOGETHER):
-        x, y = a[:, k : k + _TOGETHER, None], b[None, k : k + _TOGETHER]
+    for k in range(0, a.shape[1], together):
+        x, y = a[:, k : k + together, None], b[None, k : k + together]
         (high_x, low_x), (high_y, low_y) = _halves(x), _halves(y)
         parts = x * y
         rest += (high_x * high_y - parts + high_x * low_y + low_x * high_y + low_x * low_y).sum(1)

@@ -3,7 +3,8 @@
 bfloat16, weights (groups, n, k) as a layer has them, groups of random and of even sizes, forward and both gradients.
 Timed in CUDA graphs over operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every
 product is first held against float64 on a few rows. ``compile`` instead of a folder compiles what will run; ``--sweep``
-times every config instead, `grouped_config` records. Less than 60 s of a GPU.
+times every config that a call may choose instead, `grouped_config` records; ``--sweep all`` those of a search. Less
+than 60 s of a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import dataclasses
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096)
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 6e14
 HOPPER = Arch.parse("sm_90a")
 #: Configs of a sweep.
-SWEPT = (*SPEC.configs, *further())
+SWEPT = {"chosen": SPEC.configs, "all": (*SPEC.configs, *further())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,13 +69,21 @@ class Cell:
         return GroupedProblem("k", n, k, rows, groups, grads.transposed(), tokens, d)
 
 
-def cells() -> Iterator[Cell]:
-    """Yield the cells, those of the bars first."""
+#: What is measured.
+KINDS = ("forward", "grad_input", "grad_weight")
+
+
+def cells(kinds: Sequence[str] = KINDS) -> Iterator[Cell]:
+    """Yield the cells of these kinds, those of the bars first."""
+    yield from (cell for cell in _every_cell() if cell.kind in kinds)
+
+
+def _every_cell() -> Iterator[Cell]:
     for even in (False, True):
         for size in SIZES:
             yield Cell("forward", even, *size)
     for size in SIZES[:2]:
-        for kind in ("grad_input", "grad_weight"):
+        for kind in KINDS[1:]:
             yield Cell(kind, False, *size)
 
 
@@ -178,8 +187,8 @@ def measured(cell: Cell) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def swept(cell: Cell) -> Iterator[dict[str, Any]]:
-    """Yield a record for each config, for the choice."""
+def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
+    """Yield a record for each config, for the choice, and one of torch._grouped_mm."""
     import torch
 
     from gemmule.runtime.repeated import repeated
@@ -190,7 +199,11 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
                     device="cuda", dtype=torch.bfloat16)  # fmt: skip
     names = ("a", "b", "offsets", "d")
     calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE / problem.flop)))
-    for config in SWEPT:
+    other = graph_of(lambda number: torch._grouped_mm(*sets[number % len(sets)], offs=ends), calls)
+    other()
+    yield {"record": "grouped_config", **dataclasses.asdict(cell), "other": f"torch._grouped_mm {torch.__version__}",
+           "us": round(min(other() for _ in range(3)), 3), "config": {}}  # fmt: skip
+    for config in SWEPT[configs]:
         places = [tuple(x.data_ptr() for x in (a, b, ends, d)) for a, b in sets]
         queue = repeated(problem, Choice(SPEC, config), names, places[0], 0)
         assert queue is not None
@@ -205,13 +218,14 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
                "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
 
 
-def compile_first(*, sweep: bool) -> None:
+def compile_first(sweep: str | None, kinds: Sequence[str]) -> None:
     """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
     jobs = []
-    for cell in cells():
+    for cell in cells(kinds):
         problem = cell.problem()
-        chosen = choose_grouped(problem, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3").config
-        configs = SWEPT if sweep else (chosen,)
+        chips = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+        chosen = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip).config for chip in chips]
+        configs = SWEPT[sweep] if sweep else chosen
         jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
     list(compile_all(list(dict.fromkeys(jobs))))
 
@@ -220,9 +234,10 @@ def main() -> None:
     """Compile, or measure and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
-    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--sweep", nargs="?", const="chosen", choices=SWEPT)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     given = parser.parse_args()
-    compile_first(sweep=given.sweep)
+    compile_first(given.sweep, given.kinds)
     if given.folder == "compile":
         return
     from gemmule.lab.experiment import experiment
@@ -230,8 +245,8 @@ def main() -> None:
     from gemmule.runtime.device import get_device
 
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
-        for cell in cells():
-            for record in swept(cell) if given.sweep else (measured(cell),):
+        for cell in cells(given.kinds):
+            for record in swept(cell, given.sweep) if given.sweep else (measured(cell),):
                 file.write(record)
                 shown = {
                     name: record[name] for name in ("us", "other_us", "ratio", "tflops", "error") if name in record

@@ -85,10 +85,10 @@ def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]]) -> 
     return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
-def records_of(dtype: str) -> list[dict[str, Any]]:
-    """Return the records of a type."""
+def records_of(dtype: str, most: int) -> list[dict[str, Any]]:
+    """Return the records of a type, of squares up to `most`."""
     records, ways = [], dict(WAYS)
-    for n in SIZES:
+    for n in (size for size in SIZES if size <= most):
         taken = measured(n, dtype, ways)
         a = np.empty((n, n), dtype)
         plan = gm.matmul.plan(a, a.copy())
@@ -163,12 +163,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder for the records")
     parser.add_argument("--parts", action="store_true", help="print what copies take, and write nothing")
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="side of the largest square")
     arguments = parser.parse_args()
     if arguments.parts:
         print_parts()
         return
-    records = [record for dtype in ("float32", "float64") for record in records_of(dtype)]
-    command = "python benchmarks/records/host_arrays.py"
+    records = [record for dtype in ("float32", "float64") for record in records_of(dtype, arguments.most)]
+    command = f"python benchmarks/records/host_arrays.py RESULTS_FOLDER --most {arguments.most}"
     print(write_records(arguments.results, experiment(command, get_device(0).pci_bus_id), records))
 
 

@@ -1,7 +1,8 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python.
 
 `matmul` multiplies by the rules of the array API standard, `gemm` by those of BLAS, with a bias and a function of each
-element, which `gemmule.epilogue` has the functions for; `grouped_gemm` multiplies groups, as of a mixture of experts;
+element, which `gemmule.epilogue` has the functions for; `grouped_gemm` multiplies groups, as of a mixture of experts,
+`scaled_gemm` 8-bit floats with scales, as `quantize` makes them;
 `transpose` and `matrix_transpose` give transposes; `gemmule.outofcore.matmul` multiplies files and arrays that do not
 fit into memory. ``matmul.plan`` says what a call would run, and why; every one of these functions has a ``plan``.
 Errors are `GemmuleError` and its kinds.
@@ -34,7 +35,17 @@ from gemmule.core.errors import (
 
 if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
-    from gemmule.api import Plan, gemm, grouped_gemm, load_pack, matmul, matrix_transpose, transpose
+    from gemmule.api import (
+        Plan,
+        gemm,
+        grouped_gemm,
+        load_pack,
+        matmul,
+        matrix_transpose,
+        quantize,
+        scaled_gemm,
+        transpose,
+    )
     from gemmule.compiler.pack import Pack
     from gemmule.dispatch.select import clear_choices
 
@@ -66,13 +77,25 @@ __all__ = [
     "matmul",
     "matrix_transpose",
     "outofcore",
+    "quantize",
+    "scaled_gemm",
     "transpose",
 ]
 
 
 #: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
 _LAZY = {
-    "gemmule.api": ("Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
+    "gemmule.api": (
+        "Plan",
+        "gemm",
+        "grouped_gemm",
+        "load_pack",
+        "matmul",
+        "matrix_transpose",
+        "quantize",
+        "scaled_gemm",
+        "transpose",
+    ),
     "gemmule.compiler.pack": ("Pack",),
     "gemmule.dispatch.select": ("clear_choices",),
 }

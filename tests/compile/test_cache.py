@@ -142,16 +142,15 @@ def test_no_home_is_told(monkeypatch):
         cache.cache_folder()
 
 
-def test_sources_that_change_under_a_running_process_are_never_cached(folder, monkeypatch):
+def test_sources_that_change_under_a_running_process_are_never_cached(folder):
     """A kernel is imported once: after an edit, what is compiled is not what the file says."""
-    kernels = KernelCache()
+    edits = {}
+    kernels = KernelCache(sources=lambda spec: key.source_digests(spec) | edits)
     get(kernels)
     kernels.unload()
-    digests = dict(key.source_digests(SPEC))
-    monkeypatch.setattr(cache, "source_digests", lambda spec: digests | {f"{SPEC.package}.kernel": b"edited"})
-    monkeypatch.setattr(cache, "artifact_key", lambda *what: f"{SPEC.name}-sm_90a-" + "0" * 24)
+    edits[f"{SPEC.package}.kernel"] = b"edited"
     with pytest.raises(CompileError, match="start a new process"):
-        get(kernels)
+        kernels.artifact_for(SPEC, SPEC.default, SPEC.signatures(ARCH)[1], ARCH)
     assert cache_content().kernels == 1
 
 
@@ -162,25 +161,21 @@ def test_an_unwritable_folder_is_told_and_does_not_stop_the_call(folder):
 
 
 def test_the_key_follows_everything_that_the_code_depends_on(monkeypatch):
-    def name():
-        return key.artifact_key(SPEC, SPEC.default, SIGNATURE, ARCH)
+    def name(**others):
+        return key.artifact_key(SPEC, SPEC.default, SIGNATURE, ARCH, **others)
 
     base = name()
     assert name() == base
     assert key.artifact_key(SPEC, SPEC.default, SPEC.signatures(ARCH)[1], ARCH) != base
     assert key.artifact_key(SPEC, SPEC.default, SIGNATURE, Arch.parse("sm_80")) != base
     assert key.artifact_key(SPEC, dataclasses.replace(SPEC.default, block_y=8), SIGNATURE, ARCH) != base
-    monkeypatch.setattr(key, "toolchain", lambda: "another compiler 1.0")
-    assert name() != base
-    monkeypatch.undo()
+    assert name(compiler="another compiler 1.0") != base
     monkeypatch.setenv("CUTE_DSL_ENABLE_ASSERTIONS", "1")
     assert name() != base
     monkeypatch.undo()
     known = key.source_digests(SPEC)
     for changed in known:
-        monkeypatch.setattr(key, "source_digests", lambda spec, c=changed: known | {c: b"new"})
-        assert name() != base, changed
-        monkeypatch.undo()
+        assert name(sources=known | {changed: b"new"}) != base, changed
 
 
 def test_a_folder_with_a_space_is_no_hindrance(folder, tmp_path, monkeypatch):

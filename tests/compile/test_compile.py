@@ -16,7 +16,7 @@ from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.chips import CHIPS
-from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
@@ -51,7 +51,10 @@ def types_of(signature):
 
 
 #: Precisions that say something of products of a type, beside that of all.
-PRECISIONS = {"float32": (Precision.TF32, Precision.BF16X6), "float64": tuple(INT8_PRODUCTS)}
+PRECISIONS = {
+    "float32": (Precision.TF32, Precision.BF16X6, Precision.OZAKI),
+    "float64": tuple(FEWEST_INT8_PRODUCTS),
+}
 
 
 @functools.cache
@@ -100,7 +103,7 @@ def by_signature(spec, config, types):
     found = collections.defaultdict(list)
     for problem in products(types) if spec.operation == "gemm" else transposes(types):
         # This one is specialised for as many products of int8 as are asked for.
-        if spec.name != "ozaki_gemm" or problem.precision in INT8_PRODUCTS:
+        if spec.name != "ozaki_gemm" or problem.precision in FEWEST_INT8_PRODUCTS:
             found[spec.signature(problem, config)].append(problem)
     return found
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.runtime.device import device_count
-from pages.blocks import generated, pages, plots_link
+from pages.blocks import generated, listings, pages, plots_link
+from pages.rung_diff import LISTINGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "CONTRIBUTING.md", *pages(ROOT)]
@@ -40,6 +41,11 @@ def test_generated_blocks_are_current(page):
     text = page.read_text()
     new = generated(text, ROOT / "benchmarks" / "results", plots_link(page, ROOT))
     assert new == text, "run: python -m pages.blocks ."
+
+
+def test_diffs_are_current():
+    diffs = {name: text for page in PAGES for name, text in listings(page.read_text()).items()}
+    assert diffs == {path.name: path.read_text() for path in (ROOT / "docs" / LISTINGS).iterdir()}
 
 
 def anchors(text):

@@ -51,7 +51,7 @@ def traced(case) -> Ending:
 def finish(spec, config, case, rng, *, shape=(136, 200, 520), kinds=("row", "row", "row"), batch=(), out="bfloat16"):
     """Run a case on a kernel; hold the result against float64."""
     device = get_device()
-    dtype, out = dtype_named("float32" if spec.name == "simt_gemm" else "bfloat16"), dtype_named(out)
+    dtype, out = dtype_named("float32" if spec.name.startswith("simt_gemm") else "bfloat16"), dtype_named(out)
     m, n, k = shape
     a, b = random_matrix(rng, dtype, (*batch, m, k)), random_matrix(rng, dtype, (*batch, k, n))
     ending = traced(case)

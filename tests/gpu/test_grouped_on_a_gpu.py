@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from pathlib import Path
 
@@ -131,6 +132,73 @@ def test_a_captured_graph_reads_the_sizes_of_each_replay(torch, gt):
         ends.copy_(random_ends(torch, 5, 800))
         graph.replay()
         assert torch.equal(got, expected(torch, "m", a, b, ends).to(got.dtype))
+
+
+def test_calls_that_are_found_take_other_arrays(torch):
+    """Other memory, less aligned memory, other sizes of groups, a given output and another stream."""
+    for turn in range(6):
+        a, b = operands(torch, "m", 5, 800)
+        ends = random_ends(torch, 5, 800)
+        if turn % 2:
+            a = torch.cat([a.new_zeros(8), a.flatten()])[8:].view(a.shape)
+        wanted = expected(torch, "m", a, b, ends).to(a.dtype)
+        out = torch.full_like(wanted, torch.nan) if turn > 3 else None
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            got = gm.grouped_gemm(a, b, ends, out=out)
+        stream.synchronize()
+        assert torch.equal(got, wanted)
+        assert out is None or got is out
+    with pytest.raises(gm.OverlapError):
+        gm.grouped_gemm(a, b, ends, out=b.mT.view(-1)[: wanted.numel()].view(wanted.shape))
+
+
+@pytest.mark.parametrize("epilogue", [None, "relu", "swiglu"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_epilogues(torch, epilogue, biased):
+    """Twice with other arrays: planned, and found."""
+    for _ in range(2):
+        a, b = operands(torch, "m", 6, 900, y=784)
+        ends = random_ends(torch, 6, 800)
+        bias = torch.randn(6, 784, device="cuda") if biased else None
+        got = gm.grouped_gemm(a, b, ends, bias=bias, epilogue=epilogue, out_dtype="float32")
+        wanted = expected(torch, "m", a, b, ends)
+        for group, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+            if biased:
+                wanted[start:end] += bias[group]
+        if epilogue == "relu":
+            wanted = wanted.relu()
+        if epilogue == "swiglu":
+            gate, up = wanted.chunk(2, 1)
+            wanted = torch.nn.functional.silu(gate) * up
+        assert (got[ends[-1] :] == 0).all()
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-3)
+
+
+def test_experts_of_a_mixture(torch, gt):
+    """With gradients as without, where SwiGLU is an epilogue."""
+    mixture = torch.nn.Module()
+    mixture.gate_up_proj = torch.nn.Parameter(torch.randn(8, 256, 64) / 8)
+    mixture.down_proj = torch.nn.Parameter(torch.randn(8, 64, 128) / 8)
+    mixture.act_fn = torch.nn.SiLU()
+    mixture = mixture.to("cuda", torch.bfloat16)
+    assert gt.replace_experts(mixture) == ("",)
+    x, weights = torch.randn(300, 64, device="cuda").bfloat16(), torch.rand(300, 2, device="cuda")
+    index = torch.rand(300, 8, device="cuda").topk(2).indices
+    wanted = torch.zeros(300, 64, device="cuda", dtype=torch.float64)
+    for slot in range(2):
+        up, down = mixture.gate_up_proj.double()[index[:, slot]], mixture.down_proj.double()[index[:, slot]]
+        gate, up = (up @ x.double().unsqueeze(-1)).squeeze(-1).chunk(2, 1)
+        inner = torch.nn.functional.silu(gate) * up
+        wanted += weights[:, slot, None] * (down @ inner.unsqueeze(-1)).squeeze(-1)
+    with_gradient = mixture(x, index, weights)
+    with torch.no_grad():
+        without = mixture(x, index, weights)
+    for got in (with_gradient, without):
+        torch.testing.assert_close(got.double(), wanted, rtol=0.05, atol=0.05)
+    with_gradient.sum().backward()
+    assert mixture.gate_up_proj.grad.isfinite().all()
 
 
 def test_nothing_to_multiply_is_zero(torch):

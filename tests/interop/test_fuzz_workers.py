@@ -30,11 +30,8 @@ def work_but_not_that(setting, pipe):
         pipe.send([workers.Verdict(index, "k", {}) for index in numbers])
 
 
-def test_problems_that_end_or_stop_their_process_are_named(monkeypatch):
-    monkeypatch.setattr(workers, "work", work_but_not_that)
-    monkeypatch.setattr(workers, "_PATIENCE", 8.0)
-    monkeypatch.setattr(workers.Setting, "device", "cuda")
-    started = workers.Workers(HOST, 1)
+def test_problems_that_end_or_stop_their_process_are_named():
+    started = workers.Workers(HOST, 1, work_but_not_that, 8.0)
     started.plan()
     found = {one.index: one.failure for some in started.run(9, time.time() + 300) for one in some}
     started.end()

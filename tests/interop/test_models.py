@@ -12,17 +12,13 @@ pytest.importorskip("transformers", reason="transformers is not installed, whose
 import models  # noqa: E402
 
 TINY = models.Size(width=32, inner=48, layers=1, head=8, vocabulary=64)
+_SMALL = {"width": 32, "inner": 16, "layers": 1, "head": 8, "heads": 4, "vocabulary": 64, "experts": 4}
+MIXTURES = (models.Mixture(**_SMALL), models.Mixture(**_SMALL, family="Qwen3Moe"))
 #: What a record of a model has at least.
 FIELDS = {"record", "model", "phase", "mode", "rows", "ms", "other_ms", "ratio"}
 
 
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(models, "ROUNDS", 2)
-    monkeypatch.setattr(models, "ROUND", 1e-4)
-    monkeypatch.setattr(models, "SIZES", (TINY,))
-    monkeypatch.setattr(models, "DECODES", (1, 3))
-    monkeypatch.setattr(models, "PREFILLS", (8, 5))
+SHORT = models.Protocol((TINY,), MIXTURES, (1, 3), (8, 5), rounds=2, round_s=1e-4, quick_budget=-1.0)
 
 
 def written(folder):
@@ -32,8 +28,8 @@ def written(folder):
     return records
 
 
-def test_a_record_is_written(short, tmp_path, capsys):
-    models.main([str(tmp_path), "--device", "cpu"])
+def test_a_record_is_written(tmp_path, capsys):
+    models.main([str(tmp_path), "--device", "cpu"], SHORT)
     records = written(tmp_path)
     found = [(one["phase"], one["mode"], one["rows"], one["tokens"]) for one in records]
     assert found == [
@@ -48,9 +44,20 @@ def test_a_record_is_written(short, tmp_path, capsys):
     assert "ratio" in capsys.readouterr().out
 
 
-def test_no_cell_begins_after_the_time_is_over(short, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(models, "QUICK_BUDGET", -1.0)
-    models.main([str(tmp_path), "--quick", "--device", "cpu"])
+def test_mixtures_run_beside_the_fastest_experts(tmp_path):
+    models.main([str(tmp_path), "--mixtures", "--device", "cpu"], SHORT)
+    records = written(tmp_path)
+    assert [(one["model"], one["phase"]) for one in records] == [
+        (name, phase) for name in ("mixtral-1x32", "qwen3moe-1x32") for phase in ("decode", "prefill", "train")
+    ]
+    for one in records:
+        assert one.keys() >= FIELDS
+        assert one["other"] in {f"transformers, {name} experts" for name in models.Mixture.implementations}
+        assert 0 <= one["apart"] < 0.1
+
+
+def test_no_cell_begins_after_the_time_is_over(tmp_path, capsys):
+    models.main([str(tmp_path), "--quick", "--device", "cpu"], SHORT)
     assert written(tmp_path) == []
     assert capsys.readouterr().out.count("left out") == 5
 
@@ -64,6 +71,6 @@ def test_both_models_compute_the_same():
     ]
     assert layers == ["gemmule"] * 8
     tokens = torch.randint(64, (2, 7))
-    results = [models.called(model, models.Cell("prefill", "eager", 2, 7), tokens)() for model in both.values()]
+    results = [models.called(model, TINY, models.Cell("prefill", "eager", 2, 7), tokens)() for model in both.values()]
     torch.testing.assert_close(*results)
     assert results[0].shape == (2, 1, 64)

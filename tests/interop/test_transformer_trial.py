@@ -1,4 +1,4 @@
-"""The trial of docs/frameworks.md, small: two kinds of layers give one loss curve."""
+"""The trial of docs/notebook/frameworks.md, small: two kinds of layers give one loss curve."""
 
 from __future__ import annotations
 

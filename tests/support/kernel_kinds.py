@@ -63,6 +63,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family(_HALVES),
         Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",)),
         Family(_SINGLE, "tf32", layouts=("rcr",)),
+        Family(_SINGLE, layouts=("crr",)),
     ),
     "hopper_gemm_w8a16": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
     "hopper_gemm_k_major": (
@@ -86,6 +87,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "simt_syrk": (Family(_SINGLE, own=True, layouts=("rcr", "crr")),),
     "g07_cp_async": _LADDER,
     "simt_batched": (Family(_SINGLE, units=(1, 4)), Family(_DOUBLE, units=(1, 2))),
+    "simt_gemm_mn_major": (Family(_SINGLE, units=(1, 4), layouts=("rrr", "rcr", "ccr")),),
     "simt_gemm": (Family(_SINGLE, units=(1, 4)),),
     "g06_double_buffer": _LADDER,
     "g05_conflict_free": _LADDER,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import gemmule
@@ -18,7 +18,9 @@ from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import INSTALLED_FILE, Pack, write_pack
 from gemmule.compiler.pool import Job, compile_all
+from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError
+from gemmule.core.spec import Config, KernelSpec, Signature
 
 PACKAGE = "gemmule_kernels_sm90"
 #: Most bytes of the wheel.
@@ -35,21 +37,24 @@ class PackedJob(Job):
     ----------
     folder : str
         Folder of finished compilations: an interrupted build resumes.
+    compiler : callable
+        What compiles.
     """
 
     folder: str = ""
+    compiler: Callable[..., Artifact] = compile_kernel
 
     def run(self) -> Artifact:
         """Return the compiled kernel, of an earlier build if its key is the same."""
         path = Path(self.folder) / f"{artifact_key(*self.kernel)}.kernel"
         if path.is_file():
             return Artifact.load(path)
-        artifact = compile_kernel(*self.kernel, line_info=False)
+        artifact = self.compiler(*self.kernel, line_info=False)
         artifact.save(path)
         return artifact
 
     @property
-    def kernel(self) -> tuple[object, ...]:
+    def kernel(self) -> tuple[KernelSpec, Config, Signature, Arch]:
         """What is compiled."""
         return self.spec, self.config, self.signature, self.arch
 

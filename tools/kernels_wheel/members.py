@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gemmule.compiler.pool import Job, jobs_of
 from gemmule.core.arch import Arch
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import Problem, inner_problem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose, contiguous_gemm
 
 from .draws import problems, shipped_problems
@@ -29,18 +29,23 @@ CHIPS = (("NVIDIA H100 80GB HBM3", 132), ("NVIDIA H200", 132))
 _VIRTUAL = 20
 
 
-def every_member(draws: int = DRAWS, least: int = LEAST) -> list[Job]:
-    """Return the compilations of the wheel, those that most draws need first, in an order that is always the same."""
+def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST) -> list[Job]:
+    """Return the compilations of the wheel, those that most draws need first, in an order that is always the same.
+
+    Of grouped products, which are not drawn, all configs are there, for the layouts of a mixture of experts.
+    """
     counts: collections.Counter[Job] = collections.Counter()
     for number, problem in enumerate(problems(draws, SEED)):
         counts.update(chosen(problem, number))
     for number, problem in enumerate(shipped_problems()):
         for job in chosen(problem, number % _VIRTUAL % len(CHIPS)):
             counts[job] += least
+    for job in _grouped():
+        counts[job] += draws
     general = list(_general())
     members = [job for job, count in counts.items() if count >= least and job not in general]
     members.sort(key=lambda job: (-counts[job], order(job)))
-    return [*members[: MOST - len(general)], *general]
+    return [*members[: most - len(general)], *general]
 
 
 def few_members() -> list[Job]:
@@ -51,9 +56,9 @@ def few_members() -> list[Job]:
     return sorted(jobs, key=order)
 
 
-def chosen(problem: Problem, number: int) -> Iterator[Job]:
+def chosen(problem: Problem, number: int, chips: Sequence[tuple[str, int]] = CHIPS) -> Iterator[Job]:
     """Yield the compilations that a problem needs, on a chip by the problem's number; none where none supports it."""
-    chip, multiprocessors = CHIPS[number % len(CHIPS)]
+    chip, multiprocessors = chips[number % len(chips)]
     try:
         if number % _VIRTUAL == _VIRTUAL - 1:
             choice = choose(problem, ARCH)
@@ -75,6 +80,13 @@ def _general() -> Iterator[Job]:
         if spec.name in GENERAL:
             for signature in spec.signatures(ARCH):
                 yield Job(spec, spec.default, signature, ARCH)
+
+
+def _grouped() -> Iterator[Job]:
+    for spec in kernels_of("grouped"):
+        for signature in spec.signatures(ARCH):
+            for config in spec.configs:
+                yield Job(spec, config, signature, ARCH)
 
 
 def order(job: Job) -> tuple[str, str, str]:

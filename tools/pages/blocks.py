@@ -1,34 +1,34 @@
 """The generated blocks of the documentation, and its plots.
 
-A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
-``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
-``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
-for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
-yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
-[PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
-the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
-``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
-[KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
-[FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
-FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
-``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
-``file_runs FILE`` each run of them, ``disk_ways FILE`` the disk alone,
-``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE`` pageable products by threads and buffers,
-``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
-length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE …`` the host's time
-of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
-KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
-synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
-``foreign FILE …`` kernels of others that run there. ``fuzz FILE`` says how many random problems of each kernel
-were checked, ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE
-…`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
-reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
-float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
-type beside it, ``draws FILE`` what untuned calls reach on random products and
-``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two
-versions, ``batches FILE …`` products of small matrices in batches, ``grouped FILE …`` grouped products,
-``transpose_shapes FILE …`` transposes of extreme shapes, ``layers FILE`` the host's time
-of layers, and ``models FILE`` the times of models.
+A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, ``gpus``,
+or one of ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks
+FILE``, ``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE
+[KERNEL …] [MxNxK …]`` for the figures of measured products (of those kernels and sizes only; cublaslt is the
+yardstick's name), ``ratios FILE`` for ratios to the yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]``
+for the best config of every product, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
+benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts
+KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of
+another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``,
+``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
+transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training FILE`` shows loss curves with
+layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone, ``stream_shapes FILE``
+streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node, ``file_runs FILE`` each run of
+them, ``disk_ways FILE`` the disk alone, ``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE``
+pageable products by threads and buffers, ``stream_conditions FILE`` clocks and rates in core around streamed
+products, ``stream_lines FILE`` copies by the length of their lines, ``stream_peers FILE`` streamed products beside
+cuBLASXt, ``host_times FILE …`` the host's time of a call in a framework, ``overhead FILE`` what calls cost,
+``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL``
+its picture, ``layout NAME`` the picture of a layout, ``removals FILE …`` how many removals of synchronisation the
+virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and ``foreign FILE
+…`` kernels of others that run there. ``fuzz FILE`` says how many random problems of each kernel were checked,
+``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE …`` the same of earlier campaigns, ``untuned
+FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a
+shipped table, ``accuracy FILE`` errors of guarded products and what ran, ``errors FILE`` those of others, ``float8
+FILE`` products of 8-bit floats beside cuBLASLt's,
+``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on random products
+and ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two versions, ``batches FILE …`` products
+of small matrices in batches, ``grouped FILE …`` grouped products, ``transpose_shapes FILE …`` transposes of extreme
+shapes, ``layers FILE`` the host's time of layers, and ``models FILE`` the times of models.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from gemmule.lab.tables import experiment_line
 from gemmule.lab.transpose_plots import transpose_plots
 
 from . import checked_kernels, counted, faithfulness, frameworks, hopper_forms, rooflines, stream_shapes, transposes
+from .accuracy import accuracy_table
 from .batches import batches_table
 from .call_overhead import overhead_table
 from .ceilings import ceiling_table
@@ -64,13 +65,16 @@ from .few_rows import few_rows_table
 from .float8 import float8_table
 from .fuzz_campaigns import fuzz_block
 from .glance_cells import glance_table
+from .gpus import gpus_table
 from .grouped import grouped_table
+from .layout_pictures import layout_picture
 from .markdown import markdown
 from .neighbours import neighbours
 from .profiles import profile_block
 from .random_problems import random_problems_block, untuned_block
 from .registry import dtype_table, kernel_table
-from .rung_diff import diff_block, source_block
+from .rung_diff import diff_block, diff_name, diff_text, source_block
+from .scaled import quantized_table, scaled_table
 from .searched import searched
 from .streams import (
     device_stream_table,
@@ -91,6 +95,8 @@ from .versions import versions_table
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
 )
+#: A size among the words of a block.
+_SIZE = re.compile(r"\d+x\d+x\d+")
 #: Where plots lie, from the root.
 PLOTS = Path("docs", "plots")
 
@@ -118,9 +124,10 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
     def block(match: re.Match[str]) -> str:
         name, file, rest = match["name"], match["file"], match["rest"].split()
         if file is None:
-            content = {"kernels": kernel_table, "dtypes": dtype_table}[name]()
+            content = {"kernels": kernel_table, "dtypes": dtype_table, "gpus": gpus_table}[name]()
         elif name in ("diff", "source"):
-            content = diff_block(file, *rest) if name == "diff" else source_block(file)
+            docs = Path(plots_folder).parent.as_posix()
+            content = diff_block(file, rest[0], docs) if name == "diff" else source_block(file, docs)
         elif name in transposes.BLOCKS:
             content = transposes.BLOCKS[name](results, [file, *rest])
         elif name == "timeline":
@@ -143,6 +150,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                 content = bench_block(records, rest)
             else:
                 tables = {
+                    "accuracy": accuracy_table,
                     "bits": faithfulness.bits_table,
                     "ceilings": ceiling_table,
                     "choices": choices_block,
@@ -182,14 +190,20 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
     return _BLOCK.sub(block, text)
 
 
-def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) -> str:
-    """Return the figures of measured products, of some kernels or of all."""
+def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
+    """Return the figures of measured products: of some kernels and sizes, or of all."""
+    sizes = {tuple(map(int, word.split("x"))) for word in words if _SIZE.fullmatch(word)}
+    kernels = [word for word in words if not _SIZE.fullmatch(word)]
     chosen = [r for r in records if not kernels or r.get("kernel", r.get("library")) in kernels]
     wrong = set(kernels) - {r.get("kernel", r.get("library")) for r in records}
     if wrong:
         raise KeyError(f"the record has no kernel {', '.join(sorted(wrong))}")
     # A page shows what was measured, and says in lines below what was not.
-    rows = markdown(*bench_tables.figures(GEMM, [r for r in chosen if r["record"] not in ("skipped", "check")]))
+    measured = [r for r in chosen if r["record"] not in ("skipped", "check")]
+    if sizes:
+        measured = [r for r in measured if (r.get("m"), r.get("n"), r.get("k")) in sizes]
+        return markdown(*bench_tables.figures(GEMM, measured))
+    rows = markdown(*bench_tables.figures(GEMM, measured))
     notes = [*bench_tables.skipped(GEMM, chosen), *gemm_tables.controls(chosen)]
     return "\n".join([rows, *(f"\n{note}." for note in notes)])
 
@@ -221,8 +235,14 @@ def choices_block(records: Sequence[Record]) -> str:
     """Return the host time of choosing a kernel."""
     header = ["product", "type", "", "us", "10th percentile", "90th percentile"]
     words = {"choose_first": "first", "choose_again": "again"}
+
+    def product(one: Record) -> list[str]:
+        layout, precision = one.get("layout", "nn"), one.get("precision", "ieee")
+        size = " x ".join(map(str, one["shape"])) + (f" {layout}" if layout != "nn" else "")
+        return [size, one["dtype"] if precision == "ieee" else f"{one['dtype']}:{precision}"]
+
     rows = [
-        [" x ".join(map(str, one["shape"])), one["dtype"], words[one["path"]]]
+        [*product(one), words[one["path"]]]
         + [f"{one[field]:.1f}" for field in ("host_us", "host_us_low", "host_us_high")]
         for one in records
         if one["record"] == "overhead" and one["path"] in words
@@ -335,9 +355,14 @@ def _draws_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
     return [draw_plot(record for file in words for record in read_records(results / file))], Path(words[0]).stem
 
 
+def _layouts_of(_: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the picture of a layout, and what its files are called after."""
+    return [layout_picture(*words)], "layout"
+
+
 _PICTURES = {
-    "draw_plot": _draws_of, "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of,
-    "timeline_plot": _timelines_of,
+    "draw_plot": _draws_of, "layout": _layouts_of, "plots": _plots_of, "roofline": _rooflines_of,
+    "timeline_plot": _timelines_of, "transpose_plots": _transposes_of,
 }  # fmt: skip
 
 #: Tables of the records of one file or several.
@@ -353,7 +378,9 @@ _OF_SEVERAL = {
     "layers": frameworks.layers_table,
     "models": frameworks.models_table,
     "random_problems": random_problems_block,
+    "quantized": quantized_table,
     "removals": checked_kernels.removals_table,
+    "scaled": scaled_table,
     "transpose_shapes": transpose_shapes_table,
     "untuned": untuned_block,
     "versions": versions_table,
@@ -380,6 +407,12 @@ def pictures(text: str, results: Path) -> dict[str, tuple[Picture, str]]:
             drawn = [plot for plot in found if isinstance(plot, Plot) or plot.drawn]
             shown.update({fingerprint(plot): (plot, stem) for plot in drawn})
     return shown
+
+
+def listings(text: str) -> dict[str, str]:
+    """Return the diffs of a page's blocks, by the name of their file."""
+    pairs = [(match["file"], match["rest"].strip()) for match in _BLOCK.finditer(text) if match["name"] == "diff"]
+    return {diff_name(*pair): diff_text(*pair) for pair in pairs}
 
 
 def plots_link(page: Path, root: Path) -> str:

@@ -109,11 +109,14 @@ def layers_table(records: Sequence[Record]) -> str:
 
 
 def models_table(records: Sequence[Record]) -> str:
-    """Return the times of whole models with PyTorch's layers and with gemmule's."""
+    """Return the times of whole models with PyTorch's layers and with gemmule's, of mixtures beside whose experts."""
+    models = [one for one in records if one["record"] == "model"]
+    named = any("other" in one for one in models)
     rows = [
-        [one["model"], f"{one['phase']} {one['rows']} x {one['tokens']}", one["mode"], f"{one['other_ms']:.2f}",
-         f"{one['ms']:.2f}", f"{one['ratio']:.3f}"]
-        for one in records
-        if one["record"] == "model"
+        [one["model"], f"{one['phase']} {one['rows']} x {one['tokens']}", one["mode"],
+         *([one.get("other", "PyTorch")] if named else []), f"{one['other_ms']:.2f}", f"{one['ms']:.2f}",
+         f"{one['ratio']:.3f}"]
+        for one in models
     ]  # fmt: skip
-    return markdown(["model", "phase, rows x tokens", "mode", "ms, PyTorch", "ms, gemmule", "ratio"], rows)
+    heads = ["beside", "ms, the other"] if named else ["ms, PyTorch"]
+    return markdown(["model", "phase, rows x tokens", "mode", *heads, "ms, gemmule", "ratio"], rows)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, DType, accumulator
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import EVERY_KERNEL
 from gemmule.dispatch.select import why_no_gemm
 
 from .markdown import markdown
 
+_LADDER, _CHOSEN_RUNGS = "gemmule.kernels.ladder.", ("h01_mma_sync",)
 _ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a")
 
 
 def kernel_table() -> str:
-    """Return the registry as a table, in the order in which kernels are tried."""
+    """Return the kernels that calls choose as a table, in the order in which they are tried."""
     rows = [
-        [f"`{spec.name}`", spec.operation, spec.summary, ", ".join(map(str, spec.archs)), str(spec.default)]
-        for spec in REGISTRY
+        [
+            f"`{spec.name}`",
+            spec.operation,
+            spec.summary,
+            f"{spec.archs[0]}{'' if len(spec.archs) == 1 else ' and newer'}",
+        ]
+        for spec in EVERY_KERNEL
+        if not spec.package.startswith(_LADDER) or spec.name in _CHOSEN_RUNGS
     ]
-    return markdown(["kernel", "operation", "takes", "compiled for", "default config"], rows)
+    return markdown(["kernel", "operation", "takes", "compiled for"], rows)
 
 
 def dtype_table() -> str:

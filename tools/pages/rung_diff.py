@@ -14,6 +14,8 @@ from pathlib import Path
 from gemmule.dispatch.registry import REGISTRY
 
 _SOURCE = Path(__file__).parents[2] / "src"
+#: Where diffs lie, in docs.
+LISTINGS = "listings"
 #: What the class and its config are called in every rung.
 _CLASS, _CONFIG = "Kernel", "Config"
 
@@ -52,14 +54,37 @@ def _imported(tree: ast.Module) -> list[str]:
     return [alias.name for node in imports for alias in node.names]
 
 
-def source_block(kernel: str) -> str:
-    """Return the class of a kernel as a block of a page, for a rung that has none before it."""
-    return f"```py\n{class_source(kernel)}\n```"
+def source_block(kernel: str, folder: str) -> str:
+    """Return the class of a kernel as a block of a page, for a rung that has none before it.
+
+    Parameters
+    ----------
+    kernel : str
+        Name of the kernel.
+    folder : str
+        The folder ``docs``, as the page links to it.
+    """
+    package = next(spec.package for spec in REGISTRY if spec.name == kernel)
+    path = "/".join(("../src", *package.split("."), "kernel.py"))
+    text = Path(*_SOURCE.parts, *package.split("."), "kernel.py").read_text(encoding="utf-8")
+    (name,) = (node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    return f"```{{literalinclude}} {folder}/{path}\n:pyobject: {name}\n```"
 
 
-def diff_block(before: str, after: str) -> str:
-    """Return the unified diff from one rung to the next as a block of a page."""
+def diff_block(before: str, after: str, folder: str) -> str:
+    """Return a block of a page that shows the file of a diff; `folder` is ``docs``, as the page links to it."""
+    file = f"{folder}/{LISTINGS}/{diff_name(before, after)}"
+    return f"[As a file]({file})\n\n```{{literalinclude}} {file}\n:language: diff\n```"
+
+
+def diff_name(before: str, after: str) -> str:
+    """Return the name of the file that has the diff from one kernel to another."""
+    return f"{before}-{after}.diff"
+
+
+def diff_text(before: str, after: str) -> str:
+    """Return the unified diff from one rung's class to the next one's."""
     old, new = (class_source(kernel).splitlines() for kernel in (before, after))
     lines = difflib.unified_diff(old, new, before, after, lineterm="")
-    # An editor that strips trailing blanks must not change the page.
-    return "\n".join(["```diff", *(line.rstrip() for line in lines), "```"])
+    # An editor that strips trailing blanks must not change the file.
+    return "".join(f"{line.rstrip()}\n" for line in lines)

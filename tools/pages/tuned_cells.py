@@ -23,7 +23,7 @@ from .searched import text_of
 _ALIGNED = 16
 
 
-def tuned_cells_block(results: Path, chip: str, dtype: str) -> str:
+def tuned_cells_block(results: Path, chip: str, dtype: str, table: Path | None = None) -> str:
     """Return the cells of a type in the table that is shipped for a chip, and their means.
 
     Parameters
@@ -34,6 +34,8 @@ def tuned_cells_block(results: Path, chip: str, dtype: str) -> str:
         A name of the chip.
     dtype : str
         Type of A, B and the result; A and B lie in rows.
+    table : Path, optional
+        The table of tuned configurations; that of the package by default.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def tuned_cells_block(results: Path, chip: str, dtype: str) -> str:
         If the table has no cell of that type.
     """
     found = chip_named(chip)
-    entries = {one.key: one for one in read_tuned(shipped_file(found.name))}
+    entries = {one.key: one for one in read_tuned(table or shipped_file(found.name))}
     records: dict[str, list[dict[str, Any]]] = {}
     rows, ratios, missing = [], {}, []
     for size in preset("cells"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
 from numpy import ndarray
 
@@ -17,9 +17,22 @@ from .packs import load_pack
 from .planning import functions as plans
 from .planning.plan import Plan
 from .planning.transposes import axes_as_given, last_two_exchanged
+from .quantization import quantize
+from .scaled import scaled_gemm
 from .validation.product import ProductArguments
+from .validation.rules import unknown_argument
 
-__all__ = ["Plan", "gemm", "grouped_gemm", "load_pack", "matmul", "matrix_transpose", "transpose"]
+__all__ = [
+    "Plan",
+    "gemm",
+    "grouped_gemm",
+    "load_pack",
+    "matmul",
+    "matrix_transpose",
+    "quantize",
+    "scaled_gemm",
+    "transpose",
+]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
 _multiplies, _executor = CALLS.by_layout, executor_in_environment
@@ -51,7 +64,9 @@ def matmul(
     b : array, shape (..., k, n) or (k,)
         Second operand, of the same library and on the same device. Batch dimensions are broadcast.
     out : array, shape (..., m, n), optional
-        Where the result goes; it must not share memory with `a` or `b`.
+        Where the result goes; it must not share memory with `a` or `b`. As in NumPy (casting ``'same_kind'``), its
+        floats may be narrower than the operands': float64 is rounded into a float32 `out`. Floats into integers are
+        refused.
     out_dtype : dtype or str, optional
         Element type of the result, which does not change that of the sums: to have float32 arrays summed in float64,
         convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
@@ -59,12 +74,14 @@ def matmul(
         or int32, and rounded once; 8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another
         integer type too: an int8 sum of -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer,
         is float64 by default, as in NumPy; written as integers it is exact modulo 2**64, or the size of that type.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. ``'bf16x6'`` allows products to be put
         together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs
         below 2**-110 lose bits, and infinities become NaN. For float64: ``'ozaki-15'`` allows 15 products of int8, on
         Hopper faster where they are large and as accurate, but for numbers that are small beside others of their row
         of `a` or column of `b`; infinities become NaN. ``'ozaki-14'`` and ``'ozaki-16'`` have four bits less, and more.
+        For both: ``'ozaki'`` emulates where a guard on the GPU finds the error bound of the native product kept, and
+        computes natively elsewhere, e.g. where a number is not finite; ``matmul.plan(...).decision()`` says which.
         For 8-bit floats: ``'float8'`` allows it to sum 128 of K at a time with 13 bits of the fraction, on Hopper
         about twice as fast. The default is ``'ieee'``.
     stream : int or stream, optional
@@ -133,6 +150,7 @@ def gemm(
     epilogue_args: Mapping[str, Any] | None = None,
     gated: Any = None,
     absmax: Any = None,
+    **unknown: Never,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
@@ -202,6 +220,8 @@ def gemm(
     array([[ 3.,  0.],
            [10., 12.]])
     """
+    if unknown:
+        raise unknown_argument("gemm", unknown)
     at: tuple[Any, ...] | None = None
     if beta is None and c is None:
         beta = 0.0

@@ -75,7 +75,8 @@ bench_command.add_command(transpose_command)
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
     "--precision", type=NameChoice([one.value for one in Precision]), default="ieee", show_default=True,
-    help="Arithmetic of floats. The baseline uses TF32 for tf32, float32 for bf16x6, and float64 for ozaki-15.",
+    help="Arithmetic of floats. The baseline uses TF32 for tf32, float32 for bf16x6, and float64 for ozaki-15; for "
+    "ozaki the type itself.",
 )  # fmt: skip
 @click.option(
     "--layout", type=NameChoice(["nn", "nt", "tn", "tt"]),

@@ -201,7 +201,7 @@ def _print_times(host: Mapping[str, Any], records: Sequence[Record]) -> None:
                 f"{100 * one['peak_share']:.1f} %" if "peak_share" in one else "", ratio, *_errors(one),
             ]
         )  # fmt: skip
-    print_table("measured", header, rows)
+    print_table("measured", header, rows, optional=("mean squared error", "of peak"))
     echo_text(
         f"CPU: {host['blas']}. Errors are of {host['rows']} rows, against a more exact reference; error u is the "
         "largest componentwise error, in units of u (|A| |B|)ij."

@@ -13,7 +13,7 @@ from .tables import print_table
 if TYPE_CHECKING:
     from ..compiler.cache import CacheContent
 
-_OPERATIONS = {"gemm": "products", "transpose": "transposes"}
+_OPERATIONS = {"gemm": "products", "grouped": "grouped products", "transpose": "transposes"}
 
 
 @click.command(
@@ -113,7 +113,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
     from .. import __version__
     from ..compiler.toolchain import compiler_installed, toolchain
     from ..core.errors import UnsupportedError
-    from ..dispatch.registry import REGISTRY
+    from ..dispatch.registry import EVERY_KERNEL
     from ..host.tiles import HostTileExecutor
     from ..runtime.device import device_count, get_device
 
@@ -142,7 +142,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
                 "architectures": [str(arch) for arch in spec.archs],
                 "configs": len(spec.configs),
             }
-            for spec in REGISTRY
+            for spec in EVERY_KERNEL
         ],
         "cache": _cache(content),
         "packs": _packs(),

@@ -97,11 +97,11 @@ class _Number(click.ParamType[Any]):
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
 @click.option("--c-dtype", metavar="DTYPE", help=_RAW.format("C0"))
 @click.option(
-    "--precision", type=NameChoice(["ieee", "tf32", "bf16x6", "ozaki-14", "ozaki-15", "ozaki-16", "float8"]),
+    "--precision", type=NameChoice(["ieee", "tf32", "bf16x6", "ozaki", "ozaki-14", "ozaki-15", "ozaki-16", "float8"]),
     default="ieee", show_default=True,
     help="Arithmetic of float32: tf32 rounds, bf16x6 is as accurate and faster; of float64: ozaki-14 to -16 (Ozaki "
-    "scheme II), for rows with elements of similar magnitude; of 8-bit floats: float8 has less exact accumulators. "
-    "See docs/precision.md.",
+    "scheme II), for rows with elements of similar magnitude; of both: ozaki, where a guard allows it; of 8-bit "
+    "floats: float8 has less exact accumulators. See docs/precision.md.",
 )  # fmt: skip
 @click.option("--verify", "check", is_flag=True, help="Verify the result by Freivalds' check before it is published.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of --verify, to repeat a check.")
@@ -132,7 +132,7 @@ class _Number(click.ParamType[Any]):
 @click.option(
     "--probe", is_flag=True, help="Measure GPU, links and disk again. Default: rates of the last 30 days are reused."
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan and its predicted time, and stop.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and on a GPU its predicted time, and compute nothing.")
 @click.option("--trace", metavar="T.json", type=_FILE, help="Write a trace for ui.perfetto.dev.")
 @click.option("--timeline", metavar="T.png", type=_FILE, help="Draw a timeline by stream (.png or .svg).")
 @json_option
@@ -277,12 +277,12 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
     lines = [f"{word}: {said} (--seed {verdict.seed} repeats the check)"]
     # Random vectors prove nothing about rows with non-finite numbers: these are computed again.
     if exact or verdict.finds_errors_above:
-        wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
-        missed = f"with a probability of {verdict.missed_probability:.1e} at most"
-        lines.append(f"  {verdict.vectors} random vectors: {wrong} passes {missed}")
+        wrong = "one wrong element" if exact else f"one error above {verdict.finds_errors_above:.2g}"
+        missed = f"is missed with a probability of {verdict.missed_probability:.1e} at most"
+        lines.append(f"  all rows, by {verdict.vectors} random vectors: {wrong} {missed}")
     if verdict.rows_compared:
-        rows = f"{verdict.rows_compared} rows that deviate" if verdict.rows_compared > 1 else "row that deviates"
-        lines.append(f"  the {rows} most, computed again: each element is right to {verdict.element_bound:.2g}")
+        rows = f"the {verdict.rows_compared} rows" if verdict.rows_compared > 1 else "the row"
+        lines.append(f"  {rows} with the largest deviation, by element: errors are at most {verdict.element_bound:.2g}")
     if verdict.caveat:
         lines.append(f"  {verdict.caveat}")
     return lines

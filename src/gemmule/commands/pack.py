@@ -33,11 +33,11 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
     from ..core.name_suggestions import unknown_name
-    from ..dispatch.registry import REGISTRY
+    from ..dispatch.registry import EVERY_KERNEL
     from ..files.regular_file import check_replaceable
     from ..lab.candidates import KERNELS_LISTED
 
-    known = {spec.name: spec for spec in REGISTRY}
+    known = {spec.name: spec for spec in EVERY_KERNEL}
     names = list(known) if kernels is None else [name.strip() for name in kernels.split(",")]
     for name in names:
         if name not in known:

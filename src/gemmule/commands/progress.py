@@ -12,8 +12,10 @@ from ..core.quantities import short_quantity
 
 
 @contextlib.contextmanager
-def product_progress(text: str) -> Iterator[Callable[..., None] | None]:
+def product_progress(text: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[Callable[..., None] | None]:
     """Show how many of the multiplications are done, the rate and the time left; nothing where stderr is no terminal.
+
+    The rate is by the `clock`, in seconds.
 
     Yields
     ------
@@ -35,10 +37,10 @@ def product_progress(text: str) -> Iterator[Callable[..., None] | None]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(text, total=None, rate="")
-        start = time.perf_counter()
+        start = clock()
 
         def advance(done: int, total: int, more: str = "") -> None:
-            rate = short_quantity(2 * done / max(time.perf_counter() - start, 1e-9), "FLOP/s", 3)
+            rate = short_quantity(2 * done / max(clock() - start, 1e-9), "FLOP/s", 3)
             bar.update(task, completed=done, total=total, rate=f"{rate}{', ' * bool(more)}{more}")
 
         yield advance

@@ -26,7 +26,8 @@ def print_table(
     """Print a table; the first `texts` columns are flush left, the others right.
 
     Headers and texts wrap at the terminal's width, or at COLUMNS where that is set; a file or pipe gets whole rows.
-    Numbers and words are never broken; a table that is still too wide loses its optional columns, one by one.
+    Numbers and words are never broken; a table that is still too wide loses its optional columns, one by one. A column
+    without a figure is left out.
 
     Parameters
     ----------
@@ -44,12 +45,12 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    header, rows = _with_columns(header, rows, [any(row[number] for row in rows) for number in range(len(header))])
     for name in optional:
         if _least_width(header, rows, texts) <= terminal_width():
             break
         if name in header:
-            kept = [number for number, other in enumerate(header) if other != name]
-            header, rows = [header[number] for number in kept], [[row[number] for number in kept] for row in rows]
+            header, rows = _with_columns(header, rows, [other != name for other in header])
     is_text = [number < texts or name == "note" for number, name in enumerate(header)]
     terminal = terminal_width()
     widths = column_widths(header, rows, is_text, terminal - _GAP * len(header) + 1)
@@ -61,6 +62,14 @@ def print_table(
         table.add_row(*map(Text, row))
     Console(width=terminal, highlight=False).print(Text(title, style="bold"))
     Console(width=_UNLIMITED, highlight=False).print(table)
+
+
+def _with_columns(
+    header: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[bool]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the columns of a table that are kept; a table without rows keeps all."""
+    numbers = [number for number, keep in enumerate(kept) if keep or not rows]
+    return [header[number] for number in numbers], [[row[number] for number in numbers] for row in rows]
 
 
 def _least_width(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> int:

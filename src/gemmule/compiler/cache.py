@@ -67,10 +67,17 @@ class KernelCache:
         Packs of compiled kernels.
     compiler : callable
         Compiles a kernel, as `compile_kernel` does.
+    sources : callable
+        Reads the digests of a kernel's sources, as `source_digests` does.
     """
 
-    def __init__(self, packs: Packs = PACKS, compiler: _Compiler = compile_kernel) -> None:
-        self._packs, self._compiler = packs, compiler
+    def __init__(
+        self,
+        packs: Packs = PACKS,
+        compiler: _Compiler = compile_kernel,
+        sources: Callable[[KernelSpec], dict[str, bytes]] = source_digests,
+    ) -> None:
+        self._packs, self._compiler, self._sources = packs, compiler, sources
         self._loaded: dict[tuple[KernelSpec, Config, Signature, Arch], Artifact] = {}
         # Digests of the sources that this process imported, which may have changed on disk since.
         self._imported: dict[str, bytes] = {}
@@ -127,7 +134,7 @@ class KernelCache:
         return None
 
     def _compiled(self, path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
-        before = source_digests(spec)
+        before = self._sources(spec)
         try:
             artifact = self._compiler(spec, config, signature, arch)
         except CompilerMissingError as error:
@@ -137,7 +144,7 @@ class KernelCache:
                     f"{packs}"
                 ) from error
             raise
-        after = source_digests(spec)
+        after = self._sources(spec)
         for package, digest in before.items():
             if digest != after.get(package) or digest != self._imported.setdefault(package, digest):
                 raise CompileError(

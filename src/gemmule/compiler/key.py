@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gemmule.core.arch import Arch
@@ -19,22 +19,33 @@ from .toolchain import compiler_installed, toolchain
 _COMPILER_VARIABLES = "CUTE_DSL_"
 #: Folder of the modules of a kernel's import closure.
 _PACKAGE = Path(__file__).parents[1]
+_ROOT = str(_PACKAGE)
 #: Digest of a module's source, and the names that it may import.
 _Module = tuple[bytes, tuple[str, ...]]
 #: An import statement, on one line or in parentheses.
 _IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
 
 
-def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> str:
+def artifact_key(
+    spec: KernelSpec,
+    config: Config,
+    signature: Signature,
+    arch: Arch,
+    *,
+    compiler: str | None = None,
+    sources: Mapping[str, bytes] | None = None,
+) -> str:
     """Return the stem of the compiled kernel's file in the cache.
 
     It depends on every module of the kernel's import closure, the config's compiled fields, the signature, the
-    architecture, the compiler's version and environment, and the modules of this package.
+    architecture, the compiler's version and environment, and the modules of this package. The present `toolchain` and
+    `source_digests` are taken unless others are given.
     """
-    identity = [spec.name, type(config).__name__, config.compiled_fields(), signature, arch.name, toolchain()]
+    compiler = toolchain() if compiler is None else compiler
+    identity = [spec.name, type(config).__name__, config.compiled_fields(), signature, arch.name, compiler]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
     digest = hashlib.sha256(json.dumps([identity, environment]).encode())
-    for value in source_digests(spec).values():
+    for value in (source_digests(spec) if sources is None else sources).values():
         digest.update(value)
     return f"{spec.name}-{arch.name}-{digest.hexdigest()[:24]}"
 
@@ -58,10 +69,12 @@ def source_digests(spec: KernelSpec) -> dict[str, bytes]:
 def _closure(package: str, read: Callable[[str], _Module | None]) -> dict[str, bytes]:
     pending = [f"{package}.kernel", *_compiler_modules()]
     digests: dict[str, bytes] = {}
+    seen: set[str] = set()
     while pending:
         module = pending.pop()
-        if module in digests:
+        if module in seen:
             continue
+        seen.add(module)
         found = read(module)
         if found is None:
             continue
@@ -111,6 +124,7 @@ def _source(module: str) -> Path | None:
     own, *names = module.split(".")
     if own != _PACKAGE.name:
         return None
-    path = _PACKAGE.joinpath(*names)
-    found = (path.with_suffix(".py"), path / "__init__.py")
-    return next((file for file in found if file.is_file()), None)
+    # Hundreds of names are looked up for each key, most of which are no modules: paths are put together by strings.
+    path = os.path.join(_ROOT, *names)
+    found = (f"{path}.py", os.path.join(path, "__init__.py"))
+    return next((Path(file) for file in found if os.path.isfile(file)), None)

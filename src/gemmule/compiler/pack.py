@@ -167,7 +167,13 @@ def write_pack(
         If it cannot be written.
     """
     check_replaceable(path)
-    members = {_KERNEL.format(key): lzma.compress(x) if origin else x for key, x in sorted(kernels)}
+    members = {_KERNEL.format(key): content for key, content in sorted(kernels)}
+    if origin:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # The interpreter's lock is released meanwhile.
+        with ThreadPoolExecutor() as threads:
+            members = dict(zip(members, threads.map(lzma.compress, members.values()), strict=True))
     members |= {_TABLE.format(name): content for name, content in sorted((tables or {}).items())}
     manifest = {
         "format": _FORMAT,

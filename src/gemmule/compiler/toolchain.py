@@ -6,21 +6,21 @@ import functools
 import importlib.util
 import sys
 
-#: The pinned version of nvidia-cutlass-dsl.
-PINNED = "4.8.1"
+#: The newest tested version of nvidia-cutlass-dsl, which packs are built with; pyproject.toml has the range.
+TESTED = "4.8.1"
 #: The remedies where a kernel is compiled nowhere.
 REMEDY = 'pip install "gemmule[compiler]" compiles it; gemmule-kernels-sm90 has kernels for Hopper GPUs'
 
 
 @functools.cache
 def toolchain() -> str:
-    """Return the compiler's name and version; the pinned one if none is installed, as kernels of packs have it."""
+    """Return the compiler's name and version; the newest tested one if none is installed, as of packs."""
     import importlib.metadata
 
     try:
         version = importlib.metadata.version("nvidia-cutlass-dsl")
     except importlib.metadata.PackageNotFoundError:
-        version = PINNED
+        version = TESTED
     return f"nvidia-cutlass-dsl {version}"
 
 

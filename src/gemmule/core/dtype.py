@@ -118,13 +118,15 @@ class Precision(enum.Enum):
     become NaN. ``OZAKI_15`` emulates float64 by 15 products of int8 (Ozaki scheme II): rows of A and columns of B are
     rounded to multiples of a power of two, so that numbers small beside others of their row or column have fewer bits,
     and infinities become NaN; ``OZAKI_14`` has one product and four bits less, ``OZAKI_16`` one product and four bits
-    more. ``FLOAT8`` accumulates 8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores
-    do.
+    more. ``OZAKI`` emulates only where a guard on the device shows that the native product's error bound holds: float64
+    by 14 to 16 products of int8, float32 by six of bfloat16; else the native kernel computes. ``FLOAT8`` accumulates
+    8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores do.
     """
 
     IEEE = "ieee"
     TF32 = "tf32"
     BF16X6 = "bf16x6"
+    OZAKI = "ozaki"
     OZAKI_14 = "ozaki-14"
     OZAKI_15 = "ozaki-15"
     OZAKI_16 = "ozaki-16"
@@ -147,11 +149,6 @@ class Precision(enum.Enum):
         if isinstance(value, cls):
             return value
         named = {member.value: member for member in cls}
-        if isinstance(value, str) and value == "ozaki":
-            raise DTypeError(
-                "precision='ozaki' is reserved for the guarded form of Ozaki scheme II, which does not exist yet; "
-                f"choose the number of moduli, {', '.join(repr(one.value) for one in INT8_PRODUCTS)}"
-            )
         if isinstance(value, str) and value in _NAMES_OF_TYPES:
             raise DTypeError(
                 f"precision={shown(value)} is a type; omit precision, or give 'ieee', to compute in the inputs' type"
@@ -174,6 +171,9 @@ class Precision(enum.Enum):
             types, what = {"float8_e4m3fn", "float8_e5m2"}, "products of 8-bit floats"
         if precision in INT8_PRODUCTS:
             types, what = {"float64"}, "float64 products"
+        if precision is cls.OZAKI:
+            types, what = set(inputs) & {"float32", "float64"}, "products of float32 or of float64"
+            types = types if len(types) == 1 else set()
         if precision is not cls.IEEE and not types.issuperset(inputs):
             names = " x ".join(inputs)
             raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; leave it out")
@@ -184,8 +184,10 @@ class Precision(enum.Enum):
 TF32_SIGNIFICAND = 11
 #: Products of bfloat16 that emulate one of float32.
 BF16_PRODUCTS = 6
-#: Products of int8 that emulate one of float64.
+#: Products of int8 that emulate one of float64, those that the guarded form chooses among, and the fewest of each.
 INT8_PRODUCTS = {Precision.OZAKI_14: 14, Precision.OZAKI_15: 15, Precision.OZAKI_16: 16}
+GUARDED_PRODUCTS = (14, 15, 16)
+FEWEST_INT8_PRODUCTS = {**INT8_PRODUCTS, Precision.OZAKI: GUARDED_PRODUCTS[0]}
 #: Errors of FLOAT8's sums over (|A| |B|)ij: the bound, four times 34 truncations to 13 bits of the fraction; and the
 #: most that was observed, see docs/decisions/0014-sums-of-8-bit-floats.md.
 FLOAT8_CERTAIN, FLOAT8_SEEN = 136 * 2.0**-13, 2.0**-9

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .block_scales import BlockScales
 from .errors import ArgumentError
 from .layout import StridedMatrix
 
@@ -133,6 +134,8 @@ class Epilogue:
         The second B of a gated expression, of the first's type, shape and strides.
     absmax : bool
         Whether a float32 in memory is raised to the largest absolute value before rounding.
+    scales : BlockScales or None
+        Scales of A and B by blocks, with which ``acc`` is the product of the scaled operands.
     """
 
     expression: Expression
@@ -140,6 +143,7 @@ class Epilogue:
     numbers: tuple[float, ...] = ()
     second: StridedMatrix | None = None
     absmax: bool = False
+    scales: BlockScales | None = None
 
     def __post_init__(self) -> None:
         if self.expression.gated != (self.second is not None):
@@ -151,23 +155,28 @@ class Epilogue:
 
     @property
     def text(self) -> str:
-        """The expression in one line, and whether it has an absolute maximum."""
-        return self.expression.text + ("; absmax" if self.absmax else "")
+        """The expression in one line, whether it has an absolute maximum, and the blocks of scales."""
+        scales = "" if self.scales is None else f"; scales by {self.scales.lines_a} x {self.scales.lines_b}"
+        return self.expression.text + ("; absmax" if self.absmax else "") + scales
 
     def inputs(self) -> dict[str, StridedMatrix]:
         """Return the matrices by their names in launch recipes."""
         return {f"{MATRIX}{number}": matrix for number, matrix in enumerate(self.matrices)}
 
     def operands(self) -> dict[str, StridedMatrix]:
-        """Return the matrices and the second B by their names in launch recipes."""
-        return self.inputs() | ({SECOND: self.second} if self.second is not None else {})
+        """Return the matrices, the second B and the scales by their names in launch recipes."""
+        second = {SECOND: self.second} if self.second is not None else {}
+        return self.inputs() | second | (self.scales.operands() if self.scales is not None else {})
 
     def with_operands(self, operands: Mapping[str, StridedMatrix]) -> Epilogue:
         """Return the epilogue with other matrices."""
         matrices = tuple(operands[name] for name in self.inputs())
-        return dataclasses.replace(self, matrices=matrices, second=operands.get(SECOND))
+        scales = None if self.scales is None else self.scales.with_operands(operands)
+        return dataclasses.replace(self, matrices=matrices, second=operands.get(SECOND), scales=scales)
 
     def transposed(self) -> Epilogue:
         """Return the epilogue of the transposed product, which has a second A instead of a second B."""
         second = None if self.second is None else self.second.transposed()
-        return dataclasses.replace(self, matrices=tuple(x.transposed() for x in self.matrices), second=second)
+        scales = None if self.scales is None else self.scales.transposed()
+        matrices = tuple(x.transposed() for x in self.matrices)
+        return dataclasses.replace(self, matrices=matrices, second=second, scales=scales)

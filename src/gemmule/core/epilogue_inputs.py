@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from .block_scales import BLOCK, SCALES
 from .dtype import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
 from .epilogue import ABSMAX, Epilogue
 from .launch import Param, TensorParam, number_params
@@ -16,6 +17,8 @@ from .spec import Signature
 INPUTS = (BFLOAT16, FLOAT16, FLOAT32)
 #: Marks of strides: constants of the compiled kernel, except `_ANY`.
 _NONE, _UNIT, _ANY = "0", "1", "s"
+#: Elements from the first scale of a line to its last.
+_MOST_OFFSET = 1 << 30
 #: Mark of a column stride of 1 where elements can be loaded in aligned pairs.
 PAIRS = "p"
 
@@ -42,6 +45,23 @@ def why_not_second(problem: GemmProblem) -> str | None:
     return None if layouts[0] == layouts[1] else "the two B of the gated form differ in type or strides"
 
 
+def why_not_scales(problem: GemmProblem) -> str | None:
+    """Return why the tensor-core kernels do not take the problem's scales by blocks, or None."""
+    if problem.epilogue is None or (scales := problem.epilogue.scales) is None:
+        return None
+    if not problem.a.dtype.is_float8:
+        return f"A and B are {problem.a.dtype} and {problem.b.dtype}; 8-bit floats have scales by blocks"
+    if problem.batch:
+        return "products with scales by blocks have no batch"
+    for name, matrix in scales.operands().items():
+        if matrix.dtype != FLOAT32:
+            return f"{name} is {matrix.dtype}; scales by blocks are float32"
+        step = matrix.col_stride if name == SCALES[0] else matrix.row_stride
+        if abs(step) * problem.k >= _MOST_OFFSET * BLOCK:
+            return f"{name} spans more than {_MOST_OFFSET} elements along K, beyond the kernel's 32-bit offsets"
+    return None
+
+
 def num_b_of(epilogue: Epilogue | None) -> int:
     """Return the number of B operands: 2 for a gated epilogue."""
     return 1 if epilogue is None or epilogue.second is None else 2
@@ -61,7 +81,8 @@ def epilogue_signature(epilogue: Epilogue | None) -> Signature:
         return ()
     inputs = " ".join(f"{matrix.dtype.name}:{''.join(_marks(matrix))}" for matrix in epilogue.matrices)
     absmax = ((ABSMAX, "yes"),) if epilogue.absmax else ()
-    return (("epilogue", epilogue.expression.text), ("inputs", inputs), *absmax)
+    scales = epilogue.scales.signature() if epilogue.scales is not None else ()
+    return (("epilogue", epilogue.expression.text), ("inputs", inputs), *absmax, *scales)
 
 
 def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tuple[Param, ...]:

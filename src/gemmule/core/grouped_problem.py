@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from .dtype import INT32, DType, accumulator
+from .dtype import INT32, DType, Precision, accumulator
+from .epilogue import Epilogue
 from .layout import StridedMatrix
 
 #: The dimensions that offsets divide among the groups, and the operands that have a matrix for each group then.
@@ -27,6 +28,11 @@ class GroupedProblem:
         Extents, that along `axis` of all groups together, and how many groups there are.
     a, b, d : StridedMatrix
         The operands: A is (m, k), B is (k, n), D is (m, n), with one batch stride where there is one for each group.
+    epilogue : Epilogue or None
+        Of groups along m: its matrices, and a second B, have one batch stride for the groups. What is beyond the last
+        end is zero all the same.
+    precision : Precision
+        As of `GemmProblem`.
     """
 
     axis: str
@@ -37,10 +43,11 @@ class GroupedProblem:
     a: StridedMatrix
     b: StridedMatrix
     d: StridedMatrix
+    epilogue: Epilogue | None = None
+    precision: Precision = Precision.IEEE
 
     #: Launches are not repeated over a batch.
     batch: ClassVar[tuple[int, ...]] = ()
-    epilogue: ClassVar[None] = None
 
     @property
     def accumulator(self) -> DType:
@@ -48,9 +55,14 @@ class GroupedProblem:
         return accumulator(self.a.dtype, self.b.dtype)
 
     @property
+    def num_b(self) -> int:
+        """How many matrices B each group has: 2 with a gated epilogue."""
+        return 1 if self.epilogue is None or self.epilogue.second is None else 2
+
+    @property
     def flop(self) -> int:
         """Multiplications and additions, if the groups fill the divided dimension."""
-        return 2 * self.m * self.n * self.k
+        return 2 * self.m * self.n * self.k * self.num_b
 
     @property
     def bytes_min(self) -> int:
@@ -58,10 +70,12 @@ class GroupedProblem:
         return sum(x.distinct_bytes(self.batch_of(name)) for name, x in self.operands().items())
 
     def batch_of(self, operand: str) -> tuple[int, ...]:
-        """Return the groups as a batch for the operand that has a matrix for each, else no batch."""
-        return (self.groups,) if operand == AXES[self.axis] else ()
+        """Return the groups as a batch for operands that have a matrix for each, else no batch."""
+        of_all = {"offsets", *AXES.values()} - {AXES[self.axis]}
+        return () if operand in of_all else (self.groups,)
 
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by their names in launch recipes."""
         offsets = StridedMatrix(INT32, 1, self.groups, self.groups, 1, (), INT32.itemsize)
-        return {"a": self.a, "b": self.b, "offsets": offsets, "d": self.d}
+        given = {"a": self.a, "b": self.b, "offsets": offsets, "d": self.d}
+        return given if self.epilogue is None else given | self.epilogue.operands()

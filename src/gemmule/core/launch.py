@@ -256,6 +256,9 @@ class Launch:
         predecessor's writes (griddepcontrol.wait) before they access memory.
     workspaces : tuple of Workspace
         Memory beyond the operands.
+    carve_out : int or None
+        Percent of the largest shared memory of an SM that it has for this kernel, at least; what is left of the same
+        memory is first-level cache. None leaves it to the driver, which lets as many CTAs as fit be resident.
     """
 
     grid: tuple[int, int, int]
@@ -265,6 +268,7 @@ class Launch:
     cluster: tuple[int, int, int] = (1, 1, 1)
     overlaps: bool = False
     workspaces: tuple[Workspace, ...] = ()
+    carve_out: int | None = None
 
     @property
     def threads(self) -> int:

@@ -24,6 +24,8 @@ class StridedMatrix:
         Elements from one matrix to the next, for each batch dimension of the problem.
     alignment : int
         Alignment in bytes of the address of element (0, 0) of the first matrix.
+    padded : bool
+        Whether memory after each line, up to where the next would begin, may be read: that of workspaces.
     """
 
     dtype: DType
@@ -33,6 +35,7 @@ class StridedMatrix:
     col_stride: int
     batch_strides: tuple[int, ...] = ()
     alignment: int = 16
+    padded: bool = False
 
     @property
     def is_row_major(self) -> bool:
@@ -74,7 +77,14 @@ class StridedMatrix:
         """Return the transpose, in the same memory."""
         # `dataclasses.replace` would take three times as long, in every choice of a kernel.
         return StridedMatrix(
-            self.dtype, self.cols, self.rows, self.col_stride, self.row_stride, self.batch_strides, self.alignment
+            self.dtype,
+            self.cols,
+            self.rows,
+            self.col_stride,
+            self.row_stride,
+            self.batch_strides,
+            self.alignment,
+            self.padded,
         )
 
 

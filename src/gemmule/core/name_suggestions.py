@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 _NUMBERED = re.compile(r"([a-z]+)0*(\d+)")
 # More would be a list to read instead of a suggestion.
 _MOST_SUGGESTED = 3
+#: Least similarity of a suggestion: float8 has 0.6 of fast.
+_SIMILAR = 0.65
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listed: str = "") -> str:
@@ -67,7 +69,8 @@ def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
         return ()
     folded = {candidate.casefold(): candidate for candidate in names}
     near = [candidate for candidate in names if (number := _number(name)) and number == _number(candidate)]
-    near += [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=_MOST_SUGGESTED)]
+    matches = difflib.get_close_matches(name.casefold(), folded, n=_MOST_SUGGESTED, cutoff=_SIMILAR)
+    near += [folded[match] for match in matches]
     # A part of the name, such as its beginning g03.
     near += [candidate for candidate in names if name and name.casefold() in candidate.casefold()]
     return tuple(dict.fromkeys(near))[:_MOST_SUGGESTED]

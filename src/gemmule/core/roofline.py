@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from .chip import Chip
-from .dtype import BF16_PRODUCTS, INT8_PRODUCTS, DType, Precision
+from .dtype import BF16_PRODUCTS, FEWEST_INT8_PRODUCTS, DType, Precision
 from .errors import ArgumentError, UnsupportedError
 from .problem import GemmProblem, Problem
 
@@ -142,10 +142,14 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     also = _units(b, precision)
     rates = {name: getattr(chip.peaks, name) for name in _units(a, precision) if name in also}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
-    if precision is Precision.BF16X6 and a.name == b.name == "float32" and chip.peaks.bf16_tensor is not None:
+    if (
+        precision in (Precision.BF16X6, Precision.OZAKI)
+        and a.name == b.name == "float32"
+        and chip.peaks.bf16_tensor is not None
+    ):
         rates["bf16_tensor"] = chip.peaks.bf16_tensor / BF16_PRODUCTS
-    if precision in INT8_PRODUCTS and a.name == b.name == "float64" and chip.peaks.int8_tensor is not None:
-        rates["int8_tensor"] = chip.peaks.int8_tensor / INT8_PRODUCTS[precision]
+    if precision in FEWEST_INT8_PRODUCTS and a.name == b.name == "float64" and chip.peaks.int8_tensor is not None:
+        rates["int8_tensor"] = chip.peaks.int8_tensor / FEWEST_INT8_PRODUCTS[precision]
     if not rates:
         raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")
     return max(rates.items(), key=lambda item: item[1])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from .arch import Arch
 from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
-from .last_call_cache import cache_for_configs, cache_last_call
+from .last_call_cache import cache_for_configs
 from .launch import Launch
 from .problem import GemmProblem, OperandTypes, Problem, inner_problem
 
@@ -164,8 +164,9 @@ class KernelSpec:
         Batch dimensions that one launch covers.
     in_place : bool
         Whether source and target of a transpose are the same memory; all other kernels require distinct memory.
-    epilogues, gated, absmax : bool
-        Whether it supports epilogues, those of two products, and the absolute maximum; else `why_not` refuses them.
+    epilogues, gated, absmax, block_scales : bool
+        Whether it supports epilogues, those of two products, the absolute maximum, and scales of A and B by blocks;
+        else `why_not` refuses them.
     cost : callable, optional
         ``cost(problem, config, gpu)`` is a measure of a config's time: the least is chosen, of equals the first. By
         default from `costs`. Without either, configs are compared by their tiles.
@@ -210,6 +211,7 @@ class KernelSpec:
     epilogues: bool = False
     gated: bool = False
     absmax: bool = False
+    block_scales: bool = False
     cost: Callable[[Any, Any, GpuRates], float] | None = dataclasses.field(default=None, compare=False)
     next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
     refuses: _Refuses | None = dataclasses.field(default=None, compare=False)
@@ -234,7 +236,7 @@ class KernelSpec:
         fill("own_refuses", self.refuses)
         fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
         if self.refuses_types is not None:
-            fill("refuses", functools.partial(_refuses, self.refuses_types, self.refuses))
+            fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
         fill("why_not", functools.partial(_why_not, self))
 
     @property
@@ -287,9 +289,29 @@ def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return costs(problem, [config], gpu)[0]
 
 
-@cache_last_call
-def _refuses(types: _RefusesTypes, own: _Refuses | None, problem: GemmProblem, arch: Arch) -> str | None:
-    return types(problem.types, arch) or (own(problem, arch) if own is not None else None)
+class _TypesThenOwn:
+    """A kernel's `refuses`: by types, then by its own; the result of the last call is cached, as by `cache_last_call`.
+
+    Each kernel has one, which can be pickled: a choice asks several kernels in turn, of the same problem.
+    """
+
+    __slots__ = ("_last", "_own", "_types")
+
+    def __init__(self, types: _RefusesTypes, own: _Refuses | None) -> None:
+        self._types, self._own = types, own
+        self._last: tuple[object, object, str | None] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _TypesThenOwn, (self._types, self._own)
+
+    def __call__(self, problem: GemmProblem, arch: Arch) -> str | None:
+        last = self._last
+        if last is not None and last[0] is problem and last[1] is arch:
+            return last[2]
+        own = self._own
+        found = self._types(problem.types, arch) or (own(problem, arch) if own is not None else None)
+        self._last = problem, arch, found
+        return found
 
 
 def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str | None:
@@ -312,6 +334,8 @@ def _why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
             return "it computes no gated epilogue (a function of two products)"
         if epilogue.absmax and not spec.absmax:
             return "it computes no absolute maximum"
+        if epilogue.scales is not None and not spec.block_scales:
+            return "it takes no scales by block"
     return None
 
 

@@ -1,5 +1,8 @@
 """The registry: every kernel, those of an operation in order of preference.
 
+`REGISTRY` holds those of products and transposes; `EVERY_KERNEL` has those of grouped products too, whose problems are
+of another kind.
+
 The specs of an operation are imported when they are first used: a call that runs on the host loads none.
 """
 
@@ -14,16 +17,21 @@ if TYPE_CHECKING:
     from .transpose_kernels import TRANSPOSE_LADDER
 
     REGISTRY: tuple[KernelSpec, ...]
+    EVERY_KERNEL: tuple[KernelSpec, ...]
 
-__all__ = ["LADDER", "REGISTRY", "TRANSPOSE_LADDER", "kernels_of"]
+__all__ = ["EVERY_KERNEL", "LADDER", "REGISTRY", "TRANSPOSE_LADDER", "kernels_of"]
 
 
 def kernels_of(operation: str) -> tuple[KernelSpec, ...]:
-    """Return the kernels of ``gemm`` or ``transpose``: the same tuple at every call."""
+    """Return the kernels of ``gemm``, ``transpose`` or ``grouped``: the same tuple at every call."""
     if operation == "gemm":
         from .gemm_kernels import GEMM_KERNELS
 
         return GEMM_KERNELS
+    if operation == "grouped":
+        from .gemm_kernels import GROUPED_KERNELS
+
+        return GROUPED_KERNELS
     from .transpose_kernels import TRANSPOSE_KERNELS
 
     return TRANSPOSE_KERNELS
@@ -35,6 +43,8 @@ if not TYPE_CHECKING:
         """Make a tuple of both operations, or import a ladder, and bind the name."""
         if name == "REGISTRY":
             found: object = (*kernels_of("gemm"), *kernels_of("transpose"))
+        elif name == "EVERY_KERNEL":
+            found = (*kernels_of("gemm"), *kernels_of("grouped"), *kernels_of("transpose"))
         elif name in ("LADDER", "TRANSPOSE_LADDER"):
             from . import gemm_kernels, transpose_kernels
 

@@ -11,6 +11,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,11 @@ def blas_threads() -> int:
     cpus = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     limits = [int(value) for name in _LIMITS if (value := os.environ.get(name, "")).isdecimal() and int(value)]
     return min([cpus, *limits[:1]])
+
+
+def takes_no_thread(m: int, n: int, k: int, dtype: np.dtype[Any]) -> bool:
+    """Return whether OpenBLAS starts no thread for a product of two matrices."""
+    return m * n * k < (_COMPLEX if dtype.kind == "c" else _REAL)[0]
 
 
 def add_in_blocks(total: Array, a: Array, b: Array, *, fresh: bool) -> None:

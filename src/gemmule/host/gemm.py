@@ -17,6 +17,7 @@ from ..core.errors import ArgumentError, OverlapError, ShapeError
 from ..core.layout import broadcast_shape
 from ..executor.tiles import Array
 from .arithmetic import Arithmetic, choose_arithmetic
+from .block_product import takes_no_thread
 from .product import SLAB, add_product, batch_of, blas_ready, group_blocks, is_small_integer_product, needs_no_copy
 from .rounding import Scalar, scale_dtype, write
 
@@ -85,8 +86,11 @@ class CheckedGemm:
         Type in which it is scaled.
     direct : bool
         Whether one call of NumPy writes the output.
-    quick : bool
-        Whether that may be `numpy.dot`, which multiplies two matrices as `numpy.matmul` does, and begins sooner.
+    alone : bool
+        Whether that is a product of two matrices.
+    multiply : callable
+        That call: `numpy.dot` for small matrices, which begins sooner, or `numpy.matmul`. `numpy.dot` clears the output
+        first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
     """
 
     alpha: Scalar
@@ -94,20 +98,20 @@ class CheckedGemm:
     arithmetic: Arithmetic
     scale: np.dtype[Any]
     direct: bool
-    quick: bool = False
+    alone: bool = False
+    multiply: Callable[..., Any] = np.matmul
 
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
         """Write the product into `out`, which shares no memory with `a` or `b`; `c` is None where it is not read."""
         if self.direct:
-            _OWN.run(np.dot if self.quick else np.matmul, a, b, out)
+            _OWN.run(self.multiply, a, b, out)
         elif out.size:
             with np.errstate(all="ignore"):
                 self._run_in_blocks(a, b, out, None if self.beta == 0 or c is None else _addend(out, c))
 
-    @staticmethod
-    def product(a: Array, b: Array) -> Array:
-        """Return the product of two matrices, if it is `quick`."""
-        found: Array = _OWN.run(np.dot, a, b)
+    def product(self, a: Array, b: Array) -> Array:
+        """Return the product of two matrices, if they are `alone`."""
+        found: Array = _OWN.run(self.multiply, a, b)
         return found
 
     def _run_in_blocks(self, a: Array, b: Array, out: Array, addend: Array | None) -> None:
@@ -152,8 +156,9 @@ def checked_gemm(
         and a.dtype == b.dtype == out.dtype == arithmetic.total
         and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
-    quick = direct and a.ndim == b.ndim == 2 and arithmetic.exact_run is None and out.flags.c_contiguous
-    return CheckedGemm(alpha, beta, arithmetic, scale, direct, quick)
+    alone = direct and a.ndim == b.ndim == 2 and arithmetic.exact_run is None and out.flags.c_contiguous
+    multiply = np.dot if alone and takes_no_thread(m, n, k, out.dtype) else np.matmul
+    return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)
 
 
 def _check_shapes(a: Array, b: Array, out: Array) -> None:

@@ -33,7 +33,7 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
         First factor: float64, float32, float16 or bfloat16.
     b : array, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         For float32 and float64, as of `gemmule.matmul`.
 
     Returns
@@ -69,7 +69,7 @@ def gemm(
         that is not said: `alpha` is 1 and `beta` 0 by default.
     alpha, beta : number
         Scalars, not traced.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns

@@ -19,6 +19,8 @@ from .tensor_maps import encoded
 _SHARED_WITHOUT_OPT_IN = 48 * 1024
 # CTAs of a cluster that every GPU with clusters can have; a function must be told that it may be given more.
 _PORTABLE_CLUSTER = 8
+#: The carve-out that leaves the memory of an SM to the driver: that of a function that nothing was set of.
+_DRIVERS = -1
 
 
 class PreparedLaunch:
@@ -66,7 +68,7 @@ class LoadedKernel:
         with current(ordinal):
             self._module = call("cuModuleLoadData", artifact.cubin)
             self.function = call("cuModuleGetFunction", self._module, artifact.entry.encode())
-        self._shared_allowed = _SHARED_WITHOUT_OPT_IN
+        self._shared_allowed, self._carve_out = _SHARED_WITHOUT_OPT_IN, _DRIVERS
 
     def launch(self, launch: Launch, pointers: Mapping[str, int], stream: int) -> None:
         """Queue one launch on a stream.
@@ -112,6 +114,10 @@ class LoadedKernel:
         attributes = driver().CUfunction_attribute
         if math.prod(launch.cluster) > _PORTABLE_CLUSTER:
             call("cuFuncSetAttribute", self.function, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        if (percent := launch.carve_out) is not None and percent != self._carve_out:
+            carve_out = attributes.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+            call("cuFuncSetAttribute", self.function, carve_out, percent)
+            self._carve_out = percent
         wanted = launch.shared_bytes
         if wanted <= self._shared_allowed:
             return

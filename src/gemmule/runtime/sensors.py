@@ -6,7 +6,8 @@ import contextlib
 import ctypes
 import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from gemmule.core.errors import UnsupportedError
 
@@ -46,6 +47,8 @@ class Sensors:
     ----------
     pci_bus_id : str
         Where the GPU sits.
+    load : callable
+        Loads the management library, by its name.
 
     Raises
     ------
@@ -53,9 +56,9 @@ class Sensors:
         If the management library is not there or does not answer.
     """
 
-    def __init__(self, pci_bus_id: str) -> None:
+    def __init__(self, pci_bus_id: str, load: Callable[[str], Any] = ctypes.CDLL) -> None:
         try:
-            self._library = ctypes.CDLL(_LIBRARY)
+            self._library = load(_LIBRARY)
         except OSError as error:
             raise UnsupportedError(f"clocks and watts cannot be sampled: {error}") from error
         self._call("nvmlInit_v2")

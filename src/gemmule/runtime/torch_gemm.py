@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gemmule.core.dtype import Kind, Precision
+from gemmule.core.dtype import INT8_PRODUCTS, Kind, Precision
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -14,7 +14,7 @@ from gemmule.core.problem import GemmProblem
 from .rotation import OperandSets, Rotation
 
 #: Precisions whose kernels stand beside a product that PyTorch computes in the type itself.
-_IN_THE_TYPE = (Precision.IEEE, Precision.BF16X6, Precision.OZAKI_14, Precision.OZAKI_15, Precision.OZAKI_16)
+_IN_THE_TYPE = (Precision.IEEE, Precision.BF16X6, Precision.OZAKI, *INT8_PRODUCTS)
 
 
 class TorchGemm:

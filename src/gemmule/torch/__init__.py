@@ -15,8 +15,23 @@ except ModuleNotFoundError as _error:
 if not hasattr(_torch.library, "register_vmap"):
     raise ImportError(f"gemmule.torch needs PyTorch 2.5 or newer, and {_torch.__version__} is installed; upgrade it")
 
+from .experts import replace_experts
 from .functions import addmm, baddbmm, linear, matmul
 from .grouped import grouped_mm
 from .layers import Linear, replace_linear
+from .quantized import QuantizedLinear, quantize_linear
+from .scaled import scaled_mm
 
-__all__ = ["Linear", "addmm", "baddbmm", "grouped_mm", "linear", "matmul", "replace_linear"]
+__all__ = [
+    "Linear",
+    "QuantizedLinear",
+    "addmm",
+    "baddbmm",
+    "grouped_mm",
+    "linear",
+    "matmul",
+    "quantize_linear",
+    "replace_experts",
+    "replace_linear",
+    "scaled_mm",
+]

@@ -23,7 +23,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
         First factor: float64, float32, float16 or bfloat16, on a CUDA device or the CPU, any strides.
     other : Tensor, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         For float32 and float64, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
 
     Returns
@@ -79,7 +79,7 @@ def addmm(
     beta, alpha : number
         Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
         value would be waited for.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns
@@ -119,7 +119,7 @@ def baddbmm(
     beta, alpha : number
         Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
         value would be waited for.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns
@@ -152,7 +152,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         Weights, of the same type.
     bias : Tensor, shape (out_features,), optional
         What is added to each row.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns

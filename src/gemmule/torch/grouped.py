@@ -14,7 +14,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .functions import as_autocast_wants
 from .functions import matmul as product
-from .product import as_factor
+from .product import as_factor, may_skip_operator
 from .shapes import check_dtypes, check_tensors
 
 _NAME = "gemmule::grouped_mm"
@@ -64,7 +64,16 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
                 f"mat_a has shape {tuple(a.shape)} and mat_b {tuple(b.shape)}; without offs both have 3 dimensions"
             )
         return product(a, b)
-    return _with_tangents(a, b, offs) if forward_ad._current_level >= 0 else _operator(a, b, offs)
+    return _with_tangents(a, b, offs) if forward_ad._current_level >= 0 else multiply_groups(a, b, offs)
+
+
+def multiply_groups(a: Any, b: Any, offs: Any) -> Any:
+    """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called."""
+    if not may_skip_operator((a, b, offs)):
+        return _operator(a, b, offs)
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        return _Grouped.apply(a, b, offs)
+    return _compute(a, b, offs)
 
 
 def _with_tangents(a: Any, b: Any, offs: Any) -> Any:
@@ -89,7 +98,7 @@ def _shape(a: Any, b: Any, offs: Any) -> tuple[Any, ...]:
 
 
 def _compute(a: Any, b: Any, offs: Any) -> Any:
-    return gm.grouped_gemm(*(x.detach() for x in (a, b, offs)))
+    return gm.grouped_gemm(*(x.detach() if x.requires_grad else x for x in (a, b, offs)))
 
 
 torch.library.define(_NAME, "(Tensor a, Tensor b, Tensor offs) -> Tensor")
@@ -119,14 +128,14 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
     wants_a, wants_b, _ = ctx.needs_input_grad
     if a.ndim == b.ndim:
         # Groups of rows of A.T and of B: their gradients are too.
-        grad_a = _operator(_across(b, 0), grad.mT, offs).mT if wants_a else None
-        grad_b = _operator(_across(a.mT, 0), grad, offs) if wants_b else None
+        grad_a = multiply_groups(_across(b, 0), grad.mT, offs).mT if wants_a else None
+        grad_b = multiply_groups(_across(a.mT, 0), grad, offs) if wants_b else None
     elif b.ndim == 3:
-        grad_a = _operator(_across(grad, 0), b.mT, offs) if wants_a else None
+        grad_a = multiply_groups(_across(grad, 0), b.mT, offs) if wants_a else None
         grad_b = _of_groups(a.mT, grad, offs, b) if wants_b else None
     else:
         grad_a = _of_groups(grad, b.mT, offs, a) if wants_a else None
-        grad_b = _operator(_across(grad.mT, 0), a, offs).mT if wants_b else None
+        grad_b = multiply_groups(_across(grad.mT, 0), a, offs).mT if wants_b else None
     return grad_a, grad_b, None
 
 
@@ -134,13 +143,26 @@ def _of_groups(left: Any, right: Any, offs: Any, like: Any) -> Any:
     """Return a product of each group's part of K, whose matrices lie as those of `like`."""
     left, right = _across(left, 1), _across(right, 0)
     if like.stride(-2) == 1 and like.stride(-1) != 1:
-        return _operator(right.mT, left.mT, offs).mT
-    return _operator(left, right, offs)
+        return multiply_groups(right.mT, left.mT, offs).mT
+    return multiply_groups(left, right, offs)
 
 
 def _across(x: Any, dim: int) -> Any:
     """Return a matrix that is not contiguous along the dimension that is divided, which TMA could not start within."""
     return x.mT.contiguous().mT if x.stride(dim) == 1 and x.stride(1 - dim) != 1 else x
+
+
+class _Grouped(torch.autograd.Function):
+    """The product's derivative where the operator is left out."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Any, b: Any, offs: Any) -> Any:
+        ctx.save_for_backward(a, b, offs)
+        return _compute(a, b, offs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
+        return _backward(ctx, grad)
 
 
 torch.library.register_autograd(_NAME, _backward, setup_context=_save)

@@ -24,7 +24,7 @@ class Linear(torch.nn.Linear):
         Whether something is added to each row.
     device, dtype
         As of `torch.nn.Linear`.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         For float32 and float64, as of `gemmule.matmul`.
 
     Examples
@@ -83,7 +83,7 @@ def replace_linear(
     ----------
     model : torch.nn.Module
         The model; it may itself be the layer.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         For float32 and float64, as of `gemmule.matmul`.
     where : callable, optional
         Takes a module's name and the module, and says whether it is replaced; by default all are.

@@ -21,6 +21,7 @@ _BY_NAME: dict[str, Any] = {
     "bf16": np.uint16,
     "f16x2": np.uint32,
     "bf16x2": np.uint32,
+    "f32x2": np.uint64,
     "tf32": np.uint32,
     "e4m3x2": np.uint16,
     "e5m2x2": np.uint16,

@@ -215,7 +215,8 @@ def test_kernels_know_them_or_refuse_them(spec):
             # The memory is cleared in front, which a kernel that starts early would not wait for.
             assert not spec.launch(one, able[0]).overlaps
         else:
-            kind = dtype_named("float8_e4m3fn") if spec.name in ("hopper_gemm_upcast", "hopper_gemm_k_major") else KIND
+            names = {"hopper_gemm_upcast": "float8_e4m3fn", "hopper_gemm_k_major": "float8_e4m3fn"}
+            kind = dtype_named({**names, "simt_gemm_mn_major": "float32"}.get(spec.name, KIND.name))
             # What is transposed may lie anywhere, but the other operand may not.
             k = 128 if spec.name == "hopper_gemm_k_major" else 127
             odd = dataclasses.replace(one, k=k, a=contiguous(kind, 256, k), b=contiguous(kind, k, 192))

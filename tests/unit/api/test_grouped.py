@@ -155,3 +155,38 @@ def test_without_offsets_both_have_three_dimensions(shapes):
     """A broadcast product would be returned for groups that somebody forgot to name."""
     with pytest.raises(gm.ArgumentError, match="offsets is None; pass the groups' ends"):
         gm.grouped_gemm(*(np.ones(shape, np.float32) for shape in shapes))
+
+
+@pytest.mark.parametrize("epilogue", [None, "relu", "swiglu", lambda acc: 2 * acc + 1])
+@pytest.mark.parametrize("biased", [False, True])
+def test_an_epilogue_of_each_group(epilogue, biased, rng):
+    columns = 8 if epilogue == "swiglu" else 4
+    a, b, ends = rng.standard_normal((9, 5)), rng.standard_normal((3, 5, columns)), np.array([2, 2, 7], np.int32)
+    bias = rng.standard_normal((3, columns)) if biased else None
+    got = gm.grouped_gemm(a, b, ends, bias=bias, epilogue=epilogue)
+    wanted = np.zeros((9, 4))
+    for group, (start, end) in enumerate(itertools.pairwise((0, *ends))):
+        row = None if bias is None else bias[group]
+        wanted[start:end] = gm.gemm(a[start:end], b[group], bias=row, epilogue=epilogue)
+    np.testing.assert_allclose(got, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("axis", "options", "message"),
+    [
+        ("m", {"bias": np.zeros((4, 4))}, r"bias has shape \(4, 4\); it must be \(3, 4\)"),
+        ("m", {"bias": np.zeros((3, 4), np.int32)}, "bias is int32"),
+        ("m", {"epilogue": "rely"}, "did you mean 'relu'"),
+        ("n", {"epilogue": "relu"}, "is for groups of rows"),
+        ("k", {"bias": np.zeros((3, 5))}, "is for groups of rows"),
+    ],
+)
+def test_epilogues_that_do_not_fit(axis, options, message, rng):
+    with pytest.raises(gm.GemmuleError, match=message) as caught:
+        gm.grouped_gemm(*given(axis, rng), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_epilogue_of_a_batch_is_gemms(rng):
+    with pytest.raises(gm.ArgumentError, match="use gemm"):
+        gm.grouped_gemm(rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 4, 5)), epilogue="relu")

@@ -27,7 +27,8 @@ PLANNED = (gm.matmul, gm.gemm, gm.transpose, gm.matrix_transpose)
 def test_a_plan_takes_the_arguments_of_the_call(function):
     plan, call = inspect.signature(function.plan), inspect.signature(function)
     *parameters, kernel = plan.parameters.values()
-    assert parameters == list(call.parameters.values())
+    # gemm takes unknown names to say what is to be done instead.
+    assert parameters == [one for one in call.parameters.values() if one.kind is not one.VAR_KEYWORD]
     assert (kernel.name, kernel.kind, kernel.default) == ("kernel", kernel.KEYWORD_ONLY, None)
     # Calls cost what those of a plain function cost.
     assert inspect.isfunction(function)
@@ -39,6 +40,10 @@ def test_arguments_are_refused_as_the_call_refuses_them():
         name = function.__qualname__
         with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'epilogue'"):
             function(X, X, epilogue="relu")
+    with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'epilog'$"):
+        gm.gemm(X, X, epilog="relu")
+    with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'transb'; .* pass a\.T or b\.T"):
+        gm.gemm(X, X, transb=True)
     with pytest.raises(TypeError, match=r"^gemm\.plan\(\) missing 1 required positional argument: 'b'$"):
         gm.gemm.plan(X)
     with pytest.raises(TypeError, match=r"^matrix_transpose\.plan\(\) takes 1 positional argument but 2 were given$"):

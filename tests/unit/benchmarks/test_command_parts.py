@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from command_parts import Spans, observe
+from command_parts import Spans, observed
 
 
 def test_a_part_counts_without_those_within_it():
@@ -32,13 +32,11 @@ def test_other_threads_stand_apart():
 def test_functions_are_timed_as_soon_as_they_are_imported(monkeypatch, tmp_path):
     (tmp_path / "timed_here.py").write_text("def slow(): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("command_parts.PARTS", {"timed_here": {"slow": "slow"}})
-    monkeypatch.setattr("builtins.__import__", __import__)
-    monkeypatch.setattr(threading.Thread, "join", threading.Thread.join)
-    spans = Spans()
-    observe(spans)
-    from timed_here import slow
+    spans, join = Spans(), threading.Thread.join
+    with observed(spans, {"timed_here": {"slow": "slow"}}):
+        from timed_here import slow
 
-    slow()
+        slow()
+    assert threading.Thread.join is join
     sys.modules.pop("timed_here")
     assert spans.main.keys() >= {"imports", "slow"}

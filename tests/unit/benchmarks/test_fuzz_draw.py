@@ -29,7 +29,7 @@ HERE = Setting(seed=3, target=Target())
 @pytest.fixture(scope="module")
 def kernels():
     """The kernel of each problem of one turn of the schedule, several times."""
-    count = 3 * len(SCHEDULE)
+    count = 2 * len(SCHEDULE)
     return [planned(problem_numbered(HERE, index), HERE.target).kernel for index in range(count)]
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from gemmule.cli import gemmule
 from gemmule.commands.info import _gpus, _rates, _verdict
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import EVERY_KERNEL
 from gemmule.runtime.device import device_count
 
 
@@ -29,7 +29,7 @@ def info(tmp_path, monkeypatch):
 
 def test_it_names_everything(info):
     found = json.loads(info("--json"))
-    assert [kernel["name"] for kernel in found["kernels"]] == [spec.name for spec in REGISTRY]
+    assert [kernel["name"] for kernel in found["kernels"]] == [spec.name for spec in EVERY_KERNEL]
     assert len(found["devices"]) == device_count()
     assert "blas" in found["executors"]["cpu"].lower()
     assert "virtual GPU (sm_90a)" in found["executors"]["vgpu"]
@@ -71,7 +71,7 @@ def test_the_kernels_are_a_table_of_the_terminals_width(info, monkeypatch, colum
     lines = info("--kernels").splitlines()
     assert max(map(len, lines)) <= columns
     first = [line.split()[0] for line in lines if line.strip()]
-    assert {spec.name for spec in REGISTRY} <= set(first)
+    assert {spec.name for spec in EVERY_KERNEL} <= set(first)
     assert json.loads(info("--kernels", "--json")).keys() == json.loads(info("--json")).keys()
 
 

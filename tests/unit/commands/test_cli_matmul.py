@@ -64,9 +64,9 @@ def test_the_product_and_what_is_printed(folder):
     assert "FLOP/s: C.npy" in done
     assert re.fullmatch(r"verified: error 0\.\d+ of the rounding bound \(--seed 7 repeats the check\)", verified)
     assert re.fullmatch(
-        r"  16 random vectors: an element wrong by more than \S+ passes with .* 1\.5e-05 at most", vectors
+        r"  all rows, by 16 random vectors: one error above \S+ is missed with .* 1\.5e-05 at most", vectors
     )
-    assert re.fullmatch(r"  the 16 rows that deviate most, computed again: each element is right to \S+", rows)
+    assert re.fullmatch(r"  the 16 rows with the largest deviation, by element: errors are at most \S+", rows)
     assert result.stderr == ""  # no progress where there is no terminal
     assert names(folder) == ["A.npy", "B.npy", "C.npy"]
 

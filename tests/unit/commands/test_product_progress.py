@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import re
-import sys
-from types import SimpleNamespace
 
 import rich.progress
 
@@ -20,22 +19,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def terminal(monkeypatch):
-    """Return a terminal in which every look at the clock is a second after the one before."""
-    seconds = itertools.count()
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
-    for name, value in {"TERM": "xterm-256color", "COLUMNS": "200", "NO_COLOR": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    return sys.stderr
-
-
 def text_of(terminal):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
 
 
 def test_a_product_through_a_device(monkeypatch):
-    shown = terminal(monkeypatch)
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "200", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    # Every look at the clock is a second after the one before.
+    seconds = itertools.count()
     left = []
     render = rich.progress.TimeRemainingColumn.render
 
@@ -45,7 +37,10 @@ def test_a_product_through_a_device(monkeypatch):
 
     monkeypatch.setattr(rich.progress.TimeRemainingColumn, "render", rendered)
     monkeypatch.setattr(rich.progress.TimeRemainingColumn, "max_refresh", None)
-    with progress.product_progress("A @ B") as bar:
+    with (
+        contextlib.redirect_stderr(Terminal()) as shown,
+        progress.product_progress("A @ B", lambda: float(next(seconds))) as bar,
+    ):
         told = _multiplications(bar)
         told(Progress(1, 8, 3_000_000_000, 24_000_000_000, 4_000_000_000, 1_000_000_000, 2.0))
         told(Progress(3, 8, 9_000_000_000, 24_000_000_000, 9_000_000_000, 3_000_000_000, 3.0))
@@ -57,17 +52,16 @@ def test_a_product_through_a_device(monkeypatch):
     assert 0 < left[-1] < 1000
 
 
-def test_without_a_terminal_nothing_is_told(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.product_progress("A @ B") as told:
+def test_without_a_terminal_nothing_is_told():
+    with contextlib.redirect_stderr(io.StringIO()) as shown, progress.product_progress("A @ B") as told:
         assert told is None
-    assert sys.stderr.getvalue() == ""
+    assert shown.getvalue() == ""
 
 
-def test_a_process_without_streams(monkeypatch):
+def test_a_process_without_streams():
     """Services and windows without a console start processes whose standard streams are closed."""
-    monkeypatch.setattr(sys, "stderr", None)
-    with progress.product_progress("multiplying") as told:
-        assert told is None
-    with progress.steps_progress("measuring", 2) as step:
-        step("one", 1)
+    with contextlib.redirect_stderr(None):
+        with progress.product_progress("multiplying") as told:
+            assert told is None
+        with progress.steps_progress("measuring", 2) as step:
+            step("one", 1)

@@ -129,7 +129,6 @@ def test_a_warning_is_one_line(monkeypatch, capsys):
         warnings.warn("one\nand two", TunedFileWarning, stacklevel=1)
 
     monkeypatch.setattr(cli, "gemmule", command)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         cli.main()

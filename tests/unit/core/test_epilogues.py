@@ -255,6 +255,7 @@ BIASED = Epilogue(Expression(("acc", "e0", "add 0 1")), (contiguous(dtype_named(
 PREPARED = {
     "hopper_gemm_upcast": ("float8_e4m3fn", 31, Precision.IEEE),
     "hopper_gemm_k_major": ("float8_e4m3fn", 32, Precision.FLOAT8),
+    "simt_gemm_mn_major": ("float32", 31, Precision.IEEE),
 }
 
 

@@ -12,13 +12,16 @@ from gemmule.compiler.cache import KernelCache
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import PACKS, write_pack
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.errors import CompilerMissingError
+from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.layout import contiguous
 from gemmule.core.problem import inner_problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch import select
+from gemmule.dispatch.grouped import choose_grouped
 from gemmule.dispatch.rates_table import rates_for
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import PackedKernelWarning, choose, clear_choices, contiguous_gemm
 from gemmule.lab.transposes import transpose_of
 from support.artifacts import made
@@ -45,7 +48,7 @@ def packed(tmp_path, monkeypatch):
     PACKS.unload()
     monkeypatch.setattr(PACKS, "installed", list)
     monkeypatch.setattr(cache, "KERNELS", KernelCache(PACKS, missing))
-    for module in ("dispatch.select", "compiler.key"):
+    for module in ("dispatch.select", "dispatch.grouped", "compiler.key"):
         monkeypatch.setattr(f"gemmule.{module}.compiler_installed", lambda: False)
     monkeypatch.setattr(select, "_missing_known", set())
     clear_choices()
@@ -234,3 +237,22 @@ def test_the_plan_says_so(packed, monkeypatch):
     assert (plan.kernel, plan.chosen_by) == ("gemm_reference", "packed")
     assert "chosen by: packed (" in plan.describe()
     assert "is in no pack" in plan.describe()
+
+
+def test_a_grouped_product_runs_by_the_best_packed_config(packed):
+    weights = contiguous(BFLOAT16, 512, 256, (4,)).transposed()
+    tokens, d = contiguous(BFLOAT16, 1024, 256), contiguous(BFLOAT16, 1024, 512)
+    problem = GroupedProblem("m", 1024, 512, 256, 4, tokens, weights, d)
+
+    def choice():
+        return choose_grouped(problem, ARCH, multiprocessors=SMS, chip=CHIP)
+
+    first = choice()
+    assert first.chosen_by == "cost"
+    (spec,) = kernels_of("grouped")
+    others = [one for one in spec.configs_on(GPU) if one != first.config]
+    packed(*((problem, Choice(spec, one)) for one in others))
+    assert choice().chosen_by == "packed"
+    assert choice().config in others
+    packed((problem, first))
+    assert choice() == first

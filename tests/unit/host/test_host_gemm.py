@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
 from gemmule.host import product
-from gemmule.host.gemm import gemm
+from gemmule.host.gemm import checked_gemm, gemm
 from support.gemm_arrays import (
     BFLOAT16,
     DTYPES,
@@ -219,3 +219,15 @@ def test_c_that_overlaps_the_output_otherwise_is_read_first(rng, monkeypatch):
     before = out.copy()
     gemm(a, b, out, beta=1, c=out[3])
     assert_close(out, a, b, 1, 1, before[3])
+
+
+@pytest.mark.parametrize(("dtype", "side"), [("float32", 80), ("float64", 80), ("complex64", 40)])
+def test_matrices_that_one_thread_multiplies_begin_sooner(dtype, side):
+    def call(size, out_order="C"):
+        a = np.ones((size, size), dtype)
+        return checked_gemm(a, a, np.empty((size, size), dtype, out_order)).multiply
+
+    assert call(side) is np.dot
+    assert call(side + 1) is np.matmul
+    # numpy.dot takes no such output.
+    assert call(side, "F") is np.matmul

@@ -11,15 +11,17 @@ from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab import bench_tables, gemm_tables, protocol
 from gemmule.lab.bench_plan import BenchPlan
+from gemmule.lab.drawing.canvas import Page, figure_on, inline_svg
+from gemmule.lab.drawing.curves import draw_curves
 from gemmule.lab.drawing.theme import DARK
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.gemm_operation import GEMM
 from gemmule.lab.kernel_labels import labels
 from gemmule.lab.pictures import draw, fingerprint
-from gemmule.lab.plots import error_plots, plots
+from gemmule.lab.plots import Plot, error_plots, plots
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile, read_records, write_records
-from gemmule.lab.styles import short
+from gemmule.lab.styles import Style, short
 from pages.__main__ import main
 from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
 from pages.neighbours import neighbours
@@ -202,6 +204,18 @@ def test_exact_sums_have_no_curves_of_errors(records):
     assert error_plots([one | {"error_u": 0.0} if "error_u" in one else one for one in records]) == []
     only_ours = [one | {"error_u": 0.0} if one["record"] == "gemm" and "error_u" in one else one for one in records]
     assert len(error_plots(only_ours)) == 1
+
+
+def test_long_labels_leave_room_for_the_axes():
+    """Matplotlib warns where they do not, which is an error here."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    name = f"hopper_gemm[{','.join(f'field_{number}=128' for number in range(9))}]"
+    curves = ((name, {128: 1.0, 256: 2.0}), (f"{name} and 9 more", {128: 2.0, 256: 1.0}))
+    plot = Plot("error", "errors", "M = N = K", curves, {}, (), styles=(Style(0, 0), Style(0, 1)))
+    page = Page(width=358, height=380, text=12, narrow=True)
+    with figure_on(page, text_as="none") as figure:
+        draw_curves(figure, plot, page)
+        assert "…" in inline_svg(figure, "error", "errors")
 
 
 def test_plots_without_matplotlib_name_the_remedy(records, tmp_path):

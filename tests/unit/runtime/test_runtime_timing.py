@@ -11,7 +11,6 @@ import pytest
 
 from gemmule.core.errors import DriverError, UnsupportedError
 from gemmule.lab.products import gemm_problem, random_inputs
-from gemmule.runtime import sensors
 from gemmule.runtime.rotation import ALIGNMENT, OperandSets, Rotation
 from gemmule.runtime.sensors import Sensors
 from gemmule.runtime.stopwatch import Graph, Stopwatch, closing, lead_in
@@ -195,9 +194,8 @@ class Management:
         self.nvmlErrorString.__dict__["restype"] = None
 
 
-def test_clocks_and_watts_are_sampled_while_a_block_runs(monkeypatch):
-    monkeypatch.setattr(sensors.ctypes, "CDLL", lambda name: Management())
-    with Sensors("0000:18:00.0").readings() as readings:
+def test_clocks_and_watts_are_sampled_while_a_block_runs():
+    with Sensors("0000:18:00.0", lambda name: Management()).readings() as readings:
         pass
     assert readings.summary() == {
         "clock_mhz": 1755, "clock_mhz_min": 1755, "power_w": 612.3, "power_w_max": 612.3,
@@ -205,19 +203,17 @@ def test_clocks_and_watts_are_sampled_while_a_block_runs(monkeypatch):
 
 
 @pytest.mark.parametrize("fails", ["nvmlInit_v2", "nvmlDeviceGetPowerUsage"])
-def test_sensors_that_do_not_answer_say_so_at_once(fails, monkeypatch):
-    monkeypatch.setattr(sensors.ctypes, "CDLL", lambda name: Management(fails=fails))
+def test_sensors_that_do_not_answer_say_so_at_once(fails):
     with pytest.raises(UnsupportedError, match=f"cannot be sampled: {fails} says Not Supported"):
-        Sensors("0000:18:00.0")
+        Sensors("0000:18:00.0", lambda name: Management(fails=fails))
 
 
 @pytest.mark.parametrize(
     ("fails", "left"), [("nvmlDeviceGetPowerUsage", "clock_mhz"), ("nvmlDeviceGetClockInfo", "power_w")]
 )
-def test_sensors_that_stop_answering_leave_fields_out(fails, left, monkeypatch):
+def test_sensors_that_stop_answering_leave_fields_out(fails, left):
     library = Management()
-    monkeypatch.setattr(sensors.ctypes, "CDLL", lambda name: library)
-    found = Sensors("0000:18:00.0")
+    found = Sensors("0000:18:00.0", lambda name: library)
     library.fails = fails
     with found.readings() as readings:
         pass
@@ -236,10 +232,9 @@ def test_what_is_closed_after_an_error_does_not_hide_it():
         pass
 
 
-def test_a_machine_without_the_library_says_so(monkeypatch):
+def test_a_machine_without_the_library_says_so():
     def missing(name):
         raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr(sensors.ctypes, "CDLL", missing)
     with pytest.raises(UnsupportedError, match="clocks and watts cannot be sampled: libnvidia-ml"):
-        Sensors("0000:18:00.0")
+        Sensors("0000:18:00.0", missing)

@@ -1,4 +1,4 @@
-"""The tables of docs/frameworks.md say what their records say."""
+"""The tables of docs/notebook/frameworks.md say what their records say."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def product(size, config, us, ratio, chosen_by):
 
 
 @pytest.fixture
-def shipped(tmp_path, monkeypatch):
-    """Ship a table made from records, in a folder that is returned."""
+def shipped(tmp_path):
+    """Return a folder with records, and a table made from them."""
     records = [
         {"record": "experiment", "gpu": "NVIDIA H200", "date": "20990101T000000", "commit": "abc"},
         product((512, 512, 512), SPEC.configs[0], 4.0, 0.5, "dispatch"),
@@ -36,12 +36,11 @@ def shipped(tmp_path, monkeypatch):
     (tmp_path / FILE).write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
     table = tmp_path / "h200.json"
     write_tuned(table, shipped_entries([tmp_path / FILE]))
-    monkeypatch.setattr(tuned_cells, "shipped_file", lambda chip: table)
-    return tmp_path
+    return tmp_path, table
 
 
 def test_cells_stand_with_what_was_taken_unsearched(shipped):
-    block = tuned_cells.tuned_cells_block(shipped, "H200", "float16").splitlines()
+    block = tuned_cells.tuned_cells_block(shipped[0], "H200", "float16", shipped[1]).splitlines()
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in block[2:4]}
     assert rows["512 x 512 x 512"][1] == "2.0"
     assert rows["512 x 512 x 512"][6:] == ["1.000", "0.500", "20990101T000000 |"]
@@ -55,11 +54,11 @@ def test_cells_stand_with_what_was_taken_unsearched(shipped):
 
 def test_a_type_that_the_table_lacks(shipped):
     with pytest.raises(KeyError, match="no cell in bfloat16"):
-        tuned_cells.tuned_cells_block(shipped, "H200", "bfloat16")
+        tuned_cells.tuned_cells_block(shipped[0], "H200", "bfloat16", shipped[1])
 
 
 def test_a_table_that_is_not_of_its_records(shipped):
-    text = (shipped / FILE).read_text(encoding="utf-8")
-    (shipped / FILE).write_text(text.replace('"median_us": 2.0', '"median_us": 2.5'), encoding="utf-8")
+    text = (shipped[0] / FILE).read_text(encoding="utf-8")
+    (shipped[0] / FILE).write_text(text.replace('"median_us": 2.0', '"median_us": 2.5'), encoding="utf-8")
     with pytest.raises(UnsupportedError, match="no record of"):
-        tuned_cells.tuned_cells_block(shipped, "H200", "float16")
+        tuned_cells.tuned_cells_block(shipped[0], "H200", "float16", shipped[1])

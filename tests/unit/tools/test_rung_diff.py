@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
-from pages.blocks import generated
-from pages.rung_diff import class_source, diff_block, source_block
+from pages.blocks import generated, listings
+from pages.rung_diff import class_source, diff_text
 
 RUNGS = [
     "g01_naive_uncoalesced", "g02_naive_coalesced", "g03_shared_tile", "g04_register_tile", "g05_conflict_free",
@@ -27,14 +28,12 @@ def test_the_class_is_python_with_the_names_that_all_share(kernel):
     (tree,) = ast.parse(source).body
     assert tree.name == "Kernel"
     assert "config: Config," in source
-    assert source_block(kernel) == f"```py\n{source}\n```"
 
 
 def changes(before, after):
-    lines = diff_block(before, after).splitlines()
-    assert lines[:3] == ["```diff", f"--- {before}", f"+++ {after}"]
-    assert lines[-1] == "```"
-    return [line for line in lines[3:-1] if line[0:1] in ("+", "-")]
+    lines = diff_text(before, after).splitlines()
+    assert lines[:2] == [f"--- {before}", f"+++ {after}"]
+    return [line for line in lines[2:] if line[0:1] in ("+", "-")]
 
 
 def test_only_real_changes_show():
@@ -51,7 +50,7 @@ def test_only_real_changes_show():
 
 
 def test_a_kernel_does_not_differ_from_itself():
-    assert diff_block("g04_register_tile", "g04_register_tile") == "```diff\n```"
+    assert diff_text("g04_register_tile", "g04_register_tile") == ""
 
 
 @pytest.mark.parametrize(("before", "after"), [*itertools.pairwise(RUNGS), *itertools.pairwise(HOPPER)])
@@ -72,8 +71,11 @@ def test_pages_hold_diffs_and_sources(tmp_path):
         "<!-- generated: diff g04_register_tile g05_conflict_free -->\nold\n<!-- end -->\n"
         "<!-- generated: source g01_naive_uncoalesced -->\nold\n<!-- end -->\n"
     )
-    text = generated(page, tmp_path)
-    assert diff_block("g04_register_tile", "g05_conflict_free") in text
-    assert source_block("g01_naive_uncoalesced") in text
+    text = generated(page, tmp_path, "../plots")
+    file = "../listings/g04_register_tile-g05_conflict_free.diff"
+    assert f"```{{literalinclude}} {file}\n:language: diff\n```" in text
+    kernel = "../../src/gemmule/kernels/ladder/g01_naive_uncoalesced/kernel.py"
+    assert f"```{{literalinclude}} {kernel}\n:pyobject: NaiveUncoalesced" in text
     assert "old" not in text
-    assert generated(text, tmp_path) == text
+    assert generated(text, tmp_path, "../plots") == text
+    assert listings(text) == {Path(file).name: diff_text("g04_register_tile", "g05_conflict_free")}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import LADDER, REGISTRY
 from support.empty_products import KINDS, THOROUGH, empty_products, kind_id
 from support.kernel_kinds import FAMILIES, TRIANGLES, plainest
 from support.vgpu.kernel_products import size_of
@@ -37,6 +37,10 @@ def compute(executor, case):
         assert largest["absmax"] == case.absmax, case
 
 
+#: Rungs of the ladder, of which dispatch chooses few.
+SLOW = [pytest.mark.slow]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=kind_id)
 def test_on_the_host(kind, rng):
     for case in empty_products(rng, kind):
@@ -56,7 +60,9 @@ def test_on_the_virtual_gpu(kind, rng):
         compute("vgpu", case)
 
 
-@pytest.mark.parametrize("kernel", [name for name in SPECS if name not in TRIANGLES])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(x, marks=SLOW if x in LADDER else []) for x in SPECS if x not in TRIANGLES]
+)
 def test_a_kernel_refuses_it_or_writes_the_result(kernel, rng):
     variant, configs = plainest(kernel), SPECS[kernel].configs
     smallest = min(range(len(configs)), key=lambda number: size_of(configs[number]))

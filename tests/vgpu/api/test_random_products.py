@@ -10,7 +10,7 @@ import pytest
 import gemmule as gm
 from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.problem import mark_own_transpose
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -26,6 +26,8 @@ CHOSEN = (
     "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "simt_batched", "gemm_reference",
     *TRIANGLES,
 )  # fmt: skip
+#: Rungs of the ladder are compiled in other configs by the tests of every kernel; dispatch chooses few of them.
+SLOW = [pytest.mark.slow]
 #: Products of each kernel, of so many variants of it.
 PRODUCTS, VARIANTS = 51, 3
 
@@ -73,7 +75,7 @@ def test_every_kernel_says_what_it_multiplies():
     assert set(FAMILIES) == set(SPECS)
 
 
-@pytest.mark.parametrize("kernel", SPECS)
+@pytest.mark.parametrize("kernel", [pytest.param(name, marks=SLOW if name in LADDER else []) for name in SPECS])
 def test_a_product_by_each_kernel(kernel, rng):
     configs = SPECS[kernel].configs
     smallest = min(range(len(configs)), key=lambda number: size_of(configs[number]))

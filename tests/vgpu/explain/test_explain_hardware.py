@@ -112,7 +112,7 @@ def test_device_memory_is_read_as_in_step_apart_or_between(kernel):
 @pytest.mark.parametrize("kernel", RECORD)
 def test_l2_hits_as_in_step_apart_or_between(kernel):
     hardware, virtual, apart = (side["lts__t_sector_hit_rate.pct"] for side in RECORD[kernel])
-    # Copies of g07 read twice what they need, and the second time from L2; of the sums see docs/explain.md for g01.
+    # Copies of g07 read twice what they need, and the second time from L2; for g01 see docs/notebook/explain.md.
     if kernel.startswith(("g07", "g01")):
         assert hardware > apart
         return

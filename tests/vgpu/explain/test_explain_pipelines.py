@@ -199,7 +199,7 @@ def test_text_and_data(kernel):
 
 @pytest.mark.parametrize("kernel", ["h03_stages", "h04_warp_specialised", "h08_pingpong"])
 def test_the_timeline_in_the_documentation_is_this_one(kernel):
-    assert f"```\n{chart(line(kernel))}\n```" in (ROOT / "docs" / "hopper" / f"{kernel}.md").read_text()
+    assert f"```\n{chart(line(kernel))}\n```" in (ROOT / "docs" / "notebook" / "hopper" / f"{kernel}.md").read_text()
 
 
 def test_the_example_in_the_documentation_is_of_this_timeline():

@@ -70,6 +70,8 @@ LONG = ("h01_mma_sync", "float64_gemm", "g07_cp_async", "d01_shared_ab", "d02_b_
 RAGGED_ONLY = ("gemm_reference",)
 #: A kernel whose threads, each of an element, are those of g01.
 LIKE_G01 = ("g02_naive_coalesced",)
+#: Kernels of which large problems of ragged tiles take longest to count; others have ragged tiles in every run.
+WHOLE_ONLY = ("simt_gemm", "g04_register_tile")
 #: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.
 LIKE_G04 = ("g05_conflict_free", "g06_double_buffer")
 #: What takes small matrices alone, in tiles that begin where its rows do: each is counted as a whole.
@@ -82,7 +84,7 @@ def is_hopper(spec):
 
 def is_slow(spec, number, ragged):
     rare = spec.name in (*LONG, *LIKE_G01, *LIKE_G04) or is_hopper(spec)
-    return number > 0 or rare or (spec.name in RAGGED_ONLY and not ragged)
+    return number > 0 or rare or (spec.name in (WHOLE_ONLY if ragged else RAGGED_ONLY))
 
 
 CASES = [

@@ -331,3 +331,15 @@ def test_a_directed_sum_that_overflows(mode, expected):
     infinite = np.full(32, np.inf)
     each(f"add.{mode}.f64 $out, $a, $b;", *(("b64", x) for x in (out, infinite, a)))
     assert (out == np.inf).all()
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
+def test_pairs_of_float32_are_two_operations(rng, name):
+    """As compute capability 10.0 and newer has them."""
+    sources = [floats(rng, np.float32) for _ in range(3 if name == "fma" else 2)]
+    names = "$a, $b, $c" if name == "fma" else "$a, $b"
+    single, together = np.zeros_like(sources[0]), np.zeros_like(sources[0])
+    each(f"{name}.rn.f32 $out, {names};", ("b32", single), *(("b32", x) for x in sources))
+    pairs = [("b64", x.view(np.uint64)) for x in (together, *sources)]
+    each(f"{name}.rn.f32x2 $out, {names};", *pairs)
+    assert_same_bits(together, single)

@@ -29,6 +29,8 @@ TRANSPOSES = [spec for spec in REGISTRY if spec.operation == "transpose" and not
 IN_PLACE = [spec for spec in REGISTRY if spec.in_place]
 ARCH = virtual_arch()
 ITEMSIZES = (1, 2, 4, 8, 16)
+#: The least, the middle and the largest in every run; that all sizes are moved right is tested with every kernel.
+SIZES = [pytest.param(size, marks=[] if size in (1, 4, 16) else [pytest.mark.slow]) for size in ITEMSIZES]
 
 
 def rows_of(shape, itemsize, pad=0, offset=0):
@@ -90,7 +92,7 @@ def case_id(value):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 70), (70, 1), (33, 31), (65, 210)], ids=str)
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 @pytest.mark.parametrize("spec", TRANSPOSES, ids=case_id)
 def test_ragged_shapes(spec, itemsize, shape, rng):
     transposed(spec, spec.default, random_rows(rng, shape, itemsize))
@@ -98,7 +100,7 @@ def test_ragged_shapes(spec, itemsize, shape, rng):
 
 @pytest.mark.parametrize("pad", [0, 3])
 @pytest.mark.parametrize("offset", [0, 1, 5])
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 @pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if spec.batch_dims > 1], ids=case_id)
 def test_rows_that_begin_anywhere(spec, itemsize, offset, pad, rng):
     """Tiles inside of the matrix as well as across its edge."""
@@ -107,7 +109,7 @@ def test_rows_that_begin_anywhere(spec, itemsize, offset, pad, rng):
     transposed(spec, spec.default, source, pad=pad + 1, offset=offset)
 
 
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 @pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if spec.batch_dims > 1], ids=case_id)
 def test_rows_in_reverse_order(spec, itemsize, rng):
     transposed(spec, spec.default, random_rows(rng, (201, 99), itemsize, offset=1)[::-1])
@@ -144,7 +146,7 @@ ROWS = next(spec for spec in TRANSPOSES if spec.name == "transpose_rows")
 
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
 @pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng):
     """Every config on units of 1 to 16 bytes: the axes but the last are reversed."""
     source = random_rows(rng, shape, itemsize, pad, offset)
@@ -171,7 +173,7 @@ SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
 @pytest.mark.parametrize("offset", [0, 1, 7])
 @pytest.mark.parametrize(("short", "long"), [(1, 2100), (2, 1403), (3, 2049), (8, 1100), (33, 777), (64, 512)])
 @pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("itemsize", SIZES)
 def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
     """Spans inside of the matrix as well as at its ends; the long rows have gaps, the structures have none."""
     shape = (2, long // itemsize + 512, short) if side == "source" else (2, short, long // itemsize + 512)
@@ -283,7 +285,7 @@ def test_the_studys_sectors_and_bank_conflicts(name, loads, stores, conflicts):
     ("itemsize", "read", "written"), [(1, 1.97, 1.24), (2, 1.47, 1.23), (4, 1.22, 1.2), (8, 1.09, 1.16)]
 )
 def test_what_rows_that_begin_anywhere_ask_for(itemsize, read, written):
-    """As docs/transpose/transpose_tiled.md says."""
+    """As docs/notebook/transpose/transpose_tiled.md says."""
     assert_sectors("transpose_tiled", itemsize, read, written)
 
 
@@ -291,13 +293,13 @@ def test_what_rows_that_begin_anywhere_ask_for(itemsize, read, written):
     ("itemsize", "read", "written"), [(1, 1.73, 1.31), (2, 1.64, 1.09), (4, 1.52, 1.01), (8, 1.37, 1.01)]
 )
 def test_whole_sectors_are_written_once(itemsize, read, written):
-    """As docs/transpose/transpose_whole_sectors.md says; the surplus is at the ends of the matrix's rows."""
+    """As docs/notebook/transpose/transpose_whole_sectors.md says; the surplus is at the ends of the matrix's rows."""
     assert_sectors("transpose_whole_sectors", itemsize, read, written)
 
 
 @pytest.mark.parametrize(("itemsize", "read", "written"), [(1, 2.07, 2.06), (2, 2.44, 1.9)])
 def test_words_as_they_lie_are_asked_for_twice(itemsize, read, written):
-    """As docs/transpose/transpose_word_aligned.md says."""
+    """As docs/notebook/transpose/transpose_word_aligned.md says."""
     assert_sectors("transpose_word_aligned", itemsize, read, written)
 
 
@@ -313,7 +315,7 @@ def test_whole_vectors_that_end_within_sectors(itemsize, rng, monkeypatch):
 
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_squares_in_registers_fill_the_sectors_they_write(itemsize):
-    """As docs/transpose/transpose_in_registers.md says: a request takes half of each sector that it reads."""
+    """As docs/notebook/transpose/transpose_in_registers.md says: a request takes half of each sector that it reads."""
     spec = named("transpose_in_registers")
     counts = counts_of(spec, spec.default, itemsize, edge=32)
     wanted = 32 * 32 * itemsize // 32

@@ -165,7 +165,7 @@ class HostCall:
     @property
     def quick(self) -> Callable[[Array, Array], Array] | None:
         """What multiplies two aligned matrices on the host and returns the result; None where more is to be done."""
-        return self._gemm.product if self._plain and isinstance(self._gemm, CheckedGemm) and self._gemm.quick else None
+        return self._gemm.product if self._plain and isinstance(self._gemm, CheckedGemm) and self._gemm.alone else None
 
     def run(self, library: HostCallArrays, described: Described, out: Any, in_place: bool) -> Any:
         """Compute it with other arrays; return None where a plan has to look at them.

@@ -206,13 +206,13 @@ def _add_product(
     if ABSMAX in inputs:
         begins.append((order[ABSMAX], 0))
     begins.append((len(inputs), 0))
-    queue = _moved(queue, tuple(begins))
+    queue = moved(queue, tuple(begins))
     if ABSMAX in inputs:
         queue = _clearing(queue, order[ABSMAX], library.device(inputs["a"]))
     CALLS.add(library, key, queue, tuple(inputs.values()), result, began, maximum=ABSMAX in inputs)
 
 
-def _moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
+def moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
     """Return what queues a product given the addresses of arrays, of which its operands are parts."""
     if all(own == (place, 0) for place, own in enumerate(begins)):
         return queue

@@ -28,6 +28,7 @@ from gemmule.runtime.arrays import ArrayView
 
 from ..validation.rules import ProductShape, batch_strides
 from .gated import GATE_BIAS, NAMED_GATED, SECOND, UP_BIAS
+from .scaling import Scaling, block_scales
 
 _BIAS, _C = "bias", "c"
 _GIVEN = re.compile(r"epilogue_args\['(?P<name>.*)'\]")
@@ -55,6 +56,8 @@ class Ending:
         Whether the absolute maximum is wanted.
     gated : bool
         Whether it is of two products, even if it uses but one of them.
+    blocks : tuple of int or None
+        Of scales by blocks, rows of A and columns of B in one.
     """
 
     expression: Expression
@@ -62,6 +65,7 @@ class Ending:
     numbers: tuple[float, ...]
     absmax: bool = False
     gated: bool = False
+    blocks: tuple[int, int] | None = None
 
     @property
     def text(self) -> str:
@@ -70,7 +74,10 @@ class Ending:
         names |= {f"{NUMBER}{place}": f"{number:g}" for place, number in enumerate(self.numbers)}
         if self.gated:
             names[ACC] = "gate"
-        return formula(self.expression, names) + ("; absmax" if self.absmax else "")
+        scales = (
+            "" if self.blocks is None else f"; scales by blocks of {self.blocks[0]} x 128 and 128 x {self.blocks[1]}"
+        )
+        return formula(self.expression, names) + scales + ("; absmax" if self.absmax else "")
 
     def check(
         self, views: Mapping[str, ArrayView], result: tuple[int, ...], factors: tuple[str, str], beta: Any
@@ -172,6 +179,10 @@ def ending_of(
         if bias is not None:
             return _keeping(_bias_alone(), absmax), {_BIAS: bias}
         return (Ending(Expression((ACC,)), (), (), absmax) if absmax else None), {}
+    if isinstance(epilogue, Scaling):
+        expression, roles = epilogue.traced
+        arrays = dict(given or {}) | ({} if bias is None else {_BIAS: bias})
+        return Ending(expression, roles, (), absmax, blocks=epilogue.blocks), arrays
     if isinstance(epilogue, str):
         if given:
             raise ArgumentError(
@@ -335,7 +346,11 @@ def with_ending(
             alignment=min((view.address & -view.address) or 256, 256),
             batch_strides=batch_strides(view, shape.batch),
         )
-    epilogue = Epilogue(expression, tuple(matrices), ending.numbers, second, ending.absmax)
+    scales = None
+    if ending.blocks is not None:
+        scales = block_scales(ending.blocks, views)
+        operands |= {name: name for name in scales.operands()}
+    epilogue = Epilogue(expression, tuple(matrices), ending.numbers, second, ending.absmax, scales)
     return dataclasses.replace(problem, c=c, epilogue=epilogue), operands
 
 

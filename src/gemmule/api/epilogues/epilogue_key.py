@@ -55,5 +55,5 @@ def traced_epilogue(call: ProductArguments) -> Traced:
         inputs[ABSMAX] = absmax
     # Of numbers their digits, for 0.0 equals -0.0, and NaN nothing.
     numbers = tuple(map(float.hex, ending.numbers))
-    does = (storage, *inputs, ending.expression, ending.roles, numbers, ending.gated, ending.absmax)
+    does = (storage, *inputs, ending.expression, ending.roles, numbers, ending.gated, ending.absmax, ending.blocks)
     return Traced((ending, arrays), inputs, does)

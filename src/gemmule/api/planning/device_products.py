@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, mark_own_transpose
+from gemmule.core.spec import Choice
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 
@@ -17,6 +21,7 @@ from ..epilogues.ending import with_ending
 from ..validation.product import ABSMAX, Product
 from ..validation.rules import batch_strides
 from .choice import check_device_arrays, choose_compiling, execute
+from .decision import decided
 from .plan import Execution, Plan, planned
 
 _OPERANDS = ("a", "b", "c")
@@ -92,6 +97,21 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
         operands.keep_until_done(stream, out)
         return finish()
 
+    def decide(inner: GemmProblem, guard: Choice, offsets: dict[str, int]) -> int:
+        from gemmule.runtime.execute import run_kernel
+        from gemmule.runtime.memory import DeviceBuffer
+
+        stream, word = operands.work_stream(), np.zeros(1, np.int32)
+        assert stream is not None
+        with DeviceBuffer(word.nbytes, ordinal, stream) as buffer:
+            pointers = {
+                name: product.view(roles[name]).address + offsets[name] * problem.a.dtype.itemsize for name in "ab"
+            }
+            run_kernel(inner, guard, pointers | {"c": 0, "d": buffer.address}, ordinal, stream)
+            buffer.download(word)
+        return int(word[0])
+
     plan = planned(product, "gpu", device.name, choice, reason, problem, run)
     places = {name: (role, product.view(role).address) for name, role in roles.items()}
-    return dataclasses.replace(plan, places=places, execution=execution)
+    guard = functools.partial(decided, problem, choice, decide)
+    return dataclasses.replace(plan, places=places, execution=execution, guard=guard)

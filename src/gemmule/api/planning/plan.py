@@ -97,6 +97,8 @@ class Plan:
         The checked product, where the host computes it.
     execution : object
         What `execute` leaves for calls like it.
+    guard : callable or None
+        What runs the guard of ``precision='ozaki'`` alone, where a kernel takes part.
     """
 
     operation: str
@@ -122,6 +124,20 @@ class Plan:
     places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     product: Product | None = dataclasses.field(default=None, repr=False, compare=False)
     execution: Execution = dataclasses.field(default_factory=Execution, repr=False, compare=False)
+    guard: Callable[[], tuple[str, ...]] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def decision(self) -> tuple[str, ...]:
+        """Run the guard of ``precision='ozaki'`` on the arrays, wait for it, and return what it decides.
+
+        `execute` decides the same of the same numbers, on the device and without waiting.
+
+        Returns
+        -------
+        tuple of str
+            ``'ozaki-14'``, ``'ozaki-15'``, ``'ozaki-16'``, ``'bf16x6'`` or ``'ieee'``, the native kernel, for each
+            matrix of a batch of float64, or for each launch of one of float32. ``('ieee',)`` where nothing is guarded.
+        """
+        return self.guard() if self.guard is not None else (Precision.IEEE.value,)
 
     @property
     def workspace_bytes(self) -> int:
@@ -273,4 +289,6 @@ def _precision_text(precision: Precision, executor: str, choice: Choice | None, 
     if any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs):
         # It would run without being allowed to.
         return f"{name} is allowed, but unused: this kernel computes as with 'ieee'"
+    if precision is Precision.OZAKI:
+        return f"{name} is used where its guard allows it, else the native kernel; plan.decision() says which"
     return f"{name} is used"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.errors import UnsupportedError
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.select import contiguous_gemm
 from gemmule.executor.tiles import Array
@@ -34,6 +35,13 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     a, c, ending = arrays["a"], arrays.get("c"), product.ending
     work = HostWork(math.prod(shape.batch), shape.m, shape.n, shape.k, dtypes, product.precision)
     name, reason = host_arrays_executor(executor, dtypes, c_dtype, work)
+    if name == "gpu" and ending is not None and ending.blocks is not None:
+        if executor == "gpu":
+            raise UnsupportedError(
+                "executor='gpu' cannot take this: host arrays with scales by blocks are multiplied on the host; copy "
+                "them to a GPU first"
+            )
+        name, reason = "cpu", "host arrays with scales by blocks"
 
     if name == "vgpu":
         return plan_on_virtual_gpu(product, reason, registry)
@@ -47,13 +55,19 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
         def run_on_host() -> Any:
             out, finish = product.new_output()
 
-            def multiply(factor: Any, total: Any) -> None:
-                gemm = checked_gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=added)
-                gemm.run(a, factor, total, added)
-                execution.gemm = gemm
-
             with memory_for_sums(shape.result):
-                finish_on_host(ending, shape.result, arrays, host_array(out), multiply)
+                given = arrays
+                if ending is not None and ending.blocks is not None:
+                    from gemmule.host.block_scales import with_scales
+
+                    given = arrays | with_scales(arrays, ending.blocks)
+
+                def multiply(factor: Any, total: Any) -> None:
+                    gemm = checked_gemm(given["a"], factor, total, alpha=product.alpha, beta=product.beta, c=added)
+                    gemm.run(given["a"], factor, total, added)
+                    execution.gemm = gemm
+
+                finish_on_host(ending, shape.result, given, host_array(out), multiply)
                 return finish()
 
         plan = planned(product, name, blas.describe(), None, reason, None, run_on_host)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gemmule.core.layout import element_alignment
-from gemmule.core.spec import KernelSpec
+from gemmule.core.layout import StridedMatrix, element_alignment
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView
 
 from ..validation.product import ABSMAX, Product, host_array
+from .decision import decided
 from .device_products import problem_in_place
 from .plan import Plan, planned
 
@@ -43,7 +46,27 @@ def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[Kernel
             copy_back(views[ABSMAX], product.view(ABSMAX))
         return finish()
 
-    return planned(product, "vgpu", device_name(), choice, reason, problem, run)
+    def decide(inner: GemmProblem, guard: Choice, offsets: dict[str, int]) -> int:
+        from gemmule.vgpu.execute import run_kernel
+
+        word = np.zeros(1, np.int32)
+        matrices = {"a": inner.a, "b": inner.b}
+        arrays = {
+            name: part_of(host_array(views[roles[name]]), matrix, inner.batch, offsets[name])
+            for name, matrix in matrices.items()
+        }
+        run_kernel(inner, guard, {**arrays, "d": word})
+        return int(word[0])
+
+    plan = planned(product, "vgpu", device_name(), choice, reason, problem, run)
+    return dataclasses.replace(plan, guard=functools.partial(decided, problem, choice, decide))
+
+
+def part_of(array: Array, matrix: StridedMatrix, batch: tuple[int, ...], offset: int) -> Array:
+    """Return the matrices of a launch, which begin some elements into an array."""
+    strides = [one * array.itemsize for one in (*matrix.batch_strides, matrix.row_stride, matrix.col_stride)]
+    first = np.lib.stride_tricks.as_strided(array, (offset + 1,), (array.itemsize,))[offset:]
+    return np.lib.stride_tricks.as_strided(first, (*batch, matrix.rows, matrix.cols), strides)
 
 
 Array = np.ndarray[Any, np.dtype[Any]]

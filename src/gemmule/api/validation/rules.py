@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import numbers
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -250,3 +251,10 @@ def batch_strides(view: ArrayView, batch: tuple[int, ...]) -> tuple[int, ...]:
     missing = len(batch) - len(own)
     strides = zip(own, view.strides[:-2], strict=True)
     return (0,) * missing + tuple(0 if extent == 1 else stride for extent, stride in strides)
+
+
+def unknown_argument(function: str, names: Iterable[str]) -> TypeError:
+    """Return the error for keyword arguments that a function does not have; BLAS's transposes have a remedy."""
+    name = next(iter(names))
+    remedy = "; transposes are read from strides: pass a.T or b.T, without a copy" if name.startswith("trans") else ""
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{remedy}")

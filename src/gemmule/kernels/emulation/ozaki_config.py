@@ -46,6 +46,16 @@ class ResiduesConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
+class MagnitudesConfig(Config):
+    """Nothing to choose."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DecisionConfig(Config):
+    """Nothing to choose."""
+
+
+@dataclasses.dataclass(frozen=True)
 class ReconstructionConfig(Config):
     """Nothing to choose."""
 

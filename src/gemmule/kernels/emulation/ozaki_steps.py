@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT64, INT8, INT8_PRODUCTS, Precision
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, TensorParam
 from gemmule.core.problem import GemmProblem
@@ -15,6 +17,8 @@ from gemmule.kernels.hopper import tile_config
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_param, row_params, scale_params
 
+from .guard import MODULI_CHOICES
+from .guard_words import guard_params, guarded_key, with_guarded
 from .ozaki_config import (
     GROUP,
     LINES,
@@ -28,26 +32,36 @@ from .ozaki_config import (
 )
 from .residues import MOST_K
 
-_MODULI = INT8_PRODUCTS.values()
+_MODULI = ("14", "15", "16", "guarded")
 #: Microseconds of a launch on an H200; and bytes that residues and reconstruction read and write in one.
 _LAUNCH, _RESIDUES_BYTES, _RECONSTRUCTION_BYTES = 2.0, 2.5e6, 3.0e6
 
 
+def moduli_key(precision: Precision) -> Signature:
+    """Return the key of how many moduli there are."""
+    return (("moduli", "guarded" if precision is Precision.OZAKI else str(INT8_PRODUCTS[precision])),)
+
+
+def most_moduli(precision: Precision) -> int:
+    """Return how many moduli there are at most, for which there must be memory."""
+    return MODULI_CHOICES[-1] if precision is Precision.OZAKI else INT8_PRODUCTS[precision]
+
+
 def _why_not_residues(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in INT8_PRODUCTS:
+    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
 def _residues_signature(problem: GemmProblem, config: ResiduesConfig) -> Signature:
     del config
-    return (*major_keys(*majors_of(problem)), ("moduli", str(INT8_PRODUCTS[problem.precision])))
+    return (*major_keys(*majors_of(problem)), *moduli_key(problem.precision))
 
 
 def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     """Return the launch recipe: CTAs for the lines of A, then for those of B."""
-    count, length = INT8_PRODUCTS[problem.precision], -(-problem.k // SLICE) * SLICE
+    count, length = most_moduli(problem.precision), -(-problem.k // SLICE) * SLICE
     params: list[Param] = []
     ctas, shared = 0, 0
     for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
@@ -64,13 +78,14 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
         else:
             ctas += k_tiles * -(-matrix.rows // LINES)
             shared = PITCH * LINES * 8 + 64
-    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
+    every = (*params, *guard_params(problem.precision))
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=every, shared_bytes=shared, overlaps=True)
 
 
 def _residues_cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     del config
     elements = (problem.a.rows + problem.b.cols) * problem.k
-    moved = elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision])
+    moved = elements * (FLOAT64.itemsize + FEWEST_INT8_PRODUCTS[problem.precision])
     return gpu.launch * _LAUNCH + moved / min(_RESIDUES_BYTES, gpu.memory)
 
 
@@ -106,20 +121,24 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _products_signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
     del config
-    return (("element", INT8.name), *adds_key(problem.c is not None))
+    return (("element", INT8.name), *adds_key(problem.c is not None), *guarded_key(problem.precision))
 
 
 def _tiles(problem: GemmProblem, config: ProductsConfig) -> int:
     """Return how many tiles of whole clusters there are."""
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
-    return -(-problem.m // rows) * -(-problem.n // cols) * problem.batch[0]
+    return -(-problem.m // rows) * -(-problem.n // cols) * math.prod(problem.batch)
+
+
+def product_grid(problem: GemmProblem, config: ProductsConfig) -> tuple[int, int, int]:
+    """Return as many CTAs as share the tiles."""
+    return (min(_tiles(problem, config), config.clusters) * config.cluster, 1, 1)
 
 
 def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, maps of A and B, and D as it lies."""
-    clusters = min(_tiles(problem, config), config.clusters)
     return Launch(
-        grid=(clusters * config.cluster, 1, 1),
+        grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),
         cluster=(config.cluster, 1, 1),
         shared_bytes=config.shared_bytes,
@@ -128,6 +147,7 @@ def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
             # B is (K, N) in the API, and (N, K) in CuTe.
             *operand_params("b", problem.b.transposed(), problem.batch, config.tile_n, config.cluster_m),
             row_param("d", problem.d, problem.batch),
+            *guard_params(problem.precision),
         ),
         overlaps=True,
     )
@@ -139,8 +159,11 @@ _PRODUCTS_LAUNCH, _OTHERS = 2.4, (0.8, 2.0)
 _TIMES = {(128, 256, 0): (0.63, 3.2), (256, 192, 0): (0.6, 4.0), (256, 128, 0): (0.65, 3.6)}
 
 
-def _products_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: GpuRates) -> list[float]:
+def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another."""
+    if problem.batch and problem.precision is Precision.OZAKI:
+        # Ordinary numbers need the fewest moduli.
+        problem = dataclasses.replace(problem, batch=(FEWEST_INT8_PRODUCTS[problem.precision],))
     found = []
     for config in configs:
         waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
@@ -164,32 +187,32 @@ PRODUCTS = KernelSpec(
         ProductsConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1),
         ProductsConfig(tile_m=256, tile_n=128, stages=4, cluster_m=1, cluster_n=2),
     ),
-    signatures=every_signature(element=[INT8], adds=("no", "yes")),
+    signatures=with_guarded(every_signature(element=[INT8], adds=("no", "yes"))),
     why_not=refuse_no_config,
     signature=_products_signature,
     launch=_products_launch,
     refuses=_why_not_products,
-    costs=_products_costs,
+    costs=product_costs,
     cost_in_us=True,
 )
 
 
 def _why_not_reconstruction(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if problem.d.dtype != FLOAT64 or problem.precision not in INT8_PRODUCTS:
+    if problem.d.dtype != FLOAT64 or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"D is {problem.d.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
 def _reconstruction_signature(problem: GemmProblem, config: ReconstructionConfig) -> Signature:
     del config
-    return (*adds_key(problem.c is not None), ("moduli", str(INT8_PRODUCTS[problem.precision])))
+    return (*adds_key(problem.c is not None), *moduli_key(problem.precision))
 
 
 def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
     """Return the launch recipe: a thread for four columns of a row."""
     del config
-    m, n, count = problem.m, problem.n, INT8_PRODUCTS[problem.precision]
+    m, n, count = problem.m, problem.n, most_moduli(problem.precision)
     width = -(-n // GROUP) * GROUP
     params = (
         TensorParam("residues", (m, width, count), (width, m * width)),
@@ -197,6 +220,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
         TensorParam("columns", (n,), ()),
         *row_params(problem, ()),
         *scale_params(problem),
+        *guard_params(problem.precision),
     )
     ctas = -(-m * (width // RUN) // THREADS)
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
@@ -204,7 +228,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
 
 def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:
     del config
-    moved = INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
+    moved = FEWEST_INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
     return gpu.launch * _LAUNCH + problem.m * problem.n * moved / min(_RECONSTRUCTION_BYTES, gpu.memory)
 
 

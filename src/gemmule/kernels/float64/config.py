@@ -6,7 +6,7 @@ import dataclasses
 
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
+from gemmule.core.spec import PORTABLE_CLUSTER, Config
 
 #: Bytes that a copy may move at once: two elements, or one.
 COPIES = (16, 8)
@@ -40,8 +40,8 @@ class Float64Config(Config):
     group : int
         Tiles that CTAs take downwards before they go to the right.
     cluster_k : int
-        CTAs of a cluster that share a tile: each takes a part of K, and writes a part of the columns. 1, or from
-        sm_90 on a divisor of a warp's columns by 8.
+        CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the
+        columns. 1, or from sm_90 on up to 8.
     """
 
     tile_m: int = 64
@@ -74,12 +74,10 @@ class Float64Config(Config):
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
         if self.cluster_k > 1 and (
-            self.tile_n // self.warps_n // COLUMNS % self.cluster_k
-            or self.outputs * FLOAT64.itemsize > self.shared_bytes
+            self.cluster_k > PORTABLE_CLUSTER or self.outputs * FLOAT64.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must divide a warp's columns by {COLUMNS}, and the partial "
-                "sums fit into the stages"
+                f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}, and the partial sums fit into the stages"
             )
 
     @property
@@ -90,6 +88,12 @@ class Float64Config(Config):
     def threads(self) -> int:
         """Threads of a CTA."""
         return 32 * self.warps_m * self.warps_n
+
+    @property
+    def writers(self) -> int:
+        """CTAs of the cluster that write: as many as divide a warp's columns by 8."""
+        columns = self.tile_n // self.warps_n // COLUMNS
+        return max(count for count in range(1, self.cluster_k + 1) if columns % count == 0)
 
     @property
     def shared_bytes(self) -> int:

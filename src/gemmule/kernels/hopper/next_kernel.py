@@ -158,7 +158,7 @@ def _takers(problem: GemmProblem, specs: Sequence[KernelSpec]) -> Iterator[Kerne
         if spec.refuses is not None and spec.refuses(problem, HOPPER):
             continue
         # From the last on, which are for 8-bit floats: most others refuse these.
-        if any(spec.why_not(problem, HOPPER, config) is None for config in reversed(spec.configs)):
+        if any(spec.own_why_not(problem, HOPPER, config) is None for config in reversed(spec.configs)):
             yield spec
 
 

@@ -76,14 +76,13 @@ def operand_copy(
     unit = REPACKED_BYTES // dtype.itemsize
     ld = max(-(-length // unit), 1) * unit
     step = ld * lines
-    copy = StridedMatrix(
-        dtype, matrix.rows, matrix.cols, *((ld, 1) if rows else (1, ld)), (step,) if batch else (), MAP_ALIGNMENT
-    )
+    strides, steps = (ld, 1) if rows else (1, ld), (step,) if batch else ()
+    copy = StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True)
     matrices = (batch or (1,))[0]
-    strides = (matrix.row_stride if rows else matrix.col_stride, (matrix.batch_strides or (0,))[0])
+    given = (matrix.row_stride if rows else matrix.col_stride, (matrix.batch_strides or (0,))[0])
     vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
     named = (operand, f"{prefix} {operand}", copy, step * matrices * dtype.itemsize)
-    return OperandCopy(*named, length, lines, matrices, strides, (ld, step), vectors)
+    return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors)
 
 
 def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose: str) -> str | None:

@@ -16,6 +16,8 @@ from .tma_tiles import why_not_tma
 
 #: The architecture that has wgmma.
 HOPPER = Arch(9, 0, True)
+#: Bytes of the elements that wgmma takes MN-major.
+MN_MAJOR_BYTES = 2
 
 
 def refuse_hopper(
@@ -53,11 +55,12 @@ def refuse_hopper(
             return reason
     if "c" in operands and oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
-    # The names of the operands that are A and B of the row-major result.
-    names = {"a": first, "b": second, SECOND: "b"}
-    for name, matrix in oriented.operands().items():
-        if name in tma and (reason := why_not_tma(names.get(name, name), matrix, inner.batch)):
-            return f"of the second factor, {reason}" if name == SECOND else reason
+    if tma:
+        # The names of the operands that are A and B of the row-major result.
+        names = {"a": first, "b": second, SECOND: "b"}
+        for name, matrix in oriented.operands().items():
+            if name in tma and (reason := why_not_tma(names.get(name, name), matrix, inner.batch)):
+                return f"of the second factor, {reason}" if name == SECOND else reason
     if not takes_empty and not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
         return "there is nothing to multiply: an extent, the batch or alpha is 0"
     if inner.batch and max(inner.batch) > MAX_EXTENT:

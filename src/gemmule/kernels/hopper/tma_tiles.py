@@ -5,6 +5,7 @@ K-tiles of A and B, and epilogue tiles of C and D, have rows of at most 128 byte
 
 from __future__ import annotations
 
+from gemmule.core.block_scales import BlockScales
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.epilogue import SECOND
 from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Param, ScalarParam, TensorMapParam, TensorParam
@@ -129,3 +130,22 @@ def scale_params(problem: GemmProblem) -> tuple[Param, Param]:
     """Describe alpha and beta."""
     beta = problem.beta if problem.c is not None else 0
     return ScalarParam("alpha", problem.accumulator, problem.alpha), ScalarParam("beta", problem.accumulator, beta)
+
+
+def block_scale_params(scales: BlockScales | None, names: tuple[str, str]) -> tuple[Param, ...]:
+    """Describe scales by blocks: for each line of blocks of A, and of B as (N, K), its blocks of K.
+
+    Parameters
+    ----------
+    scales : BlockScales or None
+        The scales, oriented as the kernel's product.
+    names : tuple of str
+        The operands that are the kernel's A and B.
+    """
+    if scales is None:
+        return ()
+    matrices = zip(names, (scales.a, scales.b.transposed()), strict=True)
+    return tuple(
+        TensorParam(f"scale_{name}", (matrix.rows, matrix.cols), (matrix.row_stride, matrix.col_stride))
+        for name, matrix in matrices
+    )

@@ -19,6 +19,8 @@ SECTOR = 8
 PANEL = 32
 #: Copies whose mask is a signed number of 32 bits.
 _MAX_COPIES = 31
+#: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
+_CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
 #: CTAs of the largest cluster.
 _MAX_CLUSTER = 16
 #: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
@@ -160,6 +162,14 @@ class SimtConfig(Config):
     def thread_n(self) -> int:
         """Columns of a thread tile."""
         return self.tile_n // (self.warps_n * LANES_N)
+
+    @property
+    def carve_out(self) -> int | None:
+        """Percent of an SM's largest shared memory that the kernel is given, or None where the driver decides.
+
+        As many CTAs of two warps as fit would leave the first-level cache, through which copies of 4 bytes go, no room.
+        """
+        return _CARVE_OUT if self.threads == _FEW_THREADS and self.outputs >= _MANY_OUTPUTS * self.threads else None
 
     @property
     def writers(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -179,9 +179,6 @@ FACTORS = {
     (128, 256, 8, 1): (0.974, 1.085),
     (32, 32, 16, 1): (0.971, 0.975),
     (32, 32, 16, 4): (0.954, 0.956),
-    (32, 64, 16, 8): (0.988, 1.013),
-    (64, 32, 16, 1): (1.081, 1.135),
-    (64, 32, 16, 8): (0.984, 1.018),
     (32, 32, 16, 8): (0.961, 0.954),
     (32, 32, 16, 16): (1.182, 1.144),
 }
@@ -189,7 +186,7 @@ FACTORS = {
 COPIES = (16, 4)
 
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC.
-_SMS, _FILLED = 132, {4: 124, 8: 120, 16: 128}
+_SMS, _FILLED = 132, {4: 124, 6: 124, 8: 120, 16: 128}
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
@@ -230,7 +227,7 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "filled": _FILLED.get(config.cluster_k, _SMS),
         "resident": min(
             config.resident(sum(copies)),
-            _SHARED // (config.shared_bytes(*k_major) + _RESERVED),
+            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
@@ -253,8 +250,9 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
     return leading_dimension(matrix, COPIES, ends=True)
 
 
+@cache_last_call
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds of `simt_gemm`."""
+    """Return roughly the times in microseconds of `simt_gemm`; a kernel that prepares operands asks for them first."""
     work = limits(problem, configs, gpu)
     found: list[float] = (work.predicted_us(RATES) * work.facts.factor).tolist()
     return found

@@ -170,12 +170,18 @@ def spread_labels(
     places = _apart(wanted, gap)
     for (x, y, text, colour), place in zip(labels, places, strict=True):
         axes.annotate(
-            text, (x, y), xytext=(1.03, place), textcoords="axes fraction", va="center", annotation_clip=False,
-            fontsize=page.text - 0.5,
+            _shortened(text, page), (x, y), xytext=(1.03, place), textcoords="axes fraction", va="center",
+            annotation_clip=False, fontsize=page.text - 0.5,
             arrowprops={"arrowstyle": "-", "color": page.theme.faint if faint else colour,
                         "linewidth": 0.5 if faint else 0.8, "linestyle": (0, (1.5, 2.5)) if faint else "-",
                         "shrinkA": 0, "shrinkB": 4, "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def _shortened(text: str, page: Page) -> str:
+    """Return a label that leaves the axes more than half of the page; the table below a figure has the whole name."""
+    most = int(0.4 * page.width / (0.55 * page.text))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _apart(wanted: list[float], gap: float) -> list[float]:

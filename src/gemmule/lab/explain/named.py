@@ -26,12 +26,13 @@ _UNEXPLAINED = {
     "hopper_syrk": (_HALF, "hopper_gemm"),
     "transpose_rows": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
     "hopper_gemm_k_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
+    "simt_gemm_mn_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
 }
 #: Kernels whose counts are explained.
 EXPLAINED = tuple(spec for spec in REGISTRY if spec.name not in _UNEXPLAINED)
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
-# Where no type is given, float32 is asked for first.
+# Where no type is given, float32 is asked for first; of Hopper's kernels last, since they are for tensor cores.
 _ITEMSIZES = (4, 1, 2, 8, 16)
 _DTYPES = ("float32", *(dtype for dtype in MEASURED_DTYPES if dtype != "float32"))
 
@@ -89,7 +90,8 @@ def problem_of(
         found = next((one for one in every if spec.why_not(one, arch, config) is None), every[0])
         return dataclasses.replace(found, in_place=True) if spec.in_place else found
     m, n, k = _sides(shape, "M,N,K", spec.name)
-    dtypes = (dtype,) if dtype is not None else _DTYPES
+    hopper = all(one.specific for one in spec.archs)
+    dtypes = (dtype,) if dtype is not None else (*_DTYPES[1:], _DTYPES[0]) if hopper else _DTYPES
     layouts = (layout,) if layout is not None else LAYOUTS
     # 8-bit floats have results of 16 bits at the least, with some kernels.
     outputs = (out_dtype,) if out_dtype is not None else (None, "bfloat16")

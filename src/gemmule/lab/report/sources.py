@@ -187,12 +187,13 @@ def _told(types: type | tuple[type, ...]) -> str:
 
 
 def machines(sources: Sequence[Source]) -> list[Machine]:
-    """Return the files by the kind of GPU that they were measured on; hosts without one stand last."""
+    """Return the files by the kind of GPU that they were measured on, the newest first, hosts last."""
     by_name: dict[str, list[Source]] = {}
     for source in sorted(sources, key=lambda source: (str(source.experiment["date"]), source.name)):
         by_name.setdefault(source.machine, []).append(source)
     found = []
-    for name, own in sorted(by_name.items(), key=lambda item: "gpu" not in item[1][0].experiment):
+    newest_first = sorted(by_name.items(), key=lambda item: str(item[1][-1].experiment["date"]), reverse=True)
+    for name, own in sorted(newest_first, key=lambda item: "gpu" not in item[1][0].experiment):
         records = [record for source in own for record in source.records[1:]]
         shown = [record for record in records if _is_shown(record)]
         newest = {_what(record, number): record for number, record in enumerate(shown)}

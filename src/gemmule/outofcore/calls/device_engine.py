@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT64, GUARDED_PRODUCTS, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
 from gemmule.executor.streams import DeviceStreams
@@ -37,9 +37,9 @@ _PARTS_SHARE = 1.5
 
 def beside_parts(memory: int, precision: Precision) -> int:
     """Return the bytes of a device's memory that are left for matrices, if kernels split them into parts."""
-    if precision in INT8_PRODUCTS:
+    if precision in FEWEST_INT8_PRODUCTS:
         # Two slices of A are there, of which one is converted; B and the result are in blocks, or else as a whole.
-        share = INT8_PRODUCTS[precision] / FLOAT64.itemsize
+        share = INT8_PRODUCTS.get(precision, GUARDED_PRODUCTS[-1]) / FLOAT64.itemsize
         return max(int((memory - BLOCK_BYTES) / (1 + share / 2)), int(memory / (1 + share)))
     return int(memory / (1 + _PARTS_SHARE)) if precision is Precision.BF16X6 else memory
 

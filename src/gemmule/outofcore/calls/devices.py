@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from gemmule import __version__
-from gemmule.core.dtype import INT8_PRODUCTS, Precision
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
 from gemmule.kernels.emulation.residues import HALF_SIDE
@@ -50,10 +50,10 @@ _HOST_LAUNCH_S, _STAGED_LAUNCH_S = 1e-3, 2e-4
 def open_streams(name: str, precision: Precision, ordinal: int = 0) -> Iterator[DeviceStreams]:
     """Open a GPU, or a device made of host memory and threads."""
     if name == "gpu":
-        from gemmule.dispatch.select import choose
+        from gemmule.dispatch.select import choose_streamed
         from gemmule.runtime.streams import GpuStreams
 
-        with GpuStreams(choose, ordinal, precision) as gpu:
+        with GpuStreams(choose_streamed, ordinal, precision) as gpu:
             yield gpu
     else:
         from gemmule.host.streams import HostStreams
@@ -180,7 +180,7 @@ def _gpu_rates(
     probes: ProbeCache,
 ) -> Rates:
     """Measure a GPU: its kernels, its links, and what passes through pinned buffers."""
-    from gemmule.dispatch.select import choose
+    from gemmule.dispatch.select import choose_streamed
     from gemmule.runtime.link_probe import (
         ALLOCATE_S,
         ISSUE_S,
@@ -197,7 +197,7 @@ def _gpu_rates(
     from gemmule.runtime.streams import GpuStreams
 
     a, b, out = problem.a, problem.b, problem.dtype
-    with GpuStreams(choose, ordinal, precision) as device:
+    with GpuStreams(choose_streamed, ordinal, precision) as device:
         gpu = device.device.identity
         h2d, d2h = probes.figures(("link", *gpu), 2, lambda: link_rates(device))
         operands = Operands(a.dtype, b.dtype, out, a.order + b.order)
@@ -218,7 +218,7 @@ def _gpu_rates(
         waves, stairs = device.waves(large), device.stairs(large)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
-        compute, added, h2d, d2h, half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
+        compute, added, h2d, d2h, half=HALF_SIDE if precision in FEWEST_INT8_PRODUCTS else _HALF,
         launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
         issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
         waves=waves, stairs=stairs, lines=LINES, split=split,
@@ -233,7 +233,7 @@ def _gpu_rates(
     else:
 
         def staging_rates() -> tuple[float, ...]:
-            with GpuStreams(choose, ordinal, precision) as device, device.near():
+            with GpuStreams(choose_streamed, ordinal, precision) as device, device.near():
                 return staged_by(device, pinned, threads).figures
 
         key = "staging", *gpu, platform.node(), str(pinned), str(threads)

@@ -101,17 +101,17 @@ def chosen_executor(
     # A file is always worth the way to a GPU: what it costs is reading it.
     chosen, _ = host_arrays_executor(wanted_executor(name), dtypes, c_dtype, None)
     if chosen == "gpu":
-        from gemmule.dispatch.select import choose
+        from gemmule.dispatch.select import choose_streamed
         from gemmule.runtime.memory import usable_memory
         from gemmule.runtime.tiles import GpuTileExecutor
 
-        with GpuTileExecutor(choose, 0, precision) as gpu:
+        with GpuTileExecutor(choose_streamed, 0, precision) as gpu:
             yield gpu, min(memory, usable_memory(0))
     elif chosen == "vgpu":
-        from gemmule.dispatch.select import choose
+        from gemmule.dispatch.select import choose_streamed
         from gemmule.vgpu.tiles import VirtualTileExecutor
 
-        yield VirtualTileExecutor(choose, precision), memory
+        yield VirtualTileExecutor(choose_streamed, precision), memory
     else:
         from gemmule.host.tiles import HostTileExecutor
 

@@ -151,7 +151,7 @@ def matmul(
         Type that the factors are converted to while they are read, e.g. float32 for stored float16.
     a_dtype, b_dtype, c_dtype : str, optional
         Type of raw items, which a store cannot name: ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         How float32 or float64 factors, or 8-bit floats, may be multiplied, as of `matmul`.
     executor : {'gpu', 'cpu', 'vgpu'}, optional
         Where to compute; by default the GPU if there is one that can.

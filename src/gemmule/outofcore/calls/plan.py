@@ -126,13 +126,13 @@ def _host_lines(plan: StreamPlan, roomier: StreamPlan) -> list[str]:
     bound = (
         f"memory (twice as much: {less:.0%} of what is read)"
         if less < 1
-        else "none; twice as much memory would save no reads"
+        else "nothing; twice as much memory would save no reads"
     )
     return [
         f"{extents_of(plan)}: {_tiles(plan)}",
         f"buffers: {format_bytes(plan.memory_bytes)}",
         f"reads {plan.bytes_read() / 1e9:.4g} GB, writes {plan.bytes_written() / 1e9:.4g} GB",
-        f"binds: {bound}",
+        f"limited by: {bound}",
     ]
 
 

@@ -24,6 +24,8 @@ class ConvertedSource:
         The matrix as it is stored.
     dtype : dtype
         Type to convert to: of the same kind, integers also to floats, and real numbers to complex ones.
+    block_bytes : int
+        Bytes as stored that are read and converted at a time.
 
     Raises
     ------
@@ -31,7 +33,7 @@ class ConvertedSource:
         If the type is of a lesser kind.
     """
 
-    def __init__(self, source: MatrixSource, dtype: AnyDType) -> None:
+    def __init__(self, source: MatrixSource, dtype: AnyDType, block_bytes: int = BLOCK_BYTES) -> None:
         kinds = [_KINDS.index(plain_kind(each).replace("u", "i")) for each in (source.dtype, dtype)]
         if kinds[0] > kinds[1]:
             raise DTypeError(
@@ -49,7 +51,8 @@ class ConvertedSource:
         lines = source.grain[0] if source.order == "C" else source.grain[1]
         across = source.shape[1] if source.order == "C" else source.shape[0]
         item = source.dtype.itemsize
-        block = min(max(BLOCK_BYTES, lines * across * item), source.shape[0] * source.shape[1] * item)
+        self._block_bytes = block_bytes
+        block = min(max(block_bytes, lines * across * item), source.shape[0] * source.shape[1] * item)
         self.scratch_bytes = source.scratch_bytes + block
         self._lines = lines
         self.source = source
@@ -62,7 +65,7 @@ class ConvertedSource:
         target = out if by_rows else out.T
         outer, inner = (rows, cols) if by_rows else (cols, rows)
         width = inner.stop - inner.start
-        height = max(BLOCK_BYTES // (width * self.source.dtype.itemsize), 1)
+        height = max(self._block_bytes // (width * self.source.dtype.itemsize), 1)
         height = max(height - height % self._lines, self._lines)
         buffer = np.empty((min(height, target.shape[0]), width), self.source.dtype)
         total = first = 0

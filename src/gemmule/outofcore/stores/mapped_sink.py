@@ -35,17 +35,30 @@ class MappedSink(ArraySink):
         The file, which is closed with the sink.
     offset : int
         Where its items begin.
+    long, block_bytes : int, optional
+        Bytes of a line from which on it is written to the file, `LONG` by default, and bytes that are put in order at a
+        time.
     """
 
-    def __init__(self, array: Array, name: str, descriptor: int, offset: int) -> None:
+    def __init__(
+        self,
+        array: Array,
+        name: str,
+        descriptor: int,
+        offset: int,
+        *,
+        long: int | None = None,
+        block_bytes: int = _BLOCK_BYTES,
+    ) -> None:
         super().__init__(array, name)
+        self._long, self._block_bytes = LONG if long is None else long, block_bytes
         self._fd, self._offset = descriptor, offset
         # Nobody tells a sink of the caller's memory that it is not needed any more.
         weakref.finalize(self, os.close, descriptor)
         self._columns = abs(array.strides[1]) > abs(array.strides[0])
         self._pitch = array.strides[1] if self._columns else array.strides[0]
         self._stored = array.dtype
-        self.scratch_bytes = _BLOCK_BYTES if self._columns or not array.dtype.isnative else 0
+        self.scratch_bytes = block_bytes if self._columns or not array.dtype.isnative else 0
 
     def write(self, row: int, col: int, tile: Array) -> int:
         """Put `tile` at (row, col); return the bytes written."""
@@ -53,13 +66,13 @@ class MappedSink(ArraySink):
         if not lines.size:
             return 0
         width = lines.shape[1] * self._stored.itemsize
-        if width < min(LONG, self._pitch):
+        if width < min(self._long, self._pitch):
             return super().write(row, col, tile)
         start = self._offset + first * self._pitch + across * self._stored.itemsize
         if not self.scratch_bytes and lines.dtype == self._stored and lines.strides[1] == lines.itemsize:
             self._put_lines(lines, start)
             return tile.nbytes
-        height = max(_BLOCK_BYTES // width, 1)
+        height = max(self._block_bytes // width, 1)
         for top in range(0, lines.shape[0], height):
             block = np.ascontiguousarray(lines[top : top + height], self._stored)
             self._put_lines(block, start + top * self._pitch)
@@ -88,11 +101,11 @@ class MappedSink(ArraySink):
             view, offset = view[count:], offset + count
 
 
-def array_sink(array: Array, name: str) -> ArraySink:
+def array_sink(array: Array, name: str, **sizes: int) -> ArraySink:
     """Return a sink that writes to an array, or to the file that it maps where that is the same.
 
     Lines must be contiguous and follow each other; the mapping must not be a private copy; and the file of that name
-    must still be the one that is mapped.
+    must still be the one that is mapped. The `sizes` are those of `MappedSink`.
     """
     opened = backing_file(array, os.O_WRONLY) if array.flags.writeable else None
-    return ArraySink(array, name) if opened is None else MappedSink(array, name, *opened)
+    return ArraySink(array, name) if opened is None else MappedSink(array, name, *opened, **sizes)

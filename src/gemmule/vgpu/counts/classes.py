@@ -26,7 +26,7 @@ _BY_NAME = {
 }  # fmt: skip
 _CLASS = {name: kind for kind, names in _BY_NAME.items() for name in names}
 _SPACES = ("global", "shared", "local", "param", "const")
-_FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
+_FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 
 

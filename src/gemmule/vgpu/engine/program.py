@@ -128,7 +128,7 @@ def definition_of(build: Build) -> Definition:
     return definition
 
 
-FLOAT_TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"})
+FLOAT_TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT16, FLOAT32, Precision
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import contiguous
@@ -64,6 +64,38 @@ def test_one_reason(problem, reason):
     with pytest.raises(UnsupportedError, match=reason) as caught:
         choose_grouped(problem, HOPPER)
     assert "\n" not in str(caught.value)
+
+
+def rows_of_8_bits(**changes):
+    problem = rows(dtype=FLOAT8_E4M3)
+    changes = {"d": contiguous(BFLOAT16, 4096, 2048), "precision": Precision.FLOAT8} | changes
+    return dataclasses.replace(problem, **changes)
+
+
+def test_8_bit_floats_have_configs_of_their_own():
+    choice = choose_grouped(rows_of_8_bits(), HOPPER, multiprocessors=132)
+    assert choice.config.tile_n <= 192
+    assert choice.config.mma_tiles_m == 1
+    assert choose_grouped(rows_of_8_bits(), HOPPER).config.tile_n <= 192
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"precision": Precision.IEEE}, "pass precision='float8'"),
+        ({"d": contiguous(FLOAT8_E4M3, 4096, 2048)}, "the output is float8_e4m3fn"),
+        ({"b": contiguous(FLOAT8_E4M3, 1024, 2048, (8,))}, "not contiguous along K"),
+    ],
+)
+def test_8_bit_floats_that_are_refused(changes, reason):
+    with pytest.raises(UnsupportedError, match=reason):
+        choose_grouped(rows_of_8_bits(**changes), HOPPER)
+
+
+def test_tokens_fewer_than_groups_are_no_more_groups():
+    """One token of 8 experts among 128: tiles are as many as tokens."""
+    few, all_groups = (choose_grouped(rows(m=8, groups=groups), HOPPER, multiprocessors=132) for groups in (128, 8))
+    assert few.predicted_us < 2 * all_groups.predicted_us
 
 
 def test_other_gpus_are_refused():

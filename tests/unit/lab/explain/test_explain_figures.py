@@ -141,7 +141,13 @@ def test_the_tile_is_read_off_the_launch(name, tile):
 
 
 @pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
-@pytest.mark.parametrize("size", [(8192, 8192, 8192), (4097, 5003, 6001), (70001, 64, 33), (8, 8, 8), (5008, 5008, 64)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (8192, 8192, 8192), (4097, 5003, 6001), (8, 8, 8),
+        *(pytest.param(size, marks=pytest.mark.slow) for size in ((70001, 64, 33), (5008, 5008, 64))),
+    ],
+)  # fmt: skip
 def test_samples_are_small_and_alike(spec, size):
     """Every sample is compiled as the whole is, and its factors add up to one launch or to whole tiles of it."""
     shape = ",".join(map(str, size[: 3 if spec.operation == "gemm" else 2]))

@@ -134,7 +134,7 @@ def test_device_memory_binds_where_it_decides():
     assert set(tight.binding()) == {"device"}
     whole = chosen(1, (300, 300, 300), (1, 1), False, Budgets(1 << 30, 0, 0), Staging(), rates)
     assert whole.binding() == {}
-    assert binding_line(whole).startswith("binds: none")
+    assert binding_line(whole).startswith("limited by: no budget")
     assert (tight.pinned_bytes, tight.memory_bytes) == (0, 0)
 
 
@@ -159,7 +159,7 @@ def test_a_dry_run_names_the_budget_that_binds(tmp_path):
     with StreamSession(request, dry_run=True) as session:
         chosen = session.engine.chosen
     assert chosen.budgets.device == 200 << 10
-    assert binding_line(chosen).startswith("binds: device memory")
+    assert binding_line(chosen).startswith("limited by: device memory")
     request = Request(a, a.T.copy(), str(tmp_path / "C.npy"), executor="cpu", pinned_memory="1KiB")
     with (
         pytest.raises(gm.MemoryLimitError, match=r"pinned memory of 1 KiB is too small.*takes at least"),

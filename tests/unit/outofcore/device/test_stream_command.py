@@ -80,13 +80,13 @@ def test_what_is_printed(folder):
     assert "150 x 100 x 200: " in planned.stdout
     assert "bound by" in planned.stdout
     assert "with --strategy " in planned.stdout
-    assert "binds: device memory (twice as much: " in planned.stdout
+    assert "limited by: device memory (twice as much: " in planned.stdout
     assert " of it pinned, of 256 MiB" in planned.stdout
     host = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "20MiB", "--dry-run")
     assert "reads 0.0004 GB, writes 0.00012 GB" in host.stdout
-    assert "binds: none; twice as much memory would save no reads" in host.stdout
+    assert "limited by: nothing; twice as much memory would save no reads" in host.stdout
     tight = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "300KB", "--dry-run")
-    assert "binds: memory (twice as much: " in tight.stdout
+    assert "limited by: memory (twice as much: " in tight.stdout
     done = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "125KiB", "--verify")
     assert done.exit_code == 0, done.output
     plan, time, summary, verified, *_ = done.stdout.splitlines()
@@ -257,7 +257,7 @@ def test_a_plan_shows_how_arrays_are_streamed():
     assert "bound by compute" in next(line for line in lines if line.startswith("streamed"))
     budgets = next(line for line in lines if line.startswith("budgets"))
     assert " of 8.59 GB device memory, " in budgets
-    assert " of 268.4 MB pinned; binds: " in budgets
+    assert " of 268.4 MB pinned; limited by: " in budgets
 
 
 def test_the_table_of_streamed_products():

@@ -10,7 +10,6 @@ import pstats
 import numpy as np
 import pytest
 
-from gemmule.outofcore.device.planner import shares as shares_module
 from gemmule.outofcore.device.planner import traffic
 from gemmule.outofcore.device.planner.budgets import Budgets, Staging, choose_within
 from gemmule.outofcore.device.planner.long_plans import extrapolated, is_long, operation_count
@@ -95,9 +94,8 @@ def test_what_moves_is_counted_without_the_operations(number):
         panels((2049, 4097, 500), (64, 64), (3, 29), "b"),
     ],
 )
-def test_a_part_tells_the_time_of_the_whole(plan, files, monkeypatch):
+def test_a_part_tells_the_time_of_the_whole(plan, files):
     assert is_long(plan)
-    monkeypatch.setattr(shares_module, "MOST_OF_CHOSEN", 0)
     for rates in (
         Rates(1e12, 0.95e12, 20e9, 18e9, source=10e9, sink=8e9, launch=2e-4, files=files),
         Rates(1e11, 1e11, 5e9, 5e9, source=1e9, sink=5e9, half=64, files=files),
@@ -105,20 +103,19 @@ def test_a_part_tells_the_time_of_the_whole(plan, files, monkeypatch):
         part, whole = extrapolated(plan, rates), simulated(plan, rates)
         assert part.seconds == pytest.approx(whole.seconds, rel=0.06)
         assert part.compute_s == pytest.approx(whole.compute_s, rel=0.01)
-        found = expected(plan, rates, 1)
+        found = expected(plan, rates, 1, 0)
         assert found.seconds == part.seconds
         assert (found.bytes_in, found.bytes_out, found.flop) == (whole.bytes_in, whole.bytes_out, whole.flop)
         assert (found.h2d_s, found.source_s) == pytest.approx((whole.h2d_s, whole.source_s))
 
 
-def test_several_devices_move_what_is_counted(monkeypatch):
-    monkeypatch.setattr(shares_module, "MOST_OF_CHOSEN", 0)
+def test_several_devices_move_what_is_counted():
     plan = stationary((1025, 600, 4097), (64, 64, 64), devices=2)
     rates = Rates(1e12, 1e12, 20e9, 20e9)
     assert is_long(plan, 2)
     every = set(plan.order())
     parts = [simulated(plan, rates, every - share) for share in shares(plan, 2)]
-    found = expected(plan, rates, 2)
+    found = expected(plan, rates, 2, 0)
     assert found.seconds == predicted(plan, rates, 2).seconds
     assert found.bytes_in == sum(one.bytes_in for one in parts)
     assert found.seconds == pytest.approx(max(one.seconds for one in parts), rel=0.06)

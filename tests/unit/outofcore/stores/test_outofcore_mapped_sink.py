@@ -32,9 +32,13 @@ def runs(monkeypatch):
     """Return the arguments of what is written to files."""
     # A system may write less than it is asked for.
     shortened(monkeypatch, "pwrite", 100)
-    found = recorded(monkeypatch, "pwrite")
+    return recorded(monkeypatch, "pwrite")
+
+
+@pytest.fixture
+def short_lines(runs, monkeypatch):
+    """Let lines of any length be written to the file."""
     monkeypatch.setattr(mapped_sink, "LONG", 1)
-    return found
 
 
 def write_pieces(sink, x):
@@ -46,11 +50,10 @@ def write_pieces(sink, x):
 
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("dtype", ["f4", ">f8", "c16", ">i2"])
-def test_pieces_go_to_the_file_and_are_seen_in_the_map(tmp_path, rng, order, dtype, runs, monkeypatch):
-    monkeypatch.setattr(mapped_sink, "_BLOCK_BYTES", 200)
+def test_pieces_go_to_the_file_and_are_seen_in_the_map(tmp_path, rng, order, dtype, runs):
     np.save(tmp_path / "x.npy", np.asarray(np.zeros(SHAPE, dtype), order=order))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r+")
-    sink = array_sink(mapped, "out")
+    sink = array_sink(mapped, "out", long=1, block_bytes=200)
     assert isinstance(sink, MappedSink)
     x = rng.integers(-99, 99, SHAPE).astype(sink.dtype)
     write_pieces(sink, x)
@@ -79,8 +82,7 @@ def test_whole_rows_are_one_run_and_short_lines_go_to_the_map(path, monkeypatch)
     array_sink(mapped.T, "out").write(0, 2, np.full((53, 4), 4, "f4"))
     assert written()[1:] == [(mapped.offset + 2 * 53 * 4, 4 * 53 * 4)]
     assert (np.load(path)[2:6] == 4).all()
-    monkeypatch.setattr(mapped_sink, "LONG", 100)
-    array_sink(mapped, "out").write(30, 1, np.full((2, 30), 5, "f4"))
+    array_sink(mapped, "out", long=100).write(30, 1, np.full((2, 30), 5, "f4"))
     assert [length for _, length in written()[2:]] == [120, 120]
 
 
@@ -89,7 +91,7 @@ def test_whole_rows_are_one_run_and_short_lines_go_to_the_map(path, monkeypatch)
 def test_parts_of_maps_and_what_lies_beside_them(path, rng, part, turned, runs):
     mapped = np.load(path, mmap_mode="r+")
     view = mapped[part].T if turned else mapped[part]
-    sink = array_sink(view, "out")
+    sink = array_sink(view, "out", long=1)
     assert isinstance(sink, MappedSink)
     x = rng.standard_normal(view.shape).astype("f4")
     sink.write(0, 0, x)
@@ -151,7 +153,7 @@ def test_errors_name_the_result(path, monkeypatch):
 
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("options", [{"memory": "4MiB"}, {"device_memory": "60KB"}])
-def test_products_into_maps(tmp_path, rng, order, options, runs):
+def test_products_into_maps(tmp_path, rng, order, options, runs, short_lines):
     a, b = rng.standard_normal((150, 90)), rng.standard_normal((90, 170))
     out = np.lib.format.open_memmap(tmp_path / "c.npy", "w+", np.float64, (150, 170), fortran_order=order == "F")
     out[...] = np.nan
@@ -161,7 +163,7 @@ def test_products_into_maps(tmp_path, rng, order, options, runs):
     np.testing.assert_allclose(np.load(tmp_path / "c.npy"), a @ b, rtol=1e-12, atol=1e-12)
 
 
-def test_arrays_that_do_not_fit_go_to_their_files(path, rng, runs):
+def test_arrays_that_do_not_fit_go_to_their_files(path, rng, runs, short_lines):
     a, b = rng.standard_normal((37, 60), "f4"), rng.standard_normal((60, 53), "f4")
     mapped = np.load(path, mmap_mode="r+")
     stream_arrays(Request(a, b, mapped), Limits(20_000), device="cpu")

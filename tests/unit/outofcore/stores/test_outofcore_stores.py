@@ -303,10 +303,9 @@ def test_hdf5_is_no_output_and_the_reason_is_told(tmp_path):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize(("stored", "computed"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("i1", "f4"), ("f4", "c8")])
-def test_elements_are_converted_while_they_are_read(x, order, stored, computed, monkeypatch):
-    monkeypatch.setattr("gemmule.outofcore.stores.conversion.BLOCK_BYTES", 700)
+def test_elements_are_converted_while_they_are_read(x, order, stored, computed):
     x = np.asarray(x.astype(stored), order=order)
-    source = ConvertedSource(ArraySource(x), np.dtype(computed))
+    source = ConvertedSource(ArraySource(x), np.dtype(computed), 700)
     assert (source.dtype, source.order) == (np.dtype(computed), order)
     check_pieces(source, x.astype(computed))
     assert source.fingerprint() != ArraySource(x).fingerprint()
@@ -318,14 +317,13 @@ def test_a_lesser_kind_is_not_computed_in(stored, computed):
         ConvertedSource(ArraySource(np.ones((2, 2), stored)), np.dtype(computed))
 
 
-def test_converted_blocks_end_where_chunks_do(tmp_path, x, monkeypatch):
+def test_converted_blocks_end_where_chunks_do(tmp_path, x):
     zarr = pytest.importorskip("zarr")
-    monkeypatch.setattr("gemmule.outofcore.stores.conversion.BLOCK_BYTES", 1)
     source = open_source(zarr.create_array(tmp_path / "s.zarr", data=x, chunks=(8, 12)), "a")
     rows = []
     read = source.read
     source.read = lambda part, *rest: rows.append((part.start, part.stop)) or read(part, *rest)
-    np.testing.assert_array_equal(read_all(ConvertedSource(source, np.dtype("f8")), (3, 29)), x[3:29])
+    np.testing.assert_array_equal(read_all(ConvertedSource(source, np.dtype("f8"), 1), (3, 29)), x[3:29])
     assert rows == [(3, 8), (8, 16), (16, 24), (24, 29)]
 
 

@@ -8,9 +8,11 @@ import itertools
 import numpy as np
 import pytest
 
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
+import gemmule as gm
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
 from gemmule.kernels.hopper.grouped.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
@@ -95,6 +97,18 @@ def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
 
 
+def test_as_many_groups_as_there_is_room_for(rng):
+    ends = (*[3] * (MAX_GROUPS - 2), 70, 140)
+    multiply(rng, "m", ends, dataclasses.replace(COOPERATIVE, ctas=3), sizes=(24, 40))
+
+
+@pytest.mark.parametrize("config", [SMALL, COOPERATIVE], ids=["ping-pong", "cooperative"])
+@pytest.mark.parametrize("axis", "mk")
+def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
+    config = dataclasses.replace(config, dynamic=1, ctas=3)
+    multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
+
+
 @pytest.mark.parametrize(
     ("axis", "kinds", "dtype", "out"),
     [
@@ -106,6 +120,44 @@ def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
 )
 def test_types_and_layouts(axis, kinds, dtype, out, rng):
     multiply(rng, axis, (3, 3, 70, 140), dtype=dtype, out=out, kinds=kinds)
+
+
+def test_8_bit_floats(rng):
+    a = operand(rng, FLOAT8_E4M3, (EXTENT, 144), "row")
+    b = operand(rng, FLOAT8_E5M2, (4, 144, 40), "col")
+    ends = np.array((3, 3, 70, 140), np.int32)
+    plan = gm.grouped_gemm.plan(a, b, ends, out_dtype="float32", precision="float8", executor="vgpu")
+    d = poisoned(FLOAT32, (EXTENT, 40))
+    arrays = {"a": a, "b": b, "offsets": ends, "d": d}
+    with nothing_strays(d):
+        run_kernel(plan.problem, Choice(SPEC, SMALL), arrays, Options(checks=True))
+    np.testing.assert_array_equal(d, expected("m", a, b, d, ends))
+
+
+@pytest.mark.parametrize(
+    ("config", "epilogue", "columns"),
+    [(COOPERATIVE, "swiglu", 40), (SMALL, "swiglu", 40), (SMALL, "relu", 71)],
+    ids=["cooperative", "ping-pong", "element by element"],
+)
+def test_a_bias_and_an_epilogue(config, epilogue, columns, rng):
+    """What is beyond the last end is zero even so."""
+    ends, gated = np.array((0, 3, 3, 70, 140), np.int32), epilogue == "swiglu"
+    a = operand(rng, BFLOAT16, (EXTENT, 24), "row")
+    b = operand(rng, BFLOAT16, (5, 24, columns * (1 + gated)), "col")
+    bias = rng.standard_normal((5, b.shape[-1])).astype(np.float32)
+    d = poisoned(FLOAT32, (EXTENT, columns))
+    plan = gm.grouped_gemm.plan(a, b, ends, bias=bias, epilogue=epilogue, out=d, executor="vgpu")
+    names = {"bias": bias, "bias (of the gates)": bias[:, :columns], "bias (of up)": bias[:, columns:]}
+    arrays = {"a": a, "b": b[..., :columns], "offsets": ends, "d": d, "u": b[..., columns:]}
+    roles = ["bias (of up)", "bias (of the gates)"] if gated else ["bias"]
+    arrays |= {f"e{place}": names[role] for place, role in enumerate(roles)}
+    wanted = {name: arrays[name] for name in plan.problem.operands()}
+    with nothing_strays(d):
+        run_kernel(plan.problem, Choice(SPEC, dataclasses.replace(config, ctas=3)), wanted, Options(checks=True))
+    exact = gm.grouped_gemm(a.astype(np.float64), b.astype(np.float64), ends, bias=bias.astype(np.float64),
+                            epilogue=epilogue)  # fmt: skip
+    np.testing.assert_allclose(d, exact, rtol=1e-5, atol=1e-4)
+    assert (d[140:] == 0).all()
 
 
 @pytest.mark.parametrize("axis", "mk")

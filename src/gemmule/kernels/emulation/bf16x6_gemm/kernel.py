@@ -21,34 +21,38 @@ from cutlass import Float32, Int32, Uint32, cute
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.bf16x6_config import PARTS, RUN, SplitConfig
-from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.emulation.guard import NEVER, PART_EXPONENTS
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.kernels.parts.words import words_at
 
 _VECTOR = 4
+# Bits of the fraction of a float32.
+_FRACTION = 23
 _VECTOR_BYTES = 16
 
 
 class Bf16x6Split:
     """D1 + D2 + D3 = S for two pairs: S (length, lines, L) of float32 anywhere, D (length, lines, 3, L) of bfloat16."""
 
-    def __init__(self, config: SplitConfig) -> None:
+    def __init__(self, config: SplitConfig, types: dict[str, str]) -> None:
         self.threads, self.runs = config.threads, config.runs
+        self.guarded = types.get("guarded") == "yes"
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, pA: cute.Tensor, mB: cute.Tensor, pB: cute.Tensor, grid: Int32):
-        self.kernel(mA, pA, mB, pB).launch(grid=(grid, 1, 1), block=(self.threads, 1, 1))
+    def __call__(self, mA: cute.Tensor, pA: cute.Tensor, mB: cute.Tensor, pB: cute.Tensor, grid: Int32, shortfall=None):
+        self.kernel(mA, pA, mB, pB, shortfall).launch(grid=(grid, 1, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, pA: cute.Tensor, mB: cute.Tensor, pB: cute.Tensor):
+    def kernel(self, mA: cute.Tensor, pA: cute.Tensor, mB: cute.Tensor, pB: cute.Tensor, shortfall=None):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         cta, _, _ = cute.arch.block_idx()
         firsts = cute.ceil_div(self.count(pA), self.threads * self.runs)
         if cta < firsts:
-            self.split(mA, pA, cta)
+            self.split(mA, pA, cta, shortfall)
         else:
-            self.split(mB, pB, cta - firsts)
+            self.split(mB, pB, cta - firsts, shortfall)
 
     @cute.jit
     def count(self, mD: cute.Tensor):
@@ -56,11 +60,14 @@ class Bf16x6Split:
         return mD.shape[0] // RUN * mD.shape[1] * mD.shape[3]
 
     @cute.jit
-    def split(self, mS: cute.Tensor, mD: cute.Tensor, cta):
+    def split(self, mS: cute.Tensor, mD: cute.Tensor, cta, shortfall):
         """Split this CTA's vectors: all loads are issued before the first is used."""
         tid, _, _ = cute.arch.thread_idx()
         per_line, lines, count = Uint32(mD.shape[0] // RUN), Uint32(mD.shape[1]), self.count(mD)
         found = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs)), Float32)
+        if cutlass.const_expr(self.guarded):
+            # Past the last vector there is nothing to mark.
+            found.fill(0.0)
         places = []
         for r in cutlass.range_constexpr(self.runs):
             number = (cta * self.runs + r) * self.threads + tid
@@ -71,10 +78,25 @@ class Bf16x6Split:
             places.append((number, i, line, batch))
             if number < count:
                 self.read(mS[None, None, batch], i, line, found[None, r])
+        if cutlass.const_expr(self.guarded):
+            self.guard(found, shortfall)
         for r in cutlass.range_constexpr(self.runs):
             number, i, line, batch = places[r]
             if number < count:
                 self.write(mD[None, None, None, batch], i, line, found[None, r])
+
+    @cute.jit
+    def guard(self, values: cute.Tensor, shortfall: cute.Tensor):
+        """Mark the product where an element has parts that do not hold it, or products that may overflow."""
+        words = cute.recast_tensor(values, Uint32)
+        least, most = cutlass.const_expr([exponent << _FRACTION for exponent in PART_EXPONENTS])
+        outside = Int32(0)
+        for e in cutlass.range_constexpr(cute.size(words)):
+            magnitude = words[e] & Uint32(0x7FFFFFFF)
+            fine = magnitude == 0 or magnitude - Uint32(least) < Uint32(most - least)
+            outside = outside if fine else Int32(1)
+        if cute.arch.warp_redux_sync(outside, "max") == 1 and cute.arch.lane_idx() == 0:
+            cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
     def write(self, gD: cute.Tensor, i, line, left: cute.Tensor):
@@ -112,8 +134,7 @@ class Bf16x6Split:
 
 def buildable(config: SplitConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
-    del types
-    arguments = []
+    kernel, arguments = Bf16x6Split(config, types), []
     for _ in range(2):
         arguments += [major_tensor("float32", 0, batch=1), major_tensor("bfloat16", 0, batch=2, vector=8)]
-    return Buildable(Bf16x6Split(config), (*arguments, Int32(1)))
+    return Buildable(kernel, (*arguments, Int32(1), *((tensor_1d("int32"),) if kernel.guarded else ())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +19,16 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, RUN, SLICE, SixProductsConfig, SplitConfig
-from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared
+from gemmule.kernels.emulation.guard_steps import DECISION, guarded_native
+from gemmule.kernels.emulation.guard_words import (
+    DECISION_WORD,
+    SHORTFALL,
+    guard_params,
+    guarded_key,
+    with_guarded,
+    word_param,
+)
+from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, choose_next, why_no_next
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
@@ -26,6 +36,9 @@ from gemmule.kernels.parts.batched_launch import tile_grid
 from gemmule.kernels.simt.gemm.spec import SPEC as PLAIN
 
 _MAX_RUNS = 2**31 - 1
+#: Precisions that allow it.
+PRECISIONS = (Precision.BF16X6, Precision.OZAKI)
+NATIVE = guarded_native(PLAIN, "simt_guarded")
 
 
 def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
@@ -33,7 +46,7 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
 
     Its A (M, K) and B (K, N) hold three parts of K / 3 columns or rows, one after the other.
     """
-    if (problem.a.dtype, problem.b.dtype) != (BFLOAT16, BFLOAT16) or problem.precision is not Precision.BF16X6:
+    if (problem.a.dtype, problem.b.dtype) != (BFLOAT16, BFLOAT16) or problem.precision not in PRECISIONS:
         return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel takes the parts that bf16x6_gemm makes"
     if problem.k % (PARTS * SLICE):
         return f"K={problem.k} is not {PARTS} parts of whole k-tiles of {SLICE}"
@@ -56,7 +69,7 @@ def _products_signature(problem: GemmProblem, config: SixProductsConfig) -> Sign
     """Specialise for the direction in which A and B are contiguous, and whether there is a C."""
     del config
     oriented, _, _ = row_result(problem)
-    return (*major_keys(*majors_of(oriented)), *adds_key(problem.c is not None))
+    return (*major_keys(*majors_of(oriented)), *adds_key(problem.c is not None), *guarded_key(problem.precision))
 
 
 def _products_launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
@@ -81,7 +94,7 @@ def _products_launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
         grid=(ctas, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
-        params=(*params, TensorParam(aside[0], (aside[1],), ())),
+        params=(*params, TensorParam(aside[0], (aside[1],), ()), *guard_params(problem.precision)),
         overlaps=True,
         workspaces=workspaces,
     )
@@ -118,7 +131,7 @@ PRODUCTS = KernelSpec(
         SixProductsConfig(tile_n=128, stages=6),
         SixProductsConfig(tile_n=64, stages=9),
     ),
-    signatures=every_signature(a_major="km", b_major="nk", adds=("no", "yes")),
+    signatures=with_guarded(every_signature(a_major="km", b_major="nk", adds=("no", "yes"))),
     why_not=refuse_no_config,
     signature=_products_signature,
     launch=_products_launch,
@@ -198,7 +211,17 @@ _PRODUCT = NextProduct(_parts, (PRODUCTS,))
 def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
     """Return the product of the parts, in the config that suits it."""
     del config
-    return _PRODUCT.kernel(problem, gpu)
+    return _guarded(problem, gpu) if problem.precision is Precision.OZAKI else _PRODUCT.kernel(problem, gpu)
+
+
+@functools.lru_cache(maxsize=256)
+def _guarded(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
+    """Return the decision, the product of the parts, and the native kernel."""
+    product = _PRODUCT.kernel(problem, gpu)
+    spec, config, _ = choose_next(problem, (NATIVE,), gpu)
+    product = dataclasses.replace(product, then=NextKernel(spec, config, problem, {}, {}))
+    workspaces = {**product.workspaces, DECISION_WORD: 4}
+    return NextKernel(DECISION, DECISION.default, problem, {}, workspaces, then=product)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
@@ -212,27 +235,36 @@ def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    return refuse_hopper(problem, arch) or _PRODUCT.why_not(problem)
+    guarded = problem.precision is Precision.OZAKI
+    return (
+        refuse_hopper(problem, arch)
+        or _PRODUCT.why_not(problem)
+        or (why_no_next(problem, (NATIVE,)) if guarded else None)
+    )
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    if types.precision is not Precision.BF16X6:
-        return f"precision is {types.precision.value!r}; this kernel is for 'bf16x6'"
+    if types.precision not in PRECISIONS:
+        return f"precision is {types.precision.value!r}; this kernel is for 'bf16x6' and 'ozaki'"
     return refuse_types((FLOAT32,), types, arch)
 
 
 def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
-    """Return that nothing is specialised: lines are lines."""
-    del problem, config
-    return (("element", FLOAT32.name),)
+    """Return that only the guard is specialised: lines are lines."""
+    del config
+    return (("element", FLOAT32.name), *guarded_key(problem.precision))
 
 
 def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
     """Return the launch recipe of the splitting: a thread for 8 contiguous elements, those of A first."""
     splits = _splits(problem)
     ctas = sum(-(-found.vectors // (config.threads * config.runs)) for found in splits)
-    params = tuple(param for found in splits for param in found)
-    return Launch(grid=(ctas, 1, 1), block=(config.threads, 1, 1), params=params, overlaps=True)
+    params: tuple[Param, ...] = tuple(param for found in splits for param in found)
+    workspaces: tuple[Workspace, ...] = ()
+    if problem.precision is Precision.OZAKI:
+        params, workspaces = (*params, word_param(SHORTFALL)), (Workspace(SHORTFALL, 4, zeroed=True),)
+    block = (config.threads, 1, 1)
+    return Launch(grid=(ctas, 1, 1), block=block, params=params, overlaps=True, workspaces=workspaces)
 
 
 #: Microseconds on an H200: a launch; and bytes that are read and written in one.
@@ -242,6 +274,9 @@ _LAUNCH, _BYTES = 1.8, 3.0e6
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
     product = _PRODUCT.cost(problem, gpu)
+    if problem.precision is Precision.OZAKI:
+        # The decision, and a native kernel whose CTAs return at once.
+        product += 2 * gpu.launch * _LAUNCH
     moved = sum(math.prod(one.source.shape) * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
     return [gpu.launch * _LAUNCH + moved / min(_BYTES, gpu.memory) + product for _ in configs]
 
@@ -259,7 +294,7 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
-    signatures=every_signature(element=[FLOAT32]),
+    signatures=with_guarded(every_signature(element=[FLOAT32])),
     why_not=why_not,
     signature=signature,
     launch=launch,

@@ -57,7 +57,7 @@ class Bf16x6Products:
     """D = alpha * A @ B + beta * C for A (M, 3 K, L), B (N, 3 K, L) through TMA, row-major C and D (M, N, L)."""
 
     def __init__(self, config: SixProductsConfig, types: dict[str, str]) -> None:
-        self.reads_c = types["adds"] == "yes"
+        self.reads_c, self.guarded = types["adds"] == "yes", types.get("guarded") == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         elements, k_major = (cutlass.BFloat16, cutlass.BFloat16), (types["a_major"] == "k", types["b_major"] == "k")
         self.operands = OperandStages((self.tile_m, self.tile_n, SLICE), elements, k_major, config.stages)
@@ -67,19 +67,25 @@ class Bf16x6Products:
         self.promotions, self.steps = SLICE // config.depth, config.depth // _MMA_K
 
     @cute.jit
-    def __call__(self, matrices, grid: Int32, scale, saved: cute.Tensor):
+    def __call__(self, matrices, grid: Int32, scale, saved: cute.Tensor, products=None):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        self.kernel((a, b), mC, mD, scale, saved).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1)
+        self.kernel((a, b), mC, mD, scale, saved, products).launch(
+            grid=(grid, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1
+        )
 
     @cute.kernel
-    def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale, saved: cute.Tensor):
+    def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale, saved: cute.Tensor, products=None):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         smem_ab = self.operands.allocate(smem)
         # The predecessor grid splits A and B.
         self.mainloop.prologue(warp, operands, barriers, CONSUMERS)
+        if cutlass.const_expr(self.guarded):
+            # No matrix where the native kernel computes.
+            batch = mD.shape[2] if products[0] > 0 else Int32(0)
+            mD = cute.make_tensor(mD.iterator, cute.make_layout((*mD.shape[:2], batch), stride=mD.stride))
 
         k_tiles = operands[0].tensor.shape[1] // (PARTS * SLICE)
         if warp // 4 == 0:
@@ -252,4 +258,6 @@ def buildable(config: SixProductsConfig, types: dict[str, str]) -> Buildable:
     a, b = (major_tensor("bfloat16", unit, batch=1, vector=8) for unit in units)
     c, d = (major_tensor("float32", 1, batch=1) for _ in range(2))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
-    return Buildable(Bf16x6Products(config, types), ((a, b, c, d), Int32(1), scale, tensor_1d("float32")))
+    kernel = Bf16x6Products(config, types)
+    products = (tensor_1d("int32"),) if kernel.guarded else ()
+    return Buildable(kernel, ((a, b, c, d), Int32(1), scale, tensor_1d("float32"), *products))

@@ -25,6 +25,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
+from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
+from gemmule.kernels.emulation.moduli import counts_of
 from gemmule.kernels.emulation.ozaki_config import ACROSS, NOT_FINITE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -39,14 +41,16 @@ class OzakiScales:
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
         self.ahead = config.ahead
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
-        self.limit, self.exponent = norm_limit(int(types["moduli"]))
+        counts = counts_of(types)
+        self.guarded = len(counts) > 1
+        self.limit, self.exponent = norm_limit(counts[0])
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, grid: Int32):
-        self.kernel(mA, sA, mB, sB).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, grid: Int32, shortfall=None):
+        self.kernel(mA, sA, mB, sB, shortfall).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor):
+    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, shortfall=None):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
@@ -56,12 +60,12 @@ class OzakiScales:
         cta, _, _ = cute.arch.block_idx()
         firsts = cute.ceil_div(mA.shape[1], 1 if self.along[0] else ACROSS)
         if cta < firsts:
-            self.measure(mA, sA, sums, exponents, cta, self.along[0])
+            self.measure(mA, (sA, shortfall), sums, exponents, cta, self.along[0])
         else:
-            self.measure(mB, sB, sums, exponents, cta - firsts, self.along[1])
+            self.measure(mB, (sB, shortfall), sums, exponents, cta - firsts, self.along[1])
 
     @cute.jit
-    def measure(self, mS: cute.Tensor, scales: cute.Tensor, sums, exponents, cta, along: cutlass.Constexpr[bool]):
+    def measure(self, mS: cute.Tensor, results, sums, exponents, cta, along: cutlass.Constexpr[bool]):
         """Add the squares of a line, or of several contiguous ones, in units of its largest exponent."""
         tid, _, _ = cute.arch.thread_idx()
         lines = cutlass.const_expr(1 if along else ACROSS)
@@ -97,7 +101,16 @@ class OzakiScales:
                 sums[tid], exponents[tid] = total, exponent
             half = cutlass.const_expr(half // 2)
         if tid < lines and line < mS.shape[1]:
+            scales, shortfall = results
             scales[line] = self.scale(total, exponent)
+            if cutlass.const_expr(self.guarded):
+                self.mark(exponent, shortfall)
+
+    @cute.jit
+    def mark(self, exponent, shortfall: cute.Tensor):
+        """Mark the product as one that is not emulated where a line has an element that is not finite."""
+        if exponent == SPECIAL:
+            cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
     def scale(self, total, exponent):
@@ -108,7 +121,7 @@ class OzakiScales:
         beyond = of_total + 2 * (cutlass.min(exponent, _MOST) - BIAS + 1) + (1 if fraction > self.limit else 0)
         found = (self.exponent - beyond) >> 1
         if total == 0.0:
-            found = Int32(0)
+            found = Int32(ZERO_LINE if self.guarded else 0)
         if exponent == SPECIAL:
             found = Int32(NOT_FINITE)
         return found
@@ -126,4 +139,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     arguments = []
     for name in "ab":
         arguments += [major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
-    return Buildable(OzakiScales(config, types), (*arguments, Int32(1)))
+    kernel = OzakiScales(config, types)
+    return Buildable(kernel, (*arguments, Int32(1), *((tensor_1d("int32"),) if kernel.guarded else ())))

@@ -7,17 +7,31 @@ import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, opaque_dtype
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT8_E5M2, FLOAT32, FLOAT64, INT8, Precision, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.emulation.guard_steps import (
+    DECISION,
+    GUARD,
+    MAGNITUDES,
+    guarded_native,
+    sampled_length,
+)
+from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, word_param
 from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, SLICE, THREADS, ScalesConfig
-from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
+from gemmule.kernels.emulation.ozaki_steps import (
+    PRODUCTS,
+    RECONSTRUCTION,
+    RESIDUES,
+    moduli_key,
+    most_moduli,
+)
 from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
 from gemmule.kernels.hopper.next_kernel import choose_next
@@ -26,6 +40,9 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_con
 #: Columns of a block are a multiple of this, for whole tiles and aligned lines.
 _BLOCK = 512
 _MOST_ELEMENTS = 2**37
+
+
+NATIVE = guarded_native(PLAIN, "float64_guarded")
 
 
 def _rounded(extent: int, unit: int) -> int:
@@ -42,7 +59,7 @@ def next_kernel(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200
 @functools.lru_cache(maxsize=256)
 def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     oriented, *names = row_result(problem)
-    count, m, n, length = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n, _rounded(oriented.k, SLICE)
+    count, m, n, length = most_moduli(problem.precision), oriented.m, oriented.n, _rounded(oriented.k, SLICE)
     most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
     block = _rounded(-(-n // -(-n // most)), _BLOCK)
     workspaces = {
@@ -52,12 +69,37 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
         "residues of columns": count * min(block, n) * length,
         "residues of the result": count * m * _rounded(min(block, n), GROUP),
     }
-    then: NextKernel | None = None
+    guarded = problem.precision is Precision.OZAKI
+    then: NextKernel | None = _native(problem, gpu) if guarded else None
     # The last block first: each has the next one as its next kernel.
     for begin in reversed(range(0, n, block)):
         then = _block(oriented, names, range(begin, min(begin + block, n)), then, gpu)
     assert then is not None
+    if guarded:
+        sampled = sampled_length(oriented.k)
+        workspaces |= {DECISION_WORD: 4, "magnitudes of rows": m * sampled, "magnitudes of columns": n * sampled}
+        then = _guard(oriented, names, then, gpu)
     return dataclasses.replace(then, workspaces=workspaces)
+
+
+def _native(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
+    """Return the native kernel, which computes all where the guard decided so."""
+    spec, config, _ = choose_next(problem, (NATIVE,), gpu)
+    return NextKernel(spec, config, problem, {}, {})
+
+
+def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: GpuRates) -> NextKernel:
+    """Return the launches that decide whether the product is emulated, and `then` after them."""
+    m, n, length = problem.m, problem.n, sampled_length(problem.k)
+    decision = NextKernel(DECISION, DECISION.default, problem, {}, {}, then=then)
+    a = StridedMatrix(FLOAT8_E5M2, m, length, length, 1, (), MAP_ALIGNMENT)
+    b = StridedMatrix(FLOAT8_E5M2, length, n, 1, length, (), MAP_ALIGNMENT)
+    d = StridedMatrix(FLOAT32, m, n, n, 1, (), MAP_ALIGNMENT)
+    magnitudes = GemmProblem(m, n, length, (), a, b, None, d, precision=problem.precision)
+    spec, config, _ = choose_next(magnitudes, (GUARD,), gpu)
+    operands = {"a": "magnitudes of rows", "b": "magnitudes of columns"}
+    least = NextKernel(spec, config, magnitudes, operands, {}, then=decision)
+    return NextKernel(MAGNITUDES, MAGNITUDES.default, problem, dict(zip("ab", names, strict=True)), {}, then=least)
 
 
 def _block(
@@ -85,7 +127,7 @@ def _block(
 
 def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: GpuRates) -> NextKernel:
     """Return the products of a part of K for `n` columns, added to those before it, and `then` after them."""
-    length, count = _rounded(problem.k, SLICE), INT8_PRODUCTS[problem.precision]
+    length, count = _rounded(problem.k, SLICE), most_moduli(problem.precision)
     m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
     a = StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT)
     b = StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT)
@@ -112,16 +154,16 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    if types.precision in INT8_PRODUCTS:
+    if types.precision in FEWEST_INT8_PRODUCTS:
         return None
-    return f"precision is {types.precision.value!r}; this kernel is for 'ozaki-15', 'ozaki-14' and 'ozaki-16'"
+    return f"precision is {types.precision.value!r}; this kernel is for 'ozaki', 'ozaki-14', 'ozaki-15' and 'ozaki-16'"
 
 
 def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    return (*major_keys(*majors_of(oriented)), ("moduli", str(INT8_PRODUCTS[problem.precision])))
+    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision))
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
@@ -137,12 +179,17 @@ def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         params.append(TensorParam(operand, (matrix.cols, matrix.rows), (ld,)))
         params.append(TensorParam(f"scales of {scales}", (matrix.rows,), ()))
         ctas += matrix.rows if along else -(-matrix.rows // ACROSS)
+    workspaces: tuple[Workspace, ...] = ()
+    if problem.precision is Precision.OZAKI:
+        params.append(word_param(SHORTFALL))
+        workspaces = (Workspace(SHORTFALL, 4, zeroed=True),)
     return Launch(
         grid=(ctas, 1, 1),
         block=(THREADS, 1, 1),
         params=tuple(params),
         shared_bytes=THREADS * 12 + 64,
         overlaps=True,
+        workspaces=workspaces,
     )
 
 
@@ -155,6 +202,10 @@ def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) 
     elements = problem.m * problem.k + problem.k * problem.n
     total = gpu.launch * _LAUNCH + elements * FLOAT64.itemsize / min(_BYTES, gpu.memory)
     for one in _next_kernel(problem, gpu).chain():
+        if one.spec is NATIVE:
+            # Ordinary numbers are emulated: its CTAs return at once.
+            total += gpu.launch * _LAUNCH
+            continue
         assert one.spec.cost is not None
         total += one.spec.cost(one.problem, one.config, gpu)
     return [total for _ in configs]
@@ -174,7 +225,7 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
-    signatures=every_signature(a_major="km", b_major="nk", moduli=INT8_PRODUCTS.values()),
+    signatures=every_signature(a_major="km", b_major="nk", moduli=("14", "15", "16", "guarded")),
     why_not=refuse_no_config,
     signature=signature,
     launch=launch,

@@ -33,41 +33,46 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, REGISTERS, THREADS, WARPGROUP
-from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.kernels.parts.words import packed, words_at
 
 
 class ResidueProducts:
     """D[l] = A[l] @ B[l] (+ D[l]) modulo the l-th modulus: A (M, K, L), B (N, K, L), both int8 by TMA, D (M, N, L)."""
 
+    element, accumulator = cutlass.Int8, Int32
+
     def __init__(self, config: ProductsConfig, types: dict[str, str]) -> None:
-        self.adds = types["adds"] == "yes"
+        self.adds, self.guarded = types.get("adds") == "yes", types.get("guarded") == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.pingpong = bool(config.pingpong)
         self.warpgroups_per_tile, self.mma_tiles_m = config.warpgroups_per_tile, config.mma_tiles_m
         cluster = (config.cluster_m, config.cluster_n)
         self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
-            (self.tile_m, self.tile_n, SLICE), (cutlass.Int8, cutlass.Int8), (True, True), config.stages,
+            (self.tile_m, self.tile_n, SLICE), (self.element, self.element), (True, True), config.stages,
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m,
         )  # fmt: skip
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32):
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, products=None):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        self.kernel((a, b), mD).launch(
+        self.kernel((a, b), mD, products).launch(
             grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.scheduler.cluster_size, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, operands, mD: cute.Tensor):
+    def kernel(self, operands, mD: cute.Tensor, products=None):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         smem_ab = self.operands.allocate(smem)
         consumer_arrivals = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, operands, barriers, consumer_arrivals, self.scheduler.cluster_size)
+        if cutlass.const_expr(self.guarded):
+            # As many matrices as the guard decided; none where the native kernel computes.
+            mD = cute.make_tensor(mD.iterator, cute.make_layout((*mD.shape[:2], products[0]), stride=mD.stride))
 
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
@@ -97,8 +102,8 @@ class ResidueProducts:
     def consume(self, mD, smem_ab, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         of_tile = 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
-        mma = tiled_mma(cutlass.Int8, (True, True), Int32, self.warpgroups_per_tile, (MMA_M, self.tile_n))
-        fragments = self.operands.fragments(mma, smem_ab, of_tile, Int32)
+        mma = tiled_mma(self.element, (True, True), self.accumulator, self.warpgroups_per_tile, (MMA_M, self.tile_n))
+        fragments = self.operands.fragments(mma, smem_ab, of_tile, self.accumulator)
         release = functools.partial(release_cluster, self.scheduler)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
         for tile_index in cutlass.range(start, end, stride):
@@ -169,4 +174,5 @@ def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     a, b = (major_tensor("int8", 1, batch=1, vector=16) for _ in range(2))
     d = major_tensor("uint8", 1, batch=1, vector=16)
-    return Buildable(ResidueProducts(config, types), (a, b, d, Int32(1)))
+    kernel = ResidueProducts(config, types)
+    return Buildable(kernel, (a, b, d, Int32(1), *((tensor_1d("int32"),) if kernel.guarded else ())))

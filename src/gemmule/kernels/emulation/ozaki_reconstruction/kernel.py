@@ -21,7 +21,9 @@ from cutlass import Float64, Int32, Uint32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
+from gemmule.kernels.emulation.guard import MODULI_CHOICES, SCALE_STEPS
 from gemmule.kernels.emulation.instruction import instruction
+from gemmule.kernels.emulation.moduli import counts_of
 from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_FINITE, RUN, THREADS, ReconstructionConfig
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -38,38 +40,49 @@ class OzakiReconstruction:
 
     def __init__(self, config: ReconstructionConfig, types: dict[str, str]) -> None:
         del config
-        count = int(types["moduli"])
-        self.moduli = MODULI[:count]
-        self.weights, self.whole = weights(count)
-        self.inverse = 1.0 / product(count)
+        self.counts = counts_of(types)
         self.reads_c = types["adds"] == "yes"
 
     @cute.jit
-    def __call__(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, grid: Int32):
-        self.kernel(mR, scales, mC, mD, factors).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, grid: Int32, products=None):
+        self.kernel(mR, scales, mC, mD, factors, products).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors):
+    def kernel(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, products=None):
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
+        if cutlass.const_expr(len(self.counts) > 1):
+            decided = products[0]
+            for count in cutlass.range_constexpr(self.counts[0], self.counts[-1] + 1):
+                if decided == count:
+                    self.reconstruct(mR, scales, (mC, mD), factors, count)
+        else:
+            self.reconstruct(mR, scales, (mC, mD), factors, self.counts[0])
+
+    @cute.jit
+    def reconstruct(self, mR: cute.Tensor, scales, matrices, factors, count: cutlass.Constexpr[int]):
+        """Write four columns of a row from the residues for a number of moduli."""
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         per_row = Uint32(mR.shape[1] // RUN)
         number = Uint32(cta * THREADS + tid)
         row = Int32(number // per_row)
         place = Int32(number - Uint32(row) * per_row) * RUN
-        if row < mD.shape[0]:
+        if row < matrices[1].shape[0]:
             # Of 64 columns 16 bytes are those of lanes 0, 1, 2, 3: two contiguous elements of every 8 columns.
             col = place // GROUP * GROUP + place % 16 * 4 + place % GROUP // 16 * 2
-            words = cute.make_rmem_tensor(cute.make_layout(len(self.moduli)), Uint32)
+            words = cute.make_rmem_tensor(cute.make_layout(count), Uint32)
             start = mR.iterator + cute.crd2idx((row, place, 0), mR.layout)
-            for number_of in cutlass.range_constexpr(len(self.moduli)):
+            for number_of in cutlass.range_constexpr(count):
                 words[number_of] = words_at(start + number_of * mR.stride[2], 1)[0]
             rows, columns = scales
             row_scale = rows[row]
+            if cutlass.const_expr(len(self.counts) > 1):
+                # Both scales exceed those that were found by as much.
+                row_scale = row_scale + 2 * SCALE_STEPS[MODULI_CHOICES.index(count)]
             for pair in cutlass.range_constexpr(2):
                 residues = (words, 2 * pair)
-                self.write((mC, mD), residues, (row_scale, columns), (row, col + 8 * pair), factors)
+                self.write(matrices, residues, (row_scale, columns), (row, col + 8 * pair), factors)
 
     @cute.jit
     def write(self, matrices, residues, scales, place, factors):
@@ -91,10 +104,11 @@ class OzakiReconstruction:
         mD, (row, col) = matrices[1], place
         if col < mD.shape[1]:
             mC, (words, byte), (row_scale, columns), (alpha, beta) = matrices[0], residues, scales, factors
+            count = cutlass.const_expr(cute.size(words))
             both = cute.make_rmem_tensor(cute.make_layout(2), Float64)
             for v in cutlass.range_constexpr(2):
                 # Past the last column there is a scale to read: the workspace is longer.
-                both[v] = alpha * self.scaled(self.whole_number(words, byte + v), row_scale, columns[col + v])
+                both[v] = alpha * self.scaled(self.whole_number(words, byte + v, count), row_scale, columns[col + v])
             both_inside = col + 1 < mD.shape[1]
             target = mD.iterator + cute.crd2idx((row, col), mD.layout)
             aligned = target.toint() % 16 == 0
@@ -110,22 +124,23 @@ class OzakiReconstruction:
                     mD[row, col + 1] = both[1]
 
     @cute.jit
-    def whole_number(self, words, byte: cutlass.Constexpr[int]):
+    def whole_number(self, words, byte: cutlass.Constexpr[int], count: cutlass.Constexpr[int]):
         """Return the integer that has these residues, as float64."""
         sums = []
-        for number in cutlass.range_constexpr(len(self.moduli)):
+        every, whole = cutlass.const_expr(weights(count))
+        for number in cutlass.range_constexpr(count):
             bits = cute.make_rmem_tensor(cute.make_layout(2), Uint32)
             bits[0], bits[1] = words[number] >> 8 * byte & 0xFF, Uint32(_BASE_WORD)
-            residue = shifted(cute.recast_tensor(bits, Float64)[0], -_BASE - middle(self.moduli[number]))
-            parts = cutlass.const_expr(self.weights[number])
+            residue = shifted(cute.recast_tensor(bits, Float64)[0], -_BASE - middle(MODULI[number]))
+            parts = cutlass.const_expr(every[number])
             if cutlass.const_expr(number == 0):
                 sums = [instruction("mul.rn.f64", Float64, residue, part) for part in parts]
             else:
                 sums = [fused(residue, part, total) for part, total in zip(parts, sums, strict=True)]
         # The nearest multiple, by adding and subtracting a number whose last bit is 1.
-        multiple = instruction("mul.rn.f64", Float64, sums[0], self.inverse)
+        multiple = instruction("mul.rn.f64", Float64, sums[0], 1.0 / product(count))
         multiple = shifted(shifted(multiple, 1.5 * _BASE), -1.5 * _BASE)
-        left = [fused(multiple, -self.whole[p], sums[p]) for p in range(3)]
+        left = [fused(multiple, -whole[p], sums[p]) for p in range(3)]
         # The first two may cancel to the size of the third: they are added with their rounding error (two-sum).
         total = left[0] + left[1]
         second = total - left[0]
@@ -158,4 +173,6 @@ def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:
     residues = major_tensor("uint8", 1, batch=1, vector=16)
     c, d = (major_tensor("float64", 1) for _ in range(2))
     scales = (tensor_1d("int32"), tensor_1d("int32"))
-    return Buildable(OzakiReconstruction(config, types), (residues, scales, c, d, (Float64(1), Float64(0)), Int32(1)))
+    kernel = OzakiReconstruction(config, types)
+    products = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
+    return Buildable(kernel, (residues, scales, c, d, (Float64(1), Float64(0)), Int32(1), *products))

@@ -24,6 +24,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.instruction import instruction
+from gemmule.kernels.emulation.moduli import counts_of, scale_step
 from gemmule.kernels.emulation.ozaki_config import LINES, NOT_FINITE, PITCH, RUN, SLICE, THREADS, ResiduesConfig
 from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -37,28 +38,43 @@ class OzakiResidues:
 
     def __init__(self, config: ResiduesConfig, types: dict[str, str]) -> None:
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
-        self.moduli = MODULI[: int(types["moduli"])]
+        self.counts = counts_of(types)
+        self.moduli = MODULI[: self.counts[-1]]
         self.runs = config.runs
 
     @cute.jit
-    def __call__(self, mA, sA: cute.Tensor, rA: cute.Tensor, mB, sB: cute.Tensor, rB: cute.Tensor, grid: Int32):
-        self.kernel(mA, sA, rA, mB, sB, rB).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(
+        self, mA, sA: cute.Tensor, rA: cute.Tensor, mB, sB: cute.Tensor, rB: cute.Tensor, grid: Int32, products=None
+    ):
+        self.kernel(mA, sA, rA, mB, sB, rB, products).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB):
+    def kernel(
+        self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB, products=None
+    ):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
+        if cutlass.const_expr(len(self.counts) > 1):
+            count = products[0]
+            if count > 0:
+                self.convert_both((mA, sA, rA), (mB, sB, rB), count)
+        else:
+            self.convert_both((mA, sA, rA), (mB, sB, rB), None)
+
+    @cute.jit
+    def convert_both(self, a, b, count):
+        """Convert this CTA's part of A or of B, for a number of moduli that may be decided at run time."""
         block = None
         if cutlass.const_expr(not all(self.along)):
             transposed = cute.make_layout((SLICE, LINES), stride=(1, PITCH))
             block = SmemAllocator().allocate_tensor(Float64, transposed, 16)
         cta, _, _ = cute.arch.block_idx()
-        firsts = self.ctas(rA, self.along[0])
+        firsts = self.ctas(a[2], self.along[0])
         if cta < firsts:
-            self.convert(mA, sA, rA, cta, block, self.along[0])
+            self.convert(a, cta, block, count, self.along[0])
         else:
-            self.convert(mB, sB, rB, cta - firsts, block, self.along[1])
+            self.convert(b, cta - firsts, block, count, self.along[1])
 
     @cute.jit
     def ctas(self, mD: cute.Tensor, along: cutlass.Constexpr[bool]):
@@ -71,16 +87,17 @@ class OzakiResidues:
         return found
 
     @cute.jit
-    def convert(self, mS, scales: cute.Tensor, mD: cute.Tensor, cta, block, along: cutlass.Constexpr[bool]):
+    def convert(self, matrices, cta, block, count, along: cutlass.Constexpr[bool]):
         """Convert this CTA's part: k-tiles of K-major lines, or a block of MN-major ones."""
         if cutlass.const_expr(along):
-            self.convert_k_tiles(mS, scales, mD, cta)
+            self.convert_k_tiles(matrices, cta, count)
         else:
-            self.convert_block(mS, scales, mD, cta, block)
+            self.convert_block(matrices, cta, block, count)
 
     @cute.jit
-    def convert_k_tiles(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta):
+    def convert_k_tiles(self, matrices, cta, count):
         """Convert k-tiles of K-major lines, a warp each; all loads are issued before the first is used."""
+        mS, scales, mD = matrices
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
         k_tiles = Uint32(mD.shape[0] // SLICE)
@@ -99,11 +116,12 @@ class OzakiResidues:
         for r in cutlass.range_constexpr(self.runs):
             line, k = places[r]
             if line < mS.shape[1]:
-                self.write(values[None, r], scales[line], mD, k + RUN * lane, line)
+                self.write(values[None, r], scales[line], mD, (k + RUN * lane, line), count)
 
     @cute.jit
-    def convert_block(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta, block: cute.Tensor):
+    def convert_block(self, matrices, cta, block: cute.Tensor, count):
         """Convert a k-tile of MN-major lines, which shared memory transposes."""
+        mS, scales, mD = matrices
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
         across = cute.ceil_div(mD.shape[1], LINES)
@@ -124,28 +142,45 @@ class OzakiResidues:
                 own = cute.make_rmem_tensor(cute.make_layout(RUN), Float64)
                 for e in cutlass.range_constexpr(RUN):
                     own[e] = block[lane + 32 * e, line]
-                self.write(own, scales[first + line], mD, k + RUN * lane, first + line)
+                self.write(own, scales[first + line], mD, (k + RUN * lane, first + line), count)
 
     @cute.jit
-    def write(self, values: cute.Tensor, scale, mD: cute.Tensor, k, line):
+    def write(self, values: cute.Tensor, scale, mD: cute.Tensor, place, count):
         """Write the residues of four numbers: a word for each modulus."""
         # In two steps: each is a power of two that float64 has. The scale marks lines that are not finite.
         scale = scale if scale != NOT_FINITE else Int32(0)
+        if cutlass.const_expr(len(self.counts) > 1):
+            scale = scale + scale_step(count)
         half = scale >> 1
         first, second = power(half), power(scale - half)
         whole = cute.make_rmem_tensor(cute.make_layout(RUN), Int64)
         words = cute.recast_tensor(whole, Uint32)
         for e in cutlass.range_constexpr(RUN):
             whole[e] = instruction("cvt.rni.s64.f64", Int64, values[e] * first * second)
-        start = mD.iterator + cute.crd2idx((k, line, 0), mD.layout)
+        start = mD.iterator + cute.crd2idx((*place, 0), mD.layout)
         for number in cutlass.range_constexpr(len(self.moduli)):
-            modulus = cutlass.const_expr(self.moduli[number])
-            found = cute.make_rmem_tensor(cute.make_layout(RUN), Uint32)
-            for e in cutlass.range_constexpr(RUN):
-                found[e] = words[2 * e]
-                if cutlass.const_expr(modulus != 256):
-                    found[e] = residue(words[2 * e], words[2 * e + 1] ^ Uint32(0x80000000), modulus)
-            words_at(start + number * mD.stride[2], 1)[0] = packed(found)
+            if cutlass.const_expr(number < self.counts[0]):
+                self.write_modulus(words, (start, mD.stride[2]), number)
+            else:
+                self.write_further_modulus(words, (start, mD.stride[2]), number, count)
+
+    @cute.jit
+    def write_further_modulus(self, words: cute.Tensor, target, number: cutlass.Constexpr[int], count):
+        """Write the residues for a modulus if the guard decided for so many."""
+        if number < count:
+            self.write_modulus(words, target, number)
+
+    @cute.jit
+    def write_modulus(self, words: cute.Tensor, target, number: cutlass.Constexpr[int]):
+        """Write the residues of four numbers for a modulus."""
+        modulus = cutlass.const_expr(self.moduli[number])
+        found = cute.make_rmem_tensor(cute.make_layout(RUN), Uint32)
+        for e in cutlass.range_constexpr(RUN):
+            found[e] = words[2 * e]
+            if cutlass.const_expr(modulus != 256):
+                found[e] = residue(words[2 * e], words[2 * e + 1] ^ Uint32(0x80000000), modulus)
+        start, stride = target
+        words_at(start + number * stride, 1)[0] = packed(found)
 
 
 @cute.jit
@@ -173,4 +208,6 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
             tensor_1d("int32"),
             major_tensor("int8", 0, batch=1, vector=16),
         ]
-    return Buildable(OzakiResidues(config, types), (*arguments, Int32(1)))
+    kernel = OzakiResidues(config, types)
+    products = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
+    return Buildable(kernel, (*arguments, Int32(1), *products))

@@ -35,7 +35,7 @@ class Float64Gemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(self, config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
-        self.threads, self.cluster_k = config.threads, config.cluster_k
+        self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
         # One layout of the four, and copies of single elements, need a few registers more for their addresses.
         roomy = (types["a_major"], types["b_major"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
         self.resident = max(config.resident - roomy, 1)
@@ -56,16 +56,23 @@ class Float64Gemm:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        self.compute_tile(mA, mB, mC, mD, alpha, beta, first)
+
+    @cute.jit
+    def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
+        """Compute this CTA's tile."""
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
         row, col = self.mainloop.corner()
         if cutlass.const_expr(self.cluster_k > 1):
-            part = cutlass.const_expr(self.mainloop.columns // self.cluster_k)
-            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, part)), Float64)
-            reduce_in_cluster(rPart, rC, stages, rank, self.cluster_k, self.threads)
-            self.epilogue.write(gD, gC, rPart, m0 + row, n0 + col + rank * (part * COLUMNS), alpha, beta)
+            columns = cutlass.const_expr(self.mainloop.columns // self.writers)
+            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, columns)), Float64)
+            part = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
+            reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.threads)
+            if self.writers == self.cluster_k or rank < self.writers:
+                self.epilogue.write(gD, gC, rPart, m0 + row, n0 + col + part * (columns * COLUMNS), alpha, beta)
         else:
             self.epilogue.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
 

@@ -12,6 +12,7 @@ from gemmule.kernels.hopper.mainloops.operands import TmaTensor
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
+from .fused_fragments import FusedEpiTile
 from .unaligned_rows import element_at
 from .warp_epi_tile import Scale, WarpEpiTile, swizzled_address, write_epi_tile
 
@@ -37,13 +38,40 @@ class LimitedStore:
         The epilogue tiles.
     by_tma : bool
         Whether D's rows and the first column are multiples of 16 bytes; else threads write each element by itself.
+    fusion : FragmentFusion or None
+        The function of an element; its inputs have a matrix for each group.
+    num_b : int
+        2 where the accumulators of each wgmma tile are followed by those of the second B, else 1.
     """
 
     epi_layout: EpiTileLayout
     by_tma: bool
+    fusion: Any = None
+    num_b: int = 1
 
     @cute.jit
-    def store_tile(self, ctx, accumulators, region, batch, rows_clipped: cutlass.Constexpr[bool] = False):
+    def write_epi_tile(self, n: cutlass.Constexpr[int], ctx, tile, accumulators, part, group):
+        """Write epilogue tile `n` into shared memory; `group` is that of its inputs, negative where D is zero."""
+        layout, plain = self.epi_layout, Scale(Float32(1), Float32(0), False)
+        if cutlass.const_expr(self.fusion is None):
+            write_epi_tile(tile, accumulators, n * layout.shape[1] // 2, plain)
+        else:
+            mma_tile_accumulators = cutlass.const_expr(layout.epi_tiles_n * layout.shape[1] // 2)
+            first = cutlass.const_expr(
+                n // layout.epi_tiles_n * mma_tile_accumulators * self.num_b
+                + n % layout.epi_tiles_n * layout.shape[1] // 2
+            )
+            up_offset = cutlass.const_expr(mma_tile_accumulators if self.num_b > 1 else 0)
+            if group < 0:
+                write_epi_tile(tile, accumulators, first, plain)
+            else:
+                row = part.row + warp_in_warpgroup() * 16
+                inputs = self.fusion.load(ctx.aux_args, ctx.d.tensor, row, part.col, group, layout.shape[1])
+                fused = FusedEpiTile(tile, accumulators, first, up_offset, None, None)
+                self.fusion.write(fused, inputs, ctx.aux_args, plain)
+
+    @cute.jit
+    def store_tile(self, ctx, accumulators, region, batch, rows_clipped: cutlass.Constexpr[bool] = False, group=0):
         """Write a warpgroup's epilogue tiles.
 
         Parameters
@@ -58,6 +86,8 @@ class LimitedStore:
             The matrix of D.
         rows_clipped : bool
             Whether the rows end where D does, which TMA knows.
+        group : Int32
+            As of `write_epi_tile`.
         """
         layout = self.epi_layout
         if cutlass.const_expr(self.by_tma):
@@ -71,14 +101,14 @@ class LimitedStore:
             # Nobody reads the epilogue tile before any more, TMA and threads alike.
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             address = ctx.smem.iterator.toint() + stage * layout.nbytes
-            tile = WarpEpiTile(address, warp_in_warpgroup() * 16, layout.shape[1], layout.element)
-            write_epi_tile(tile, accumulators, n * layout.shape[1] // 2, Scale(Float32(1), Float32(0), False))
-            cute.arch.fence_proxy("async.shared", space="cta")
-            cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             part = Region(
                 region.row + layout.shape[0] * coord[0], region.col + layout.shape[1] * coord[1], region.row_end,
                 region.col_end,
             )  # fmt: skip
+            tile = WarpEpiTile(address, warp_in_warpgroup() * 16, layout.shape[1], layout.element)
+            self.write_epi_tile(n, ctx, tile, accumulators, part, group)
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             if cutlass.const_expr(not self.by_tma):
                 self.write_elements(ctx.d.tensor[None, None, batch], address, part)
             elif cutlass.const_expr(rows_clipped):

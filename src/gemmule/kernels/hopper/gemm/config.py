@@ -157,6 +157,13 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1),
+    # With room for scales by blocks.
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
+    # Few rows: a tile has 128 columns of D.
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=32, stages=9, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=16, stages=11, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=8, stages=12, cluster_m=1, swap_ab=1),
 )
 #: Configs that a call chooses among; the first is the default. 345 were timed on an H100 and H200s: the best of these
 #: comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).
@@ -230,7 +237,7 @@ CONFIGS = (
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
-#: shapes and as fast on one, and the search would be twice as long: see docs/hopper/hopper_gemm.md.
+#: shapes and as fast on one, and the search would be twice as long: see docs/notebook/hopper/hopper_gemm.md.
 SEARCH_STREAM_K = False
 
 

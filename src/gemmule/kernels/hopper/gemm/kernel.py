@@ -42,6 +42,7 @@ from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
 from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, OperandStages, flat
 from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
+from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop, block_lines, stand_in_scales
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
@@ -93,7 +94,9 @@ class HopperGemm:
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
-        mainloop = PromotedMainloop if types["a"].startswith("float8") else Mainloop
+        mainloop: Any = PromotedMainloop if types["a"].startswith("float8") else Mainloop
+        if (lines := block_lines(types)) is not None:
+            mainloop = functools.partial(ScaledMainloop, lines=lines, tile_n=self.tile_n)
         stage_bytes = self.operands.stage_bytes
         self.mainloop = mainloop(config.stages, stage_bytes, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         mma_tiles_m = config.mma_tiles_m
@@ -111,17 +114,19 @@ class HopperGemm:
             self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b)
 
     @cute.jit
-    def __call__(self, matrices, grid: Int32, scale, aux_args=None, workspaces=None, mB_up=None):
+    def __call__(self, matrices, grid: Int32, scale, aux_args=None, workspaces=None, mB_up=None, scales=None):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         b_up = NO_TENSOR if cutlass.const_expr(mB_up is None) else self.operands.tma_b(mB_up)
         tma = Matrices(a, b, c=self.epi_layout.tma_load(mC), d=self.epi_layout.tma_store(mD))
-        self.launch(tma, grid, scale, aux_args, workspaces, b_up)
+        self.launch(tma, grid, scale, aux_args, workspaces, b_up, scales=scales)
 
     @cute.jit
-    def launch(self, tma, grid: Int32, scale, aux_args=None, workspaces=None, b_up=NO_TENSOR, offsets=None):
-        """Launch the kernel; `b_up` is the second B, whose product a gated epilogue calls `up`, `offsets` of groups."""
-        self.kernel(tma, scale, aux_args, workspaces, b_up, offsets).launch(
+    def launch(
+        self, tma, grid: Int32, scale, aux_args=None, workspaces=None, b_up=NO_TENSOR, offsets=None, scales=None
+    ):
+        """Launch the kernel; `b_up` is a gated epilogue's second B, `offsets` are of groups, `scales` by blocks."""
+        self.kernel(tma, scale, aux_args, workspaces, b_up, offsets, scales).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.scheduler.cluster_size, 1, 1),
@@ -129,14 +134,17 @@ class HopperGemm:
         )
 
     @cute.kernel
-    def kernel(self, tma, scale, aux_args, workspaces, b_up, offsets):
+    def kernel(self, tma, scale, aux_args, workspaces, b_up, offsets, scales):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers, c_full = self.mainloop.barriers(smem), self.epi_layout.barriers(smem)
         reduce_barriers = self.reduction.barriers(smem)
+        # Before the operands, which begin at a multiple of 1024 bytes.
+        table = self.scheduler.allocate(smem)
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
-        table = self.scheduler.allocate(smem)
+        if cutlass.const_expr(scales is not None):
+            scales = (scales, self.mainloop.allocate(smem))
         if warp == 0:
             for matrix in (tma.a, tma.b, tma.d, b_up):
                 if cutlass.const_expr(matrix.atom is not None):
@@ -165,7 +173,7 @@ class HopperGemm:
                 tma.c, tma.d, epi_smem, c_full, scale, idx, _EPILOGUE_BARRIER_ID + idx, aux_args,
                 d_transposed=tma.d_transposed,
             )  # fmt: skip
-            self.consume(ctx, smem_ab, barriers, own_buffer, k_range, workspaces, schedule)
+            self.consume(ctx, smem_ab, barriers, own_buffer, k_range, workspaces, schedule, scales)
 
     @cute.jit
     def sync_after_init(self, warp):
@@ -211,7 +219,7 @@ class HopperGemm:
         return tiled_mma(a, self.operands.k_major, self.acc, self.warpgroups_per_tile, (MMA_M, self.mma_n), b)
 
     @cute.jit
-    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule):
+    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule, scales):
         """Multiply and write work tiles: in ping-pong this warpgroup's own, cooperatively its rows of all."""
         idx, num_k_tiles = ctx.warpgroup_idx, k_range.num_k_tiles
         idx_in_tile = 0 if cutlass.const_expr(self.pingpong) else idx
@@ -226,7 +234,10 @@ class HopperGemm:
             inputs = None
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
-            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release)
+            operands = fragments
+            if cutlass.const_expr(scales is not None):
+                operands = fragments._replace(scales=self.tile_scales(scales, coord, idx, work_k_range.start))
+            state = self.mainloop.multiply(operands, barriers, state, work_k_range.num_k_tiles, idx, release)
             if cutlass.const_expr(self.pingpong):
                 # The other warpgroup consumes the k-tiles of the next work tile.
                 skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
@@ -256,6 +267,13 @@ class HopperGemm:
             inputs = self.epilogue.prefetch_inputs(ctx, origin)
         return self.epilogue.store_tile(ctx, c_phase, accumulators, origin, inputs)
 
+    def tile_scales(self, scales: Any, coord: Any, warpgroup_idx: Any, k_tile: Any) -> Any:
+        """Return this lane's copies of scales for a tile, from its first k-tile on."""
+        row = coord[0] * self.tile_m
+        if not self.pingpong:
+            row = row + warpgroup_idx * MMA_M
+        return self.mainloop.tile_scales(*scales, row, coord[1] * self.tile_n, k_tile)
+
     def epi_origin(self, coord: Any, warpgroup_idx: Any) -> tuple[Any, Any, Any]:
         """Return row and column of this warpgroup's first epilogue tile of a tile, in epilogue tiles, and the batch."""
         col = coord[1] * (self.tile_n // self.epi_layout.shape[1])
@@ -283,4 +301,5 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     workspaces = (tensor_1d(types["acc"]), tensor_1d("int32")) if config.stream_k else None
     b_up = tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
-    return Buildable(kernel, (matrices, Int32(1), (acc(1), acc(0)), aux_args, workspaces, b_up))
+    scales = stand_in_scales(types)
+    return Buildable(kernel, (matrices, Int32(1), (acc(1), acc(0)), aux_args, workspaces, b_up, scales))

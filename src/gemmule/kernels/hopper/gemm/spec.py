@@ -24,6 +24,7 @@ from gemmule.core.epilogue_inputs import (
     epilogue_signature,
     num_b_of,
     why_not_inputs,
+    why_not_scales,
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
@@ -37,9 +38,16 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, SMS, THREADS
-from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, scale_params, why_not_stored
+from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper
+from gemmule.kernels.hopper.scale_stages import scale_bytes
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, MAX_PROMOTED_N, MAX_SHARED_BYTES, SMS, THREADS
+from gemmule.kernels.hopper.tma_tiles import (
+    block_scale_params,
+    operand_params,
+    result_params,
+    scale_params,
+    why_not_stored,
+)
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
@@ -52,8 +60,6 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT8_E4M3: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
     FLOAT8_E5M2: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
 }
-#: Bytes of the elements that wgmma takes MN-major.
-_MN_MAJOR_BYTES = 2
 #: Operands that TMA loads or stores; the last is the second B of a gated epilogue.
 _BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Bytes of operands that stay in the L2 cache, and rows and columns of products that memory does not limit.
@@ -62,8 +68,6 @@ _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
 _SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
-#: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
-_MAX_PROMOTED_N = 192
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Bytes of a partial sum and of a flag.
@@ -91,8 +95,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             return (
                 f"config {config}: 8-bit results are written in rows, {_EPI_TILE_N_8_BIT} columns at least by each CTA"
             )
-    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > _MAX_PROMOTED_N):
-        return f"config {config}: promoted accumulators fit for 64 rows and {_MAX_PROMOTED_N} columns at most"
+    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
+        return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
+    if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
+        return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"
@@ -103,7 +109,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := why_not_inputs(problem) or why_not_second(problem):
+    if reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem):
         return reason
     if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
         return reason
@@ -111,7 +117,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if reason := why_not_stored(oriented.d):
         return reason
     for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
-        if major != "k" and matrix.dtype.itemsize != _MN_MAJOR_BYTES:
+        if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
@@ -148,6 +154,14 @@ def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, Stri
     problem, first, second = row_result(problem)
     a, b = problem.a, problem.b.transposed()
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
+
+
+def _scale_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
+    """Return the shared memory of a CTA for scales by blocks."""
+    if problem.epilogue is None or (scales := problem.epilogue.scales) is None:
+        return 0
+    lines = (scales.lines_a, scales.lines_b)
+    return scale_bytes(lines if problem.d.is_row_major != bool(config.swap_ab) else lines[::-1], config.tile_n)
 
 
 def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
@@ -217,10 +231,12 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     )
     if epilogue is not None and epilogue.second is not None:
         params += operand_params(SECOND, epilogue.second.transposed(), batch, config.tile_n // num_b, config.cluster_m)
+    if epilogue is not None:
+        params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
-        shared_bytes=config.shared_bytes,
+        shared_bytes=config.shared_bytes + _scale_bytes(problem, config),
         cluster=(config.cluster, 1, 1),
         # A memset zeroes the flags of stream-K between two launches.
         overlaps=_uses_pdl(problem, tiles, clusters, config) and not workspaces,
@@ -304,4 +320,5 @@ SPEC = KernelSpec(
     epilogues=True,
     gated=True,
     absmax=True,
+    block_scales=True,
 )

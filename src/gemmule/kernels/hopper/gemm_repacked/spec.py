@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import opaque_dtype
+from gemmule.core.dtype import FLOAT32, Precision, opaque_dtype
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
@@ -16,28 +17,25 @@ from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_next, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
+from gemmule.kernels.simt.gemm.spec import is_small, outdoes
 
 _ITEMSIZES = (1, 2, 4)
-
-
-@cache_last_call
-def _copies(problem: GemmProblem) -> tuple[OperandCopy, OperandCopy]:
-    """Return copies of A and of B."""
-    a, b = (operand_copy(name, problem.operands()[name], problem.batch, "packed") for name in "ab")
-    return a, b
 
 
 @cache_last_call
 def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands that TMA cannot load: one, where the other is its transpose."""
     needed = tuple(
-        one for one in _copies(problem) if why_not_tma(one.operand, problem.operands()[one.operand], problem.batch)
+        operand_copy(name, matrix, problem.batch, "packed")
+        for name, matrix in (("a", problem.a), ("b", problem.b))
+        if why_not_tma(name, matrix, problem.batch)
     )
     return needed[:1] if problem.own_transpose else needed
 
@@ -52,7 +50,7 @@ def _repacked(problem: GemmProblem) -> Prepared:
 
 #: Kernels that multiply repacked operands; mma.sync where it splits K among CTAs, and that pays.
 _WGMMA = (SYRK, GEMM, GEMM_UNALIGNED)
-_PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC))
+_PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC, SIMT_GEMM))
 
 
 def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -79,12 +77,23 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
         return reason
-    for one in _copies(problem):
+    if not (copies := _to_pack(problem)):
+        return "TMA can load A and B as they are"
+    for one in copies:
         if reason := one.why_not("repacked"):
             return reason
-    if not _to_pack(problem):
-        return "TMA can load A and B as they are"
+    if _by_fma(problem):
+        if not (problem.a.is_col_major and problem.b.is_row_major):
+            return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
+        return why_no_next(_PRODUCT.prepare(problem).problem, (SIMT_GEMM,))
+    if problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
+        return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
     return why_no_next(_PRODUCT.prepare(problem).problem, _WGMMA)
+
+
+def _by_fma(problem: GemmProblem) -> bool:
+    """Return whether FMA units multiply: float32, without TF32."""
+    return problem.a.dtype == FLOAT32 and problem.precision is Precision.IEEE
 
 
 def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
@@ -117,21 +126,28 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 
 def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
     """Return roughly the time of packing so many bytes, beside a result of so many."""
-    rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
-    vectors = _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
-    settled = min(result, _UNSETTLED) / _SETTLED
-    return _LAUNCH * gpu.launch + vectors + gpu.moved_us(2 * nbytes, rate) + settled
+    moved = gpu.moved_us(2 * nbytes, _BYTES[config.threads > _FEW_THREADS])
+    return _LAUNCH * gpu.launch + _vectors_us(config) + moved + min(result, _UNSETTLED) / _SETTLED
+
+
+def _vectors_us(config: RepackConfig) -> float:
+    return _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
 
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
-    """Return the times of many configs: the product is the same."""
-    product, packed = _PRODUCT.cost(problem, gpu), sum(one.nbytes for one in _to_pack(problem))
-    result = problem.d.distinct_bytes(problem.batch)
-    return [product + packing_us(packed, result, config, gpu) for config in configs]
+    """Return the times of many configs: the product is the same. Of small ones by FMA units they are infinite."""
+    if _by_fma(problem) and is_small(problem):
+        return [math.inf] * len(configs)
+    packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
+    product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]
+    return [product + moved[config.threads > _FEW_THREADS] + _vectors_us(config) for config in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
+    if _by_fma(problem):
+        return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
     return MMA_SYNC.name if mma_sync_us(problem, gpu) < cost else None
 
 
@@ -148,6 +164,7 @@ SPEC = KernelSpec(
     launch=launch,
     epilogues=True,
     absmax=True,
+    block_scales=True,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
@@ -115,18 +115,27 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
     # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
     write = gpu.load * _WRITE * (1 if problem.c is None else 2)
-    for config in configs:
-        tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
-        waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
-        beyond = 1 - m * n * batch / (tiles * config.outputs)
-        products = k_tiles_us * config.outputs / 2**14 / _RATES.get((config.tile_m, config.tile_n), 0.5)
-        written = write * config.outputs / 2**14 * (1 - _BEYOND * beyond)
-        if config.pingpong:
+    for tile_m, tile_n, pingpong, ctas, share, rate in _tiles(configs):
+        tiles = -(-m // tile_m) * -(-n // tile_n) * batch
+        waves = -(-tiles // min(gpu.multiprocessors, ctas))
+        beyond = 1 - m * n * batch / (tiles * tile_m * tile_n)
+        products = k_tiles_us * share / rate
+        written = write * share * (1 - _BEYOND * beyond)
+        if pingpong:
             tile = (products**4 + ((products + written + next_tile) / 2) ** 4) ** 0.25
             found.append(launched + waves * (tile + next_tile) + written)
         else:
             found.append(launched + waves * (products + written / 2 + next_tile))
     return found
+
+
+@cache_for_configs
+def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, int, float, float]]:
+    """Return of each config its rows, columns, ping-pong, CTAs, outputs by 128 x 128, and the rate of its tile."""
+    return [
+        (x.tile_m, x.tile_n, x.pingpong, x.ctas, x.outputs / 2**14, _RATES.get((x.tile_m, x.tile_n), 0.5))
+        for x in configs
+    ]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import ClassVar
 
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
-#: Most groups along M or N, and shared memory for the running sum of their tiles, that of what is beyond them included.
+#: Most groups along M or N, and shared memory for the running sum of their tiles. The last entry, for what is beyond
+#: all groups, and the ring of dynamic scheduling are where the barriers leave room.
 MAX_GROUPS, TABLE_BYTES = 512, 2048
 
 
@@ -18,12 +20,17 @@ _TILES = (
     (256, 128, 0),
     (256, 192, 0),
     (128, 192, 0),
+    (128, 128, 0),
     (128, 192, 1),
+    (128, 160, 1),
     (192, 128, 1),
     (128, 128, 1),
     (64, 256, 1),
+    (64, 192, 1),
+    (64, 128, 1),
 )
-_CLUSTER_SHAPES = ((1, 1), (2, 1), (1, 2), (1, 4))
+#: CTAs of a cluster along M and N, and whether scheduling is dynamic.
+_CLUSTERS = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (1, 4, 0))
 _MOST_STAGES = 12
 
 
@@ -37,30 +44,36 @@ class GroupedConfig(HopperGemmConfig):
         As of `HopperGemmConfig`.
     cluster_k, swap_ab, stream_k : int
         1, 0 and 0.
+    dynamic : int
+        1: CTAs take tiles as they get to them, by a counter in device memory (`schedulers.work_counter`).
     """
 
     cluster_m: int = 1
+    dynamic: int = 0
+
+    switches: ClassVar[frozenset[str]] = frozenset({*HopperGemmConfig.switches, "dynamic"})
 
     def _why_not_cluster(self) -> str | None:
         if self.swap_ab or self.stream_k or self.cluster_k > 1:
             return "swap_ab and stream_k must be 0, cluster_k 1"
+        if self.dynamic and self.cluster > 1:
+            return "with dynamic=1 each CTA takes tiles of its own: cluster_m and cluster_n must be 1"
         return super()._why_not_cluster()
 
     @property
     def bytes_without_epi_tiles(self) -> int:
-        # The last entry of the running sum is where the barriers leave room.
         return super().bytes_without_epi_tiles + TABLE_BYTES
 
 
 def every_config() -> tuple[GroupedConfig, ...]:
     """Return what a search tries, each with as many stages as there is memory for."""
     found = []
-    for (tile_m, tile_n, pingpong), (cluster_m, cluster_n) in itertools.product(_TILES, _CLUSTER_SHAPES):
+    for (tile_m, tile_n, pingpong), (cluster_m, cluster_n, dynamic) in itertools.product(_TILES, _CLUSTERS):
         for stages in range(_MOST_STAGES, 1, -1):
             try:
                 one = GroupedConfig(
                     tile_m=tile_m, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
-                    cluster_n=cluster_n,
+                    cluster_n=cluster_n, dynamic=dynamic,
                 )  # fmt: skip
             except ArgumentError:
                 continue

@@ -25,17 +25,18 @@ import functools
 from typing import Any
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Boolean, Int32, cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.limited_store import LimitedStore, Region
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
-from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor, flat
+from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTensor, flat
+from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
 from gemmule.kernels.hopper.mainloops.ragged_k import RaggedKMainloop, ZeroFillMainloop
 from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M
-from gemmule.kernels.parts.tensors import cute_type, major_tensor
+from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import MAX_GROUPS, GroupedConfig
 
@@ -58,46 +59,70 @@ class HopperGroupedGemm(HopperGemm):
         super().__init__(config, types)
         self.axis, self.by_tma = types["axis"], types["written"] == "boxes"
         shape = (self.tile_m, self.tile_n, config.group, config.cluster_m, config.cluster_n)
+        self.dynamic = bool(config.dynamic)
         pipeline = (config.stages, self.operands.stage_bytes)
         if self.axis == "k":
-            self.scheduler: Any = GroupedKScheduler(self.tile_k, *shape)
+            self.scheduler: Any = GroupedKScheduler(self.tile_k, self.dynamic, *shape)
             self.mainloop: Any = RaggedKMainloop(
                 *pipeline, pingpong=self.pingpong, warpgroups=self.warpgroups_per_tile, tile_k=self.tile_k,
                 order_barrier=_ORDER_BARRIER_ID, barrier_id=_RAGGED_BARRIER_ID,
             )  # fmt: skip
         else:
-            self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, *shape)
-            self.mainloop = ZeroFillMainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
-        self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma)
+            self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, self.dynamic, *shape)
+            mainloop = PromotedMainloop if types["a"].startswith("float8") else ZeroFillMainloop
+            self.mainloop = mainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
+        self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma, self.fusion, self.num_b)
 
     @cute.jit
-    def __call__(self, matrices, offsets: cute.Tensor, grid: Int32):
+    def __call__(self, matrices, offsets: cute.Tensor, counter, grid: Int32, aux_args=None, mB_up=None):
         mA, mB, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
+        b_up = NO_TENSOR if cutlass.const_expr(mB_up is None) else self.operands.tma_b(mB_up)
         threads_d = TmaTensor(None, mD)
         if cutlass.const_expr(self.by_tma):
             tma = Matrices(a, b, c=threads_d, d=self.epi_layout.tma_store(mD))
         else:
             tma = Matrices(a, b, d=threads_d)
-        self.launch(tma, grid, None, offsets=offsets)
+        self.launch(tma, grid, None, aux_args, b_up=b_up, offsets=(offsets, counter))
 
     @cute.jit
     def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule):
         """Load every k-tile of every work tile."""
-        del b_up
-        sA, sB = smem_ab
-        row, col = self.scheduler.cta_coord_in_cluster()
-        ctas_a, ctas_b = multicast_ctas_a(self.scheduler, row), multicast_ctas_b(self.scheduler, col)
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
-        for work_index in cutlass.range(start, end, stride):
-            (i, j, group), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
-            first, _ = self.scheduler.bounds(schedule, group)
-            load_a = self.operands.load_a(self.of_group(tma.a, "m", "n", group, first), sA, col, ctas_a)
-            load_b = self.operands.load_b(self.of_group(tma.b, "n", "m", group, first), sB, row, ctas_b)
-            state = self.mainloop.load(((load_a, i), (load_b, j)), (), barriers, state, work_k_range)
+        load = functools.partial(self.load_tile, (tma, b_up), smem_ab, barriers, k_range, schedule)
+        if cutlass.const_expr(self.dynamic):
+            queue = self.scheduler.work_counter
+            # In a dynamic `while` the DSL would treat `queue` as an SSA value: bind the methods before it.
+            publish, fetch, slot = queue.publish, queue.fetch, queue.producer_state()
+            work_index = start
+            while work_index < end:
+                slot = publish(schedule.ring, slot, work_index)
+                state = load(state, work_index)
+                work_index = stride + fetch(schedule.counter)
+            # In ping-pong each warpgroup reads an index for itself and one for the other.
+            for _ in cutlass.range_constexpr(CONSUMERS if self.pingpong else 1):
+                slot = publish(schedule.ring, slot, end)
+        else:
+            for work_index in cutlass.range(start, end, stride):
+                state = load(state, work_index)
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
+
+    @cute.jit
+    def load_tile(self, operands, smem_ab, barriers, k_range, schedule, state, work_index):
+        """Load the k-tiles of a work tile; return the producer's next state."""
+        (tma, b_up), (sA, sB) = operands, smem_ab
+        row, col = self.scheduler.cta_coord_in_cluster()
+        ctas_a, ctas_b = multicast_ctas_a(self.scheduler, row), multicast_ctas_b(self.scheduler, col)
+        (i, j, group), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+        first, _ = self.scheduler.bounds(schedule, group)
+        load_a = self.operands.load_a(self.of_group(tma.a, "m", "n", group, first), sA, col, ctas_a)
+        loads_b = tuple(
+            (self.operands.load_b(self.of_group(b, "n", "m", group, first), sB, row, ctas_b, index), j)
+            for index, b in enumerate((tma.b, b_up)[: self.num_b])
+        )
+        return self.mainloop.load(((load_a, i), *loads_b), (), barriers, state, work_k_range)
 
     def of_group(self, operand: TmaTensor, lines: str, others: str, group: Any, first: Any) -> TmaTensor:
         """Return a group's part of an operand.
@@ -119,31 +144,62 @@ class HopperGroupedGemm(HopperGemm):
         return TmaTensor(operand.atom, cute.domain_offset(origin, operand.tensor[None, None, batch]))
 
     @cute.jit
-    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule):
+    def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule, scales):
         """Multiply and write work tiles: in ping-pong this warpgroup's own, cooperatively its rows of all."""
-        del reduce_buffer, workspaces
+        del reduce_buffer, workspaces, scales
         idx, num_k_tiles = ctx.warpgroup_idx, k_range.num_k_tiles
         idx_in_tile = 0 if cutlass.const_expr(self.pingpong) else idx
         fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, self.acc)
-        release = functools.partial(release_cluster, self.scheduler)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
-        for work_index in cutlass.range(start, end, stride):
-            coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
-            bounds = self.scheduler.bounds(schedule, coord[2])
-            count = work_k_range.num_k_tiles
-            operands = fragments
-            if cutlass.const_expr(self.axis == "k"):
-                operands = fragments._replace(depth=bounds[1] - bounds[0] - (count - 1) * self.tile_k)
-            state = self.mainloop.multiply(operands, barriers, state, count, idx, release)
-            if cutlass.const_expr(self.pingpong):
-                # The other warpgroup consumes the k-tiles of the next work tile.
-                skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
-                state = self.mainloop.advance_by(state, skipped_k_tiles)
-            self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds)
+        multiply = functools.partial(self.multiply_tile, ctx, fragments, barriers, k_range, schedule)
+        if cutlass.const_expr(self.dynamic):
+            queue = self.scheduler.work_counter
+            read = queue.read
+            work_index, slot = read(schedule.ring, queue.consumer_state())
+            if cutlass.const_expr(self.pingpong):  # noqa: SIM102, one when compiled
+                # Warpgroup 1 has the second work tile; `consumer_start` knew the first, which is static.
+                if idx == 1:
+                    work_index, slot = read(schedule.ring, slot)
+            while work_index < end:
+                state = multiply(state, work_index)
+                if cutlass.const_expr(self.pingpong):
+                    other_index, slot = read(schedule.ring, slot)
+                    skipped_k_tiles = self.scheduler.k_tile_count(schedule, other_index, num_k_tiles)
+                    state = self.mainloop.advance_by(state, skipped_k_tiles)
+                work_index, slot = read(schedule.ring, slot)
+        else:
+            for work_index in cutlass.range(start, end, stride):
+                state = multiply(state, work_index)
+                if cutlass.const_expr(self.pingpong):
+                    # The other warpgroup consumes the k-tiles of the next work tile.
+                    other_index = work_index + stride // CONSUMERS
+                    skipped_k_tiles = self.scheduler.k_tile_count(schedule, other_index, num_k_tiles)
+                    state = self.mainloop.advance_by(state, skipped_k_tiles)
         self.epi_layout.end()
 
     @cute.jit
-    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds):
+    def multiply_tile(self, ctx, fragments, barriers, k_range, schedule, state, work_index):
+        """Multiply and write this warpgroup's part of a work tile; return the consumer's next state."""
+        idx = ctx.warpgroup_idx
+        release = functools.partial(release_cluster, self.scheduler)
+        coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+        bounds = self.scheduler.bounds(schedule, coord[2])
+        count = work_k_range.num_k_tiles
+        if cutlass.const_expr(self.axis == "k"):
+            fragments = fragments._replace(depth=bounds[1] - bounds[0] - (count - 1) * self.tile_k)
+        multiplied = count
+        if cutlass.const_expr(self.axis == "m" and not self.pingpong):
+            # A warpgroup without rows of the group leaves the tensor cores to the other.
+            has_rows = bounds[0] + coord[0] * self.tile_m + idx * EPI_TILE_M < bounds[1]
+            multiplied = Int32(select_(Boolean(has_rows), count, Int32(0)))
+        state = self.mainloop.multiply(fragments, barriers, state, multiplied, idx, release)
+        if cutlass.const_expr(self.axis == "m" and not self.pingpong):
+            state = self.mainloop.release_unread(barriers, state, count - multiplied, release)
+        self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds, schedule.offsets.shape[0])
+        return state
+
+    @cute.jit
+    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds, num_groups):
         """Write this warpgroup's part of a tile, as far as its group and D go."""
         i, j, group = coord
         start, end = bounds
@@ -154,7 +210,9 @@ class HopperGroupedGemm(HopperGemm):
         if cutlass.const_expr(self.axis == "k"):
             self.epilogue.store_tile(ctx, accumulators, Region(row, col, rows, cols), group, True)
         elif cutlass.const_expr(self.axis == "m"):
-            self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0)
+            # What is beyond the last group is zero.
+            of_group = select_(Boolean(group < num_groups), group, Int32(-1))
+            self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0, group=of_group)
         else:
             self.epilogue.store_tile(ctx, accumulators, Region(row, start + col, rows, end), 0)
 
@@ -169,4 +227,7 @@ def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
     a, b = (tensor(operand, 1 if types[f"{operand}_major"] == "k" else 0) for operand in "ab")
     d = tensor("d", 1, None if kernel.by_tma else 1)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
-    return Buildable(kernel, ((a, b, d), offsets, Int32(1)))
+    counter = tensor_1d("int32") if config.dynamic else None
+    aux_args = None if kernel.fusion is None else kernel.fusion.stand_ins()
+    b_up = tensor("b", 1 if types["b_major"] == "k" else 0) if kernel.num_b > 1 else None
+    return Buildable(kernel, ((a, b, d), offsets, counter, Int32(1), aux_args, b_up))

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
-from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
+from gemmule.core.epilogue import SECOND, Epilogue
+from gemmule.core.epilogue_inputs import INPUTS, epilogue_params, epilogue_signature
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import Launch, Param, TensorParam
-from gemmule.core.problem import GemmProblem
+from gemmule.core.launch import Launch, Param, TensorParam, Workspace
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.cost.operation import operation_of
-from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, why_not_arch
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, THREADS
+from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, MAX_PROMOTED_N, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
 
 from .config import MAX_GROUPS, GroupedConfig, every_config
+from .cost import costs
 
 DTYPES = (BFLOAT16, FLOAT16)
 #: Most rows and columns, and tiles, that 32-bit numbers count with those of a wave beyond.
 _MOST = 1 << 30
-#: Of a group's last tile the part that is computed in vain, on average.
-_LAST_TILE = 0.5
-#: Bytes a microsecond that the L2 cache delivers, and those that it misses, which delay the others; how sharply the
-#: longer time wins. Fitted to 16 configs of 8 groups on an H100, and to one of 64 groups, random and even.
-_L2_BYTES, _MISSED_BYTES, _SHARP = 9.3e6, 11.4e6, 8
+
+
+def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str | None:
+    """Say why a config does not take `problem`, or None where it does."""
+    del arch
+    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
+        return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
+    return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols) if problem.num_b > 1 else None
 
 
 @cache_last_call
@@ -46,16 +47,31 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
             return f"{name.upper()} has no contiguous dimension among its last two; pass a copy"
         if reason := why_not_tma(name, matrix, problem.batch_of(name)):
             return f"{reason}; pass a copy with padded rows"
+        if matrix.dtype.is_float8 and not (matrix.lies_in_rows if name == "a" else matrix.lies_in_cols):
+            return f"{name.upper()} is {matrix.dtype} and not contiguous along K; give A row-major and B column-major"
         if _begins_within_rows(problem, name):
             return (
                 f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would "
                 "begin between the 16 bytes that TMA moves together; pass a copy with the other dimension contiguous"
             )
+    if problem.epilogue is not None and (reason := _why_not_epilogue(problem, problem.epilogue)):
+        return reason
     if not problem.d.is_row_major:
         return "D is not row-major; pass an output whose last dimension is contiguous"
     least = EPI_TILE_M * EPI_TILE_M
     if max(problem.m, problem.n, problem.k) >= _MOST or problem.m * problem.n * problem.groups >= _MOST * least:
         return f"a dimension of {(problem.m, problem.n, problem.k)} or the number of tiles is beyond {_MOST}"
+    return None
+
+
+def _why_not_epilogue(problem: GroupedProblem, epilogue: Epilogue) -> str | None:
+    if problem.axis != "m":
+        return f"the offsets divide {problem.axis.upper()}; a bias or an epilogue is for groups of rows"
+    for matrix in epilogue.matrices:
+        if matrix.dtype not in INPUTS:
+            return f"an input of the epilogue is {matrix.dtype}; this kernel takes {', '.join(map(str, INPUTS))}"
+    if epilogue.second is not None and (reason := why_not_tma("b", epilogue.second, problem.batch_of("b"))):
+        return f"{reason}, in both halves; pass a copy with padded rows"
     return None
 
 
@@ -67,10 +83,19 @@ def _begins_within_rows(problem: GroupedProblem, operand: str) -> bool:
 
 def _why_not_types(problem: GroupedProblem) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
-    if a != b or a not in DTYPES:
-        return f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))}"
-    if d not in (a, FLOAT32):
-        return f"the output is {d}; grouped products of {a} give {a} or {FLOAT32}"
+    if a.is_float8 and b.is_float8:
+        if problem.precision is not Precision.FLOAT8:
+            return f"A and B are {a} and {b}: pass precision='float8', as FP8 wgmma accumulates with 13 fraction bits"
+        results: tuple[DType, ...] = (BFLOAT16, FLOAT16, FLOAT32)
+    elif a == b and a in DTYPES:
+        results = (a, FLOAT32)
+    else:
+        return (
+            f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))}, or "
+            "8-bit floats"
+        )
+    if d not in results:
+        return f"the output is {d}; grouped products of {a} give {' or '.join(map(str, results))}"
     return None
 
 
@@ -87,11 +112,14 @@ def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
     del config
     majors = "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
     written = "threads" if _by_threads(problem) else "boxes"
-    return _signature(problem.a.dtype, problem.d.dtype, majors, problem.axis, written)
+    plain = _signature((problem.a.dtype, problem.b.dtype), problem.d.dtype, majors, problem.axis, written)
+    return (*plain, *epilogue_signature(problem.epilogue))
 
 
-def _signature(element: DType, out: DType, majors: tuple[str, str], axis: str, written: str) -> Signature:
-    types = type_keys(element, element, out)
+def _signature(
+    elements: tuple[DType, DType], out: DType, majors: tuple[str, str], axis: str, written: str
+) -> Signature:
+    types = type_keys(*elements, out)
     return (*types, *major_keys(*majors), *adds_key(False), ("axis", axis), ("written", written))
 
 
@@ -99,10 +127,10 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return what a mixture of experts needs in bfloat16, and one or two of the others."""
     del arch
     kinds = (
-        (BFLOAT16, BFLOAT16, ("k", "k"), "m", "boxes"),
-        (BFLOAT16, BFLOAT16, ("k", "n"), "m", "boxes"),
-        (BFLOAT16, BFLOAT16, ("m", "n"), "k", "boxes"),
-        (FLOAT16, FLOAT32, ("k", "k"), "n", "threads"),
+        ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "k"), "m", "boxes"),
+        ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "n"), "m", "boxes"),
+        ((BFLOAT16, BFLOAT16), BFLOAT16, ("m", "n"), "k", "boxes"),
+        ((FLOAT16, FLOAT16), FLOAT32, ("k", "k"), "n", "threads"),
     )
     return tuple(_signature(*kind) for kind in kinds)
 
@@ -114,69 +142,35 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
     batches = {name: problem.batch_of(name) or (1,) for name in "abd"}
     params: tuple[Param, ...] = (
         *operand_params("a", a, batches["a"], config.tile_m, config.cluster_n),
-        *operand_params("b", b, batches["b"], config.tile_n, config.cluster_m),
+        *operand_params("b", b, batches["b"], config.tile_n // problem.num_b, config.cluster_m),
         row_param("d", d, batches["d"]),
     )
     if not _by_threads(problem):
-        box = (config.epi_tile_n(d.dtype.itemsize), EPI_TILE_M)
+        box = (config.epi_tile_n(d.dtype.itemsize, problem.num_b), EPI_TILE_M)
         params += result_params("d", d, batches["d"], box)
+    params += epilogue_params(problem.epilogue, problem.groups, FLOAT32)
+    if problem.epilogue is not None and problem.epilogue.second is not None:
+        second = problem.epilogue.second.transposed()
+        params += operand_params(SECOND, second, batches["b"], config.tile_n // problem.num_b, config.cluster_m)
+    params += (TensorParam("offsets", (problem.groups,), ()),)
+    workspaces = (Workspace("counter", 4, zeroed=True),) if config.dynamic else ()
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
-        overlaps=True,
-        params=(*params, TensorParam("offsets", (problem.groups,), ())),
+        overlaps=not workspaces,
+        params=(*params, *(TensorParam(x.name, (1,), ()) for x in workspaces)),
+        workspaces=workspaces,
     )
 
 
 def _most_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
     """Return the most tiles of whole clusters: along M and N every group, and what is beyond them, may end in one."""
-    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n // problem.num_b * config.cluster_n
     more_rows, more_cols = (problem.groups if problem.axis == axis else 0 for axis in "mn")
     matrices = problem.groups if problem.axis == "k" else 1
     return (-(-problem.m // rows) + more_rows) * (-(-problem.n // cols) + more_cols) * matrices
-
-
-def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds: those of `hopper_gemm`, or of the L2 cache if these are longer."""
-    groups, axis = problem.groups, problem.axis
-    k = max(problem.k // groups, 1) if axis == "k" else problem.k
-    plain = GemmProblem(problem.m, problem.n, k, (), problem.a, problem.b, None, problem.d)
-    written = problem.d.distinct_bytes(problem.batch_of("d"))
-    tiles = [_expected_tiles(problem, config) for config in configs]
-    operation = operation_of(plain)._replace(tiles=tiles, read=problem.bytes_min - written, written=written)
-    times = times_us(operation, rates_of(configs, gpu)).tolist()
-    k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
-    delivered = (
-        count
-        * config.cluster
-        * k_tiles
-        * K_BYTES
-        * (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m)
-        for count, config in zip(tiles, configs, strict=True)
-    )
-    missed = problem.bytes_min / _MISSED_BYTES
-    return [
-        (time**_SHARP + (nbytes * gpu.l2 / _L2_BYTES + missed) ** _SHARP) ** (1 / _SHARP)
-        for time, nbytes in zip(times, delivered, strict=True)
-    ]
-
-
-def _expected_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
-    """Return how many tiles of whole clusters there are, if sizes of groups are random."""
-    sides = []
-    for axis, extent, step in (
-        ("m", problem.m, config.tile_m * config.cluster_m),
-        ("n", problem.n, config.tile_n * config.cluster_n),
-    ):
-        if axis == problem.axis:
-            # A group has a tile at least.
-            share = extent / problem.groups / step
-            sides.append(problem.groups * max(share + _LAST_TILE, 1))
-        else:
-            sides.append(-(-extent // step))
-    return max(round(sides[0] * sides[1]), 1) * (problem.groups if problem.axis == "k" else 1)
 
 
 @functools.cache
@@ -193,10 +187,13 @@ SPEC = KernelSpec(
     archs=(HOPPER,),
     configs=(
         GroupedConfig(tile_m=128, tile_n=256, stages=4),
+        GroupedConfig(tile_m=128, tile_n=256, stages=4, dynamic=1),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_m=2),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2),
         GroupedConfig(tile_m=256, tile_n=128, stages=4, cluster_n=2),
+        GroupedConfig(tile_m=128, tile_n=192, stages=4),
         GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1),
+        GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, dynamic=1),
         GroupedConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_n=2),
         GroupedConfig(tile_m=128, tile_n=128, stages=6, pingpong=1),
         GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1),
@@ -206,7 +203,7 @@ SPEC = KernelSpec(
         GroupedConfig(tile_m=64, tile_n=64, stages=11, pingpong=1),
     ),
     signatures=signatures,
-    why_not=refuse_no_config,
+    why_not=why_not,
     signature=signature,
     launch=launch,
     refuses=refuses,

@@ -2,8 +2,8 @@
 
 wgmma truncates its addends, its own accumulators included, 13 bits below the largest. So it accumulates one k-tile, 128
 of K, and CUDA cores add the result to float32 accumulators (DeepGEMM: promotion). Cooperative warpgroups overlap: one
-promotes while the other multiplies. Ping-pong ones do not, as the order barrier is held over all k-tiles of a tile,
-promotions included.
+promotes while the other multiplies, in turns where promotions are long. Ping-pong ones do not, as the order barrier is
+held over all k-tiles of a tile, promotions included.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
+
+from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 from .operands import OperandStages
 from .tma_wgmma import Mainloop
@@ -33,6 +35,8 @@ class PromotedFragments(NamedTuple):
         Operands by stage.
     accumulators : Tensor
         The promoted ones, for all k-tiles.
+    scales : TileScales or None
+        Scales of A and B by blocks, for the tile.
     """
 
     mma_init: Any
@@ -41,6 +45,7 @@ class PromotedFragments(NamedTuple):
     a: Any
     b: Any
     accumulators: Any
+    scales: Any = None
 
 
 class PromotedMainloop(Mainloop):
@@ -63,15 +68,45 @@ class PromotedMainloop(Mainloop):
 
         With one in flight ptxas would report "wgmma.mma_async instructions are serialized", and wait after each.
         """
-        mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments
+        mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments[:6]
         self.order_barrier_wait(warpgroup_idx)
+        self.start(fragments, num_k_tiles)
         accumulators.fill(0)
-        for _ in cutlass.range(num_k_tiles):
+        for k in cutlass.range(num_k_tiles):
             stage = state.stage
+            self.prefetch(fragments, k, num_k_tiles)
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
+            if cutlass.const_expr(self.takes_turns and not self.pingpong):
+                cute.arch.barrier(
+                    barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
+                )
+                mmas = tuple(k_block_mmas(mma_init, a, b, stage, mma_acc))
+                half = cutlass.const_expr(len(mmas) // 2)
+                issue_group(mmas[:half], k_tile_accumulators)
+                issue_group(mmas[half:], k_tile_accumulators, fence=False)
+                # The other warpgroup issues its products while the second half of these is computed.
+                warpgroup.wait_group(1)
+                cute.arch.barrier_arrive(
+                    barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
+                )
+            else:
+                issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
             wait_group_and_release(0, release, barriers.empty, (stage,))
-            accumulators.store(accumulators.load() + k_tile_accumulators.load())
+            self.promote(fragments, k)
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
         return state
+
+    def start(self, fragments: Any, num_k_tiles: Any) -> None:
+        """Prepare the promotions of a tile; here nothing is needed."""
+        del fragments, num_k_tiles
+
+    def prefetch(self, fragments: Any, k: Any, num_k_tiles: Any) -> None:
+        """Prepare later promotions while k-tile `k` is multiplied; here nothing is needed."""
+        del fragments, k, num_k_tiles
+
+    def promote(self, fragments: Any, k: Any) -> None:
+        """Add the accumulators of k-tile `k` to those of all."""
+        del k
+        accumulators = fragments.accumulators
+        accumulators.store(accumulators.load() + fragments.k_tile_accumulators.load())

@@ -36,6 +36,8 @@ class Mainloop(Pipeline):
         The first of two named barriers for ping-pong.
     """
 
+    #: Whether cooperative warpgroups multiply k-tiles in turns; in ping-pong they take turns by tiles in any case.
+    takes_turns = False
     #: Whether a tile may have no k-tile at all: its accumulators are zero then.
     may_be_empty = False
 
@@ -115,7 +117,7 @@ class Mainloop(Pipeline):
     def consumer_start(self, scheduler, mD: cute.Tensor, num_k_tiles, warpgroup_idx):
         """Return a consumer's first pipeline state, and the indices of its work tiles: first, stride and end.
 
-        In ping-pong a warpgroup has every other one of its CTA's work tiles, and warpgroup 0 multiplies first.
+        In ping-pong a warpgroup has every other one of its CTA's work tiles. In turns, warpgroup 0 multiplies first.
         """
         # In a dynamic `if` the DSL would treat `scheduler` as an SSA value: bind the method before it.
         k_tile_count = scheduler.k_tile_count
@@ -129,6 +131,8 @@ class Mainloop(Pipeline):
                 cute.arch.barrier_arrive(barrier_id=self.order_barrier, number_of_threads=CONSUMERS * WARPGROUP)
             state = PipelineState(stage, phase)
             start, stride = start + warpgroup_idx * stride, CONSUMERS * stride
+        elif cutlass.const_expr(self.takes_turns) and warpgroup_idx == 1:
+            cute.arch.barrier_arrive(barrier_id=self.order_barrier, number_of_threads=CONSUMERS * WARPGROUP)
         return state, start, stride, end
 
     def fragments(
@@ -182,6 +186,18 @@ class Mainloop(Pipeline):
                 release(barriers.empty, release_stage)
         else:
             wait_group_and_release(0, release, barriers.empty, (release_stage,))
+        return state
+
+    @cute.jit
+    def release_unread(self, barriers, state, num_k_tiles, release):
+        """Release k-tiles that a warpgroup does not multiply, as they arrive; return the next state.
+
+        The parameters are those of `multiply`.
+        """
+        for _ in cutlass.range(num_k_tiles):
+            cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
+            release(barriers.empty, state.stage)
+            state = self.advance(state)
         return state
 
     def on_full(self, fragments: Any, stage: Any, k_tiles_left: Any) -> None:

@@ -16,6 +16,7 @@ from cutlass import Int32, cute
 from gemmule.kernels.parts.raster import grouped_tile
 
 from .persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
+from .work_counter import WorkCounter
 
 _WARP = 32
 
@@ -33,12 +34,16 @@ class GroupedWork(NamedTuple):
         Extent of the divided dimension.
     tile_ends : Tensor or None
         In shared memory, for each group the rows or columns of tiles of it and of those before it.
+    counter, ring : Tensor and Ring, or None
+        With dynamic scheduling, the counter in device memory, and the indices in shared memory.
     """
 
     d: Any
     offsets: Any
     extent: Any
     tile_ends: Any = None
+    counter: Any = None
+    ring: Any = None
 
 
 class _Grouped(PersistentScheduler):
@@ -46,7 +51,33 @@ class _Grouped(PersistentScheduler):
 
     Ends beyond the extent are cut off there, and a group that would end before it begins is empty: whatever the offsets
     are, no address is beyond an operand.
+
+    Parameters
+    ----------
+    dynamic : bool
+        Whether CTAs take tiles as they get to them.
+    shape : int
+        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
     """
+
+    def __init__(self, dynamic: bool, *shape: int) -> None:
+        super().__init__(*shape)
+        self.work_counter = WorkCounter() if dynamic else None
+
+    def allocate(self, smem: Any) -> Any:
+        """Allocate the running sum of the groups' tiles, if there is one, and the ring of dynamic scheduling."""
+        table = self.allocate_table(smem)
+        return table, self.work_counter and self.work_counter.allocate(smem)
+
+    def allocate_table(self, smem: Any) -> Any:
+        """Allocate the running sum of the groups' tiles; None here."""
+        del smem
+
+    @cute.jit
+    def init_ring(self, ring):
+        """Initialise the ring of dynamic scheduling, by warp 0, before the CTA synchronises."""
+        if cutlass.const_expr(self.work_counter is not None):
+            self.work_counter.init_ring(ring)
 
     @cute.jit
     def bounds(self, work, group):
@@ -78,24 +109,26 @@ class GroupedScheduler(_Grouped):
         The divided mode of D.
     max_groups : int
         Most groups.
-    shape : int
-        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
+    dynamic, shape
+        As of `_Grouped`.
     """
 
-    def __init__(self, axis: int, max_groups: int, *shape: int) -> None:
-        super().__init__(*shape)
+    def __init__(self, axis: int, max_groups: int, dynamic: bool, *shape: int) -> None:
+        super().__init__(dynamic, *shape)
         self.axis, self.max_groups = axis, max_groups
         self.step = (self.tile_m * self.cluster_m, self.tile_n * self.cluster_n)[axis]
 
-    def allocate(self, smem: Any) -> Any:
+    def allocate_table(self, smem: Any) -> Any:
         """Allocate the running sum of the groups' tiles."""
         return smem.allocate_tensor(Int32, cute.make_layout(self.max_groups + 1), 4)
 
     @cute.jit
-    def schedule(self, tma, offsets: cute.Tensor, table: cute.Tensor):
+    def schedule(self, tma, offsets, table):
         """Return what the other methods read, the running sum in shared memory; by all threads of the CTA."""
-        work = GroupedWork(tma.d.tensor, offsets, tma.d.tensor.shape[self.axis], table)
+        (offsets, counter), (table, ring) = offsets, table
+        work = GroupedWork(tma.d.tensor, offsets, tma.d.tensor.shape[self.axis], table, counter, ring)
         if cute.arch.warp_idx() == 0:
+            self.init_ring(ring)
             lane, before, num_groups = cute.arch.lane_idx(), Int32(0), offsets.shape[0]
             for first in cutlass.range(0, num_groups + 1, _WARP, unroll=1):
                 group, tiles = first + lane, Int32(0)
@@ -174,18 +207,23 @@ class GroupedKScheduler(_Grouped):
     ----------
     tile_k : int
         Elements of a k-tile.
-    shape : int
-        As of `GroupedScheduler`.
+    dynamic, shape
+        As of `_Grouped`.
     """
 
-    def __init__(self, tile_k: int, *shape: int) -> None:
-        super().__init__(*shape)
+    def __init__(self, tile_k: int, dynamic: bool, *shape: int) -> None:
+        super().__init__(dynamic, *shape)
         self.tile_k = tile_k
 
-    def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
-        """Return what the other methods read."""
-        del table
-        return GroupedWork(tma.d.tensor, offsets, tma.a.tensor.shape[1])
+    @cute.jit
+    def schedule(self, tma, offsets, table):
+        """Return what the other methods read; by all threads of the CTA."""
+        (offsets, counter), (_, ring) = offsets, table
+        if cutlass.const_expr(self.work_counter is not None):
+            if cute.arch.warp_idx() == 0:
+                self.init_ring(ring)
+            cute.arch.sync_threads()
+        return GroupedWork(tma.d.tensor, offsets, tma.a.tensor.shape[1], None, counter, ring)
 
     def work(self, work: Any, num_k_tiles: Any) -> Any:
         """Return the indices of this cluster's tiles."""

@@ -86,6 +86,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     if reason := _why_not_halves(problem, config):
         return reason
     oriented = _oriented(problem)
+    if config.cluster_k > 1 and config.outputs > _TILE**2 and min(_copied(oriented)) <= _WORD:
+        return (
+            f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
+            "B must begin at multiples of 8 bytes"
+        )
     if (words := _words(oriented, config)) > _MAX_WORDS:
         return (
             f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
@@ -242,18 +247,26 @@ _LAUNCH, _WRITE, _WRITE_UNALIGNED, _TILE, _FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 
 #: tile has hardly any of its lines; what tiles of later waves take, as so many run at once; bytes to and from memory
 #: in a microsecond.
 _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 2.72e6
-#: Where elements of 8 or 32 bits are MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs
-#: have one each, and the factor of that where copies are of single bytes; the factor where SMs have more tiles, by the
-#: bytes of an element; writing 64 x 64 of 32 bits, and where rows of D begin anywhere; bytes to and from memory in a
-#: microsecond. Fitted to 100 products of records 20261122T190626 and 20261122T190657 and of the draws 20261123T050414
-#: (an H100) and 20261123T051914.
-_MN_LAUNCH, _MN_TILES, _MN_BYTEWISE, _MN_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, {4: 1.31, 1: 0.713}
-_MN_WRITE, _MN_UNALIGNED, _MN_BYTES = 0.407, 1.53, 1.82e6
-#: With clusters, fitted to 20 products of records 20261124T201921 to 20261124T202103 (an H100): adding the partial sums
-#: of 64 x 64, and more for each CTA; SMs that clusters reach; the factor of k-tiles of words that are copied one by
-#: one; and how much longer rounds after the first take for the largest clusters. CTAs of an SM are no faster together
-#: than one after another.
-_REDUCTION, _PARTIALS, _REACHED, _WORDWISE, _MORE_ROUNDS = 1.5, 0.2, {2: 1.0, 4: 0.91, 8: 0.91}, 1.2, {8: 2.0}
+#: Where elements of 8 bits are MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs have
+#: one each, and the factor of that where copies are of single bytes; the factor where SMs have more tiles; writing
+#: 64 x 64 of 32 bits, and where rows of D begin anywhere; bytes to and from memory in a microsecond. Fitted to products
+#: of records 20261122T190626 and 20261122T190657 and of the draws 20261123T050414 (an H100) and 20261123T051914.
+_INT8_LAUNCH, _INT8_TILES, _INT8_BYTEWISE, _INT8_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, 0.713
+_INT8_WRITE, _INT8_UNALIGNED, _INT8_BYTES = 0.407, 1.53, 1.82e6
+#: Likewise of 32 bits: tiles of 64 x 64 by the bytes of a copy (8: assumed), and of 128 x 128. Fitted to 133 points of
+#: 44 products on an H100, records 20261124T201921 to 20261124T202103 and 20261124T231318: 7 % off, in the mean square.
+_TF32_LAUNCH, _TF32_TILE, _TF32_LARGE, _TF32_MORE = 1.28, {16: 0.309, 8: 0.4, 4: 0.474}, 0.846, 0.73
+_TF32_WRITE, _TF32_UNALIGNED = 1.3, 2.58
+#: With clusters: adding the partial sums of 64 x 64, and more for each CTA, of K-major operands or 8 bits and of 32
+#: bits; SMs that clusters reach; how much longer each round after the first takes, by the CTAs of a cluster; and the
+#: factor of K-major k-tiles. Fitted to the same records and to 20261124T231501.
+_REDUCTION, _PARTIALS, _TF32_REDUCTION, _TF32_PARTIALS = 1.5, 0.2, 0.99, 0.268
+_REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
+#: CTAs of a cluster that share a tile.
+_PARTS = (1, 2, 4, 8)
+#: Those of tiles of 128 x 64 in TF32: a k-tile by the bytes of a copy, and how much longer each round after the first
+#: takes. Fitted to 70 points of record 20261124T231318: 9 % off. No other type was timed with them.
+_WIDE_PARTS, _WIDE_TILE, _WIDE_ROUNDS = (2, 4), {16: 0.454, 8: 0.6}, 1.05
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 
@@ -273,66 +286,125 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
         return 1, -count, -number
 
     ordered = sorted((x for x, one in enumerate(configs) if one.cluster_k == 1), key=order)
-    whole, places = _us(problem, gpu), {x: place for place, x in enumerate(ordered)}
+    keys = [*((_TILE, parts) for parts in _PARTS), *((2 * _TILE, parts) for parts in _WIDE_PARTS)]
+    times, places = dict(zip(keys, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
     return [
-        whole * (1 + _NEXT * places[x]) if x in places else _us(problem, gpu, one.cluster_k)
+        times[_TILE, 1] * (1 + _NEXT * places[x]) if x in places else times[one.tile_m, one.cluster_k]
         for x, one in enumerate(configs)
     ]
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds, in the config that suits the problem best."""
-    return min(_us(problem, gpu, parts) for parts in _PARTS)
+    return min(_times(problem, gpu))
 
 
 def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
-    return min(_us(problem, gpu, parts) for parts in _PARTS[1:])
+    return min(_times(problem, gpu)[1:])
 
 
-def _us(problem: GemmProblem, gpu: GpuRates, parts: int = 1) -> float:
-    """Return roughly the time in microseconds with so many CTAs a tile."""
-    item = problem.a.dtype.itemsize
-    if parts > 1 and problem.k * item < parts * _K_BYTES:
-        return math.inf
-    reduced = gpu.load * (_REDUCTION + _PARTIALS * parts) if parts > 1 else 0.0
-    if item in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
-        return _mn_major_us(problem, gpu, parts) + reduced
-    tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0]
+@cache_last_call
+def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds by the CTAs of a tile: as `_PARTS` says, then `_WIDE_PARTS`."""
+    item, reduction, partials = problem.a.dtype.itemsize, _REDUCTION, _PARTIALS
+    if item not in (1, 4) or (problem.a.is_row_major and problem.b.is_col_major):
+        found = _k_major_us(problem, gpu)
+    elif item == 1:
+        found = _int8_us(problem, gpu)
+    else:
+        found, reduction, partials = _tf32_us(problem, gpu), _TF32_REDUCTION, _TF32_PARTIALS
+    found += [math.inf] * (len(_PARTS) + len(_WIDE_PARTS) - len(found))
+    for number, parts in enumerate((*_PARTS, *_WIDE_PARTS)):
+        if parts > 1:
+            enough = problem.k * item >= parts * _K_BYTES
+            found[number] += gpu.load * (reduction + partials * parts) if enough else math.inf
+    return found
+
+
+def _k_major_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    """Return the times of 16-bit elements, and of others that are K-major, without reductions."""
+    tiles = _tiles(problem, _TILE)
     read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
     wide = max(problem.d.dtype.itemsize / 2, 1.0)
     written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
-    finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
-    each = problem.k * item / _K_BYTES / parts * read + written + finished
-    later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0) if parts == 1 else _rounds(tiles, parts, gpu) - 1
-    return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + gpu.moved_us(problem.bytes_min, _BYTES) + reduced
+    written += _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
+    k_bytes, once = problem.k * problem.a.dtype.itemsize, _LAUNCH * gpu.launch
+    moved = gpu.moved_us(problem.bytes_min, _BYTES)
+    found = []
+    for parts in _PARTS:
+        multiplied = k_bytes / _K_BYTES / parts * read
+        if parts == 1:
+            found.append((multiplied + written) * (1 + _LATER * max(tiles / gpu.multiprocessors - 1, 0.0)))
+        else:
+            found.append((_SPLIT * multiplied + written) * _rounds(tiles, parts, gpu))
+    return [once + one * gpu.load + moved for one in found]
 
 
-def _mn_major_us(problem: GemmProblem, gpu: GpuRates, parts: int) -> float:
-    item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
-    k_tiles, oriented = -(-problem.k * item // (_K_BYTES * parts)), _oriented(problem)
-    copied = min(_copied(oriented))
-    slower = _MN_BYTEWISE if copied < _WORD else _WORDWISE if parts > 1 and copied == _WORD else 1.0
-    written = _MN_UNALIGNED if _vector(oriented) == 1 else _MN_WRITE * problem.d.dtype.itemsize / 4
+def _int8_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    """Return the times of 8-bit elements that are MN-major, without reductions."""
+    oriented, filled = _oriented(problem), _both_filled(problem)
+    slower = _INT8_BYTEWISE if min(_copied(oriented)) < _WORD else 1.0
+    written = _INT8_UNALIGNED if _vector(oriented) == 1 else _INT8_WRITE * problem.d.dtype.itemsize / 4
+    memory, once = problem.bytes_min / min(_INT8_BYTES, gpu.memory), _INT8_LAUNCH * gpu.launch
+    found = []
+    for parts in _PARTS:
+        k_tiles, computed = -(-problem.k // (_K_BYTES * parts)), math.inf
+        for side, k_tile_us in _INT8_TILES if parts == 1 else _INT8_TILES[-1:]:
+            tiles = _tiles(problem, side)
+            rounds = max(1.0, tiles / gpu.multiprocessors * _INT8_MORE) if parts == 1 else _rounds(tiles, parts, gpu)
+            each = k_tiles * k_tile_us * slower * filled + written * (side / _TILE) ** 2
+            computed = min(computed, each * rounds * gpu.load)
+        found.append(once + math.hypot(computed, memory))
+    return found
 
-    filled = (_filled(problem.m) + _filled(problem.n)) / 2
 
-    def tiled(side: int, k_tile_us: float) -> float:
-        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices
-        each = k_tiles * k_tile_us * slower * filled + written * (side / _TILE) ** 2
-        if parts > 1:
-            return each * _rounds(tiles, parts, gpu) * gpu.load
-        return each * max(1.0, tiles / gpu.multiprocessors * _MN_MORE[item]) * gpu.load
+def _tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    """Return the times of 32-bit elements that are MN-major, without reductions."""
+    oriented, filled = _oriented(problem), _both_filled(problem)
+    written = _TF32_UNALIGNED if _vector(oriented) == 1 else _TF32_WRITE
+    memory, once = problem.bytes_min / gpu.memory, _TF32_LAUNCH * gpu.launch
+    k_tile_us = _TF32_TILE[min(_copied(oriented))] * filled
+    small, k_bytes, found = _tiles(problem, _TILE), problem.k * FLOAT32.itemsize, []
+    for parts in _PARTS:
+        k_tiles = -(-k_bytes // (_K_BYTES * parts))
+        each = k_tiles * k_tile_us + written
+        if parts == 1:
+            large = (k_tiles * _TF32_LARGE * filled + 4 * written) * _later(_tiles(problem, 2 * _TILE), gpu)
+            computed = min(each * _later(small, gpu), large)
+        else:
+            computed = each * _rounds(small, parts, gpu)
+        found.append(once + math.hypot(computed * gpu.load, memory))
+    if (wide_us := _WIDE_TILE.get(min(_copied(oriented)))) is not None:
+        few = _READ_EMPTY + (1 - _READ_EMPTY) * min(oriented.m / (2 * _TILE), 1.0)
+        wide_us *= (few + _filled(oriented.n)) / 2
+        tiles = -(-oriented.m // (2 * _TILE)) * -(-oriented.n // _TILE) * (problem.batch or (1,))[0]
+        for parts in _WIDE_PARTS:
+            rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
+            each = -(-k_bytes // (_K_BYTES * parts)) * wide_us + 2 * written
+            computed = each * (1 + (rounds - 1) * _WIDE_ROUNDS)
+            # Twice the partial sums.
+            found.append(once + math.hypot(computed * gpu.load, memory) + gpu.load * _TF32_PARTIALS * parts)
+    return found
 
-    memory = problem.bytes_min / min(_MN_BYTES, gpu.memory)
-    tiles = _MN_TILES if parts == 1 else _MN_TILES[-1:]
-    return _MN_LAUNCH * gpu.launch + math.hypot(min(tiled(*one) for one in tiles), memory)
+
+def _later(tiles: int, gpu: GpuRates) -> float:
+    """Return how much longer tiles of 32-bit elements take than one that is alone on its SM."""
+    return 1 + _TF32_MORE * (math.ceil(tiles / gpu.multiprocessors) - 1)
+
+
+def _tiles(problem: GemmProblem, side: int) -> int:
+    return -(-problem.m // side) * -(-problem.n // side) * (problem.batch or (1,))[0]
+
+
+def _both_filled(problem: GemmProblem) -> float:
+    return (_filled(problem.m) + _filled(problem.n)) / 2
 
 
 def _rounds(tiles: int, parts: int, gpu: GpuRates) -> float:
     """Return how many tiles an SM computes one after another, of clusters of so many CTAs."""
     rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
-    return 1 + (rounds - 1) * _MORE_ROUNDS.get(parts, 1.0)
+    return 1 + (rounds - 1) * _MORE_ROUNDS[parts]
 
 
 def _read_us(matrix: StridedMatrix, lines: int) -> float:
@@ -353,8 +425,6 @@ def _lines_begin(matrix: StridedMatrix) -> int:
     return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
-#: CTAs of a cluster that share a tile.
-_PARTS = (1, 2, 4, 8)
 SPEC = KernelSpec(
     name="h01_mma_sync",
     operation="gemm",
@@ -370,6 +440,8 @@ SPEC = KernelSpec(
         MmaSyncConfig(mma_k_bytes=16),
         MmaSyncConfig(tile_m=64, stages=4),
         *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in _PARTS),
+        # For TF32 with few rows or columns, that are MN-major.
+        *(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in _WIDE_PARTS),
     ),
     signatures=signatures,
     why_not=why_not,

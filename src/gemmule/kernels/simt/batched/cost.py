@@ -26,6 +26,9 @@ _SCHEDULERS, _MOST_CTAS, _SHARED, _RESERVED = 4, 32, 227 << 10, 1 << 10
 _POWER = 8
 #: Rows or columns up to which clusters were timed; beyond, they take twice the time that is predicted here, or more.
 _FEW = 16
+#: What predicted times are multiplied by where CTAs are in clusters, and microseconds that each such CTA of an SM adds:
+#: fitted to 23 products of records 20261124T203245 and 20261124T231252 (an H100).
+_CLUSTERED = {1: (1.0, 0.0), 4: (0.91, 0.56), 8: (0.87, 0.66), 16: (0.81, 0.97)}
 #: FMAs of float64 a scheduler issues every second cycle.
 _FMA = {4: 1, 8: 2}
 
@@ -87,5 +90,7 @@ def costs(
         waves = max(each / facts.resident, 1.0)
         issue = each * cycles * facts.warps / _CYCLES
         time = float((memory + issue**_POWER + (waves * alone) ** _POWER) ** (1 / _POWER))
-        found.append(_LAUNCH + _FIRST + time + (_EXCHANGE + _PEER * peers if peers else 0.0))
+        predicted = _LAUNCH + _FIRST + time + (_EXCHANGE + _PEER * peers if peers else 0.0)
+        factor, each_us = _CLUSTERED.get(config.cluster_k, _CLUSTERED[max(_CLUSTERED)])
+        found.append(factor * predicted + each_us * ctas / gpu.multiprocessors)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from gemmule.core.arch import Arch
@@ -151,18 +152,28 @@ def launch(problem: GemmProblem, config: BatchedConfig) -> Launch:
 
 
 def _costs(problem: GemmProblem, configs: Sequence[BatchedConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds; infinity for large results that another kernel takes."""
+    if problem.m * problem.n > _MOST_OUTPUTS:
+        other = _larger(problem)
+        if other.refuses is not None and not other.refuses(problem, other.archs[0]):
+            return [math.inf] * len(configs)
     oriented, _, _ = row_result(problem)
     return costs(oriented, configs, gpu, _copies(oriented))
 
 
 def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of the type for larger matrices, where it is expected to be faster."""
-    other = SIMT_GEMM if problem.d.dtype == FLOAT32 else FLOAT64_GEMM
+    other = _larger(problem)
     if problem.m * problem.n > _MOST_OUTPUTS:
         return other.name
     if other.costs is None or other.refuses is None or other.refuses(problem, other.archs[0]):
         return None
     return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
+
+
+def _larger(problem: GemmProblem) -> KernelSpec:
+    """Return the kernel of the type for larger matrices."""
+    return SIMT_GEMM if problem.d.dtype == FLOAT32 else FLOAT64_GEMM
 
 
 def _skinny() -> Iterator[BatchedConfig]:

@@ -117,7 +117,7 @@ def binding_line(chosen: Budgeted) -> str:
     """Say which budgets bind."""
     names = {"device": "device memory", "pinned": "pinned memory", "memory": "memory"}
     bound = [f"{names[name]} (twice as much: {share:.0%} of the time)" for name, share in chosen.binding().items()]
-    return f"binds: {', '.join(bound)}" if bound else "binds: none; with twice as much of any it would take as long"
+    return f"limited by: {', '.join(bound) or 'no budget; with twice as much of any it would take as long'}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,14 +68,14 @@ def _slowest(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     )
 
 
-def expected(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
-    """Return what `predicted` does, from all operations of longer plans too.
+def expected(plan: DevicePlan, rates: Rates, count: int, most: int = MOST_OF_CHOSEN) -> Prediction:
+    """Return what `predicted` does, from all operations of longer plans too, if they are `most` or fewer.
 
     Bytes are those of the operations, and a bound only for several devices or a symmetric plan of very many tiles.
     """
     if rates.crowded != (1.0, 1.0):
         rates = rates.beside(roughly_in(plan), bytes_out(plan))
-    if not is_long(plan, count, MOST_OF_CHOSEN):
+    if not is_long(plan, count, most):
         return _slowest(plan, rates, count)
     prediction = extrapolated(plan, rates, count)
     if plan.tiles > _MOST_COUNTED and (count > 1 or plan.symmetric):

@@ -22,6 +22,8 @@ from ..definition import Build, Function, Step, defines, elementwise
 
 #: Types that are computed in float64.
 NARROW = ("f16", "f16x2", "bf16", "bf16x2")
+#: Two float32 in a register of 64 bits, which compute capability 10.0 and newer computes at once.
+PAIR = "f32x2"
 _MODES = ("rn", "rz", "rm", "rp")
 _NAN32 = np.uint32(0x7FFFFFFF).view(np.float32)
 #: Of values that are held in a wider type.
@@ -122,6 +124,19 @@ def narrow(operation: Callable[..., Array], kind: str, flush: bool = False, satu
     return apply
 
 
+def paired(function: Function) -> Function:
+    """Return an operation on pairs of float32, in registers of 64 bits, from one on float32."""
+
+    def apply(*arrays: Any) -> None:
+        *sources, out = arrays
+        wide = (np.broadcast_to(np.asarray(source).view(np.uint64), out.shape) for source in sources)
+        result = np.empty(2 * out.size, np.float32)
+        function(*(np.ascontiguousarray(source).reshape(-1).view(np.float32) for source in wide), result)
+        out.view(np.uint64)[...] = result.view(np.uint64).reshape(out.shape)
+
+    return apply
+
+
 def _rounded(kind: str, operation: Callable[..., tuple[Array, Array | float]]) -> Callable[..., Array]:
     """Return a narrow operation that rounds an exact pair."""
     element = kind.removesuffix("x2")
@@ -137,10 +152,15 @@ def check_modifiers(build: Build, kind: str, mode: str, flush: bool, saturate: b
     """Refuse modifiers that PTX does not have for a type."""
     if kind in NARROW and mode != "rn":
         raise build.error(f".{mode} is not modelled for .{kind}, which is rounded to nearest")
-    if flush and kind not in ("f32", "f16", "f16x2"):
+    if flush and kind not in ("f32", "f32x2", "f16", "f16x2"):
         raise build.error(f".ftz is not modelled for .{kind}")
     if saturate and kind not in ("f32", "f16", "f16x2"):
         raise build.error(f".sat is not modelled for .{kind}")
+
+
+def _of_floats(build: Build, kind: str, function: Function, sources: int) -> Step:
+    """Return the step of an operation on float32 or float64, or on pairs of float32."""
+    return elementwise(build, paired(function) if kind == PAIR else function, kind, *[kind] * sources)
 
 
 @defines("add.float", "sub.float")
@@ -148,14 +168,14 @@ def _add(build: Build) -> Step:
     """Add or subtract."""
     mode = build.take(*_MODES, default="rn")
     flush, saturate = build.flag("ftz"), build.flag("sat")
-    kind = build.type(*FLOATS, *NARROW)
+    kind = build.type(*FLOATS, PAIR, *NARROW)
     subtract = build.instruction.name == "sub"
     check_modifiers(build, kind, mode, flush, saturate)
     if kind in NARROW:
         sign = -1.0 if subtract else 1.0
         function = narrow(_rounded(kind, lambda a, b: two_sum(a, sign * b)), kind, flush, saturate)
         return elementwise(build, function, kind, kind, kind)
-    return elementwise(build, finishing(_sum(mode, kind, subtract), flush, saturate), kind, kind, kind)
+    return _of_floats(build, kind, finishing(_sum(mode, kind.removesuffix("x2"), subtract), flush, saturate), 2)
 
 
 @defines("mul.float")
@@ -163,12 +183,12 @@ def _mul(build: Build) -> Step:
     """Multiply."""
     mode = build.take(*_MODES, default="rn")
     flush, saturate = build.flag("ftz"), build.flag("sat")
-    kind = build.type(*FLOATS, *NARROW)
+    kind = build.type(*FLOATS, PAIR, *NARROW)
     check_modifiers(build, kind, mode, flush, saturate)
     if kind in NARROW:
         function = narrow(_rounded(kind, lambda a, b: (a * b, 0.0)), kind, flush, saturate)
         return elementwise(build, function, kind, kind, kind)
-    return elementwise(build, finishing(_product(mode, kind), flush, saturate), kind, kind, kind)
+    return _of_floats(build, kind, finishing(_product(mode, kind.removesuffix("x2")), flush, saturate), 2)
 
 
 @defines("fma", "mad.float")
@@ -176,7 +196,7 @@ def _fma(build: Build) -> Step:
     """Multiply and add, rounded once."""
     mode = build.take(*_MODES, default="rn")
     flush, saturate, relu = build.flag("ftz"), build.flag("sat"), build.flag("relu")
-    kind = build.type(*FLOATS, *NARROW)
+    kind = build.type(*FLOATS, PAIR, *NARROW)
     kinds = (kind, kind, kind, kind)
     check_modifiers(build, kind, mode, flush, saturate)
     if relu and kind not in NARROW:
@@ -190,7 +210,7 @@ def _fma(build: Build) -> Step:
 
         return elementwise(build, narrow(multiply_add, kind, flush, saturate), *kinds)
     if mode != "rn":
-        if kind != "f32":
+        if kind == "f64":
             raise build.error(f"fma.{mode}.f64 is not modelled by the virtual GPU; only .rn is")
 
         def directed(a: Any, b: Any, c: Any, out: Array) -> None:
@@ -199,11 +219,9 @@ def _fma(build: Build) -> Step:
             rounded = round_to("f32", total, np.where(np.isfinite(total), error, 0), mode)
             out[...] = zero_sign(rounded, total, mode, product, np.asarray(c))
 
-        return elementwise(build, finishing(directed, flush, saturate), *kinds)
-    function = fma32 if kind == "f32" else fma64
-    if not (flush or saturate):
-        return elementwise(build, function, *kinds)
-    return elementwise(build, finishing(function, flush, saturate), *kinds)
+        return _of_floats(build, kind, finishing(directed, flush, saturate), 3)
+    function = fma64 if kind == "f64" else fma32
+    return _of_floats(build, kind, finishing(function, flush, saturate) if flush or saturate else function, 3)
 
 
 @defines("div.float")

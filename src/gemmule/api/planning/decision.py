@@ -1,0 +1,30 @@
+"""The decision of the guard of ``precision="ozaki"`` for a planned product: whether it is emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gemmule.core.dtype import Precision
+from gemmule.core.problem import GemmProblem, outer_offsets, split_batch
+from gemmule.core.spec import Choice
+
+#: ``decide(problem, choice, offsets)`` runs the guard on a part of a batch, at element offsets of A and B, and gives
+#: the word that it wrote.
+Decide = Callable[[GemmProblem, Choice, dict[str, int]], int]
+
+
+def is_guarded(problem: GemmProblem, choice: Choice) -> bool:
+    """Return whether a guard decides how a product is computed."""
+    return problem.precision is Precision.OZAKI and choice.spec.name in ("ozaki_gemm", "bf16x6_gemm")
+
+
+def decided(problem: GemmProblem, choice: Choice, decide: Decide) -> tuple[str, ...]:
+    """Return the precisions with which the launches of a product compute: for each of the outer batch in order."""
+    if not is_guarded(problem, choice):
+        return (Precision.IEEE.value,)
+    from gemmule.kernels.emulation.decision import decision_choice, decision_name
+
+    inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
+    guard = decision_choice(inner, choice.gpu)
+    every = (dict(zip(strides, one, strict=True)) for one in outer_offsets(outer, list(strides.values())))
+    return tuple(decision_name(inner, decide(inner, guard, offsets)) for offsets in every)

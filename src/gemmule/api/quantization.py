@@ -1,0 +1,303 @@
+"""The public function for quantisation: its checks, its plan, its call."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gemmule.core.dtype import dtype_named, numpy_dtype, opaque_dtype
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, shown
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.name_suggestions import remedy_for
+from gemmule.core.quantize_problem import BY, QuantizeProblem, scales_shape
+from gemmule.dispatch.select import generation, register_clear
+from gemmule.runtime.arrays import ArrayView
+from gemmule.runtime.device import get_device
+
+from .planning import functions as plans
+from .planning.choice import check_device_arrays, wanted_executor
+from .planning.plan import Plan
+from .planning.vgpu_products import as_device_view, copy_again
+from .validation.operands import Operands, gather
+from .validation.product import host_array
+from .validation.rules import dtype_name
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_INPUTS = ("float32", "float16", "bfloat16")
+#: Types of scales, and what they are stored as.
+_SCALES = {"float32": "float32", "float8_e8m0fnu": "uint8"}
+#: Array libraries with scales by exponents.
+_WITH_EXPONENTS = ("numpy", "torch", "jax")
+_MOST_QUEUES = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class _Quantization:
+    """A call, checked."""
+
+    operands: Operands
+    by: str
+    dtype: str
+    scale_dtype: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, cols = self.operands.views["x"].shape
+        return rows, cols
+
+    @property
+    def scales_shape(self) -> tuple[int, int]:
+        return scales_shape(self.by, *self.shape)
+
+    def outputs(self, stream: int | None = None) -> tuple[ArrayView, ArrayView, Callable[[], Any]]:
+        """Return the memory of the results, the scales' transposed where they are by block, and what gives both."""
+        rows, cols = self.scales_shape
+        values = self.operands.new(self.shape, self.dtype, stream)
+        scales = self.operands.new((cols, rows), _SCALES[self.scale_dtype], stream)
+
+        def finish() -> tuple[Any, Any]:
+            return values.finish(), self.as_given(scales.finish())
+
+        return values.view, scales.view, finish
+
+    def as_given(self, scales: Any) -> Any:
+        """Return scales as the caller gets them: a row for each row, by block with the columns contiguous."""
+        if self.scale_dtype != "float32":
+            scales = _as_exponents(scales)
+        return scales.T
+
+    def problem(self, x: ArrayView, values: ArrayView | None = None) -> QuantizeProblem:
+        """Return the problem, of contiguous results."""
+        (rows, cols), (row_stride, col_stride) = self.shape, x.strides
+        of_rows, of_cols = self.scales_shape
+        alignment = min((x.address & -x.address) or 256, 256)
+        q_alignment = 256 if values is None else min((values.address & -values.address) or 256, 256)
+        scales = opaque_dtype(1) if self.scale_dtype != "float32" else dtype_named("float32")
+        return QuantizeProblem(
+            self.by,
+            StridedMatrix(dtype_named(x.dtype_name), rows, cols, row_stride, col_stride, (), alignment),
+            StridedMatrix(dtype_named(self.dtype), rows, cols, cols, 1, (), q_alignment),
+            StridedMatrix(scales, of_rows, of_cols, 1, of_rows, (), scales.itemsize),
+        )
+
+
+def _as_exponents(scales: Any) -> Any:
+    """Return an array of bytes as one of float8_e8m0fnu."""
+    if type(scales).__module__.startswith("torch"):
+        import torch
+
+        return scales.view(torch.float8_e8m0fnu)
+    import ml_dtypes
+
+    return scales.view(ml_dtypes.float8_e8m0fnu)
+
+
+def _checked(x: Any, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Quantization:
+    if by not in BY:
+        raise ArgumentError(f"by={shown(by)} is not known; {remedy_for(by, BY)}")
+    wanted = dtype_name(dtype, "dtype")
+    if wanted not in _FLOAT8:
+        raise DTypeError(f"dtype={wanted} is no 8-bit float; choose {' or '.join(_FLOAT8)}")
+    of_scales = str(getattr(scale_dtype, "__name__", scale_dtype)).removeprefix("torch.")
+    if of_scales not in _SCALES:
+        raise DTypeError(f"scale_dtype={shown(scale_dtype)} is not known; choose {' or '.join(_SCALES)}")
+    operands = gather({"x": x}, stream)
+    view = operands.views["x"]
+    if of_scales != "float32" and operands.library.name not in _WITH_EXPONENTS:
+        raise DTypeError(f"{operands.library.name} has no {of_scales}; omit scale_dtype, for float32")
+    if len(view.shape) != 2:
+        raise ShapeError(f"x has shape {view.shape}; quantisation is of a matrix: reshape it")
+    if view.dtype_name not in _INPUTS:
+        raise DTypeError(f"x is {view.dtype_name}; quantisation takes {', '.join(_INPUTS)}")
+    return _Quantization(operands, by, wanted, of_scales)
+
+
+def _plan(
+    x: Any,
+    /,
+    *,
+    by: str = "row",
+    dtype: Any = "float8_e4m3fn",
+    scale_dtype: Any = "float32",
+    stream: Any = None,
+    executor: str | None = None,
+) -> Plan:
+    """Say what a call of `quantize` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `quantize`.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError, UnsupportedError
+        As of `quantize`.
+    """
+    wanted = wanted_executor(executor)
+    call = _checked(x, by, dtype, scale_dtype, stream)
+    if call.operands.device is not None:
+        plan = _on_device(call, wanted)
+    else:
+        plan = _on_virtual_gpu(call) if wanted == "vgpu" else _on_host(call, wanted)
+    return plan.refreshing(call.operands.views.values(), call.operands.work_stream)
+
+
+def _planned(call: _Quantization, run: Callable[[], Any], **fields: Any) -> Plan:
+    elements = math.prod(call.shape)
+    nbytes = elements * (call.operands.views["x"].itemsize + 1)
+    nbytes += math.prod(call.scales_shape) * numpy_dtype(_SCALES[call.scale_dtype]).itemsize
+    return Plan(
+        operation="quantize", refused=(), flop=0, bytes_min=nbytes, bound_s=None, run=run,
+        **({"problem": None, "config": {}} | fields),
+    )  # fmt: skip
+
+
+def _on_host(call: _Quantization, executor: str | None) -> Plan:
+    if executor == "gpu":
+        raise UnsupportedError(
+            "executor='gpu' cannot take this: host arrays are quantised on the host; copy them to a GPU first"
+        )
+    x = host_array(call.operands.views["x"])
+
+    def run() -> Any:
+        from gemmule.host.quantize import quantize
+
+        values, scales, finish = call.outputs()
+        quantize(x, call.by, host_array(values), host_array(scales).T)
+        return finish()
+
+    reason = "executor='cpu' is set" if executor == "cpu" else "the array is in host memory"
+    return _planned(call, run, executor="cpu", device="NumPy", kernel="numpy", reason=reason)
+
+
+def _on_virtual_gpu(call: _Quantization) -> Plan:
+    from gemmule.dispatch.quantize import choose_quantize
+    from gemmule.vgpu.arch import device_name, virtual_arch
+
+    given = call.operands.views["x"]
+    seen = as_device_view(given)
+    problem: Any = call.problem(seen)
+    choice = choose_quantize(problem, virtual_arch())
+
+    def run() -> Any:
+        from gemmule.vgpu.execute import run_kernel
+
+        copy_again(seen, given)
+        values, scales, finish = call.outputs()
+        run_kernel(problem, choice, {"x": host_array(seen), "q": host_array(values), "scales": host_array(scales)})
+        return finish()
+
+    return _planned(
+        call, run, executor="vgpu", device=device_name(), kernel=choice.spec.name, config=choice.config.as_dict(),
+        reason="executor='vgpu' is set", problem=problem, choice=choice,
+    )  # fmt: skip
+
+
+def _on_device(call: _Quantization, executor: str | None) -> Plan:
+    # Specs of kernels are loaded where one is chosen.
+    from gemmule.dispatch.quantize import choose_quantize
+
+    operands = call.operands
+    reason = check_device_arrays(executor)
+    assert operands.device is not None
+    device, x = get_device(operands.device), operands.views["x"]
+    problem = call.problem(x)
+    choice = choose_quantize(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+
+    def run() -> Any:
+        stream = operands.work_stream()
+        assert stream is not None
+        values, scales, finish = call.outputs(stream)
+        if math.prod(call.scales_shape):
+            queue = _queue(call.problem(x, values), device.ordinal, generation())
+            queue((x.address, values.address, scales.address), stream)
+        operands.keep_until_done(stream, values, scales)
+        return finish()
+
+    return _planned(
+        call, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
+        reason=reason, problem=problem, choice=choice, chosen_by=choice.chosen_by,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=_MOST_QUEUES)
+def _queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
+    """Return what queues a problem, given the addresses of X, Q and the scales."""
+    del began
+    from gemmule.dispatch.quantize import choose_quantize
+    from gemmule.runtime.repeated import repeated
+
+    device = get_device(ordinal)
+    choice = choose_quantize(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+    matrices = problem.operands()
+    # Addresses that are as aligned as those to come stand in for them.
+    aligned = [(1 << 20) + matrix.alignment for matrix in matrices.values()]
+    queue = repeated(problem, choice, tuple(matrices), aligned, ordinal)
+    assert queue is not None
+    return queue
+
+
+register_clear(_queue.cache_clear)
+
+
+@plans.attached(_plan)
+def quantize(
+    x: Any,
+    /,
+    *,
+    by: str = "row",
+    dtype: Any = "float8_e4m3fn",
+    scale_dtype: Any = "float32",
+    stream: Any = None,
+    executor: str | None = None,
+) -> tuple[Any, Any]:
+    """Round a matrix to 8-bit floats, with scales: ``x`` is about ``values * scales``.
+
+    The scale of a part is its largest magnitude over the largest number of `dtype`, and 2**-126 at least. Scales of
+    ``float8_e8m0fnu`` are rounded up to powers of two.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16, shape (m, k)
+        The matrix, any strides.
+    by : {'row', 'tensor', 'block'}, optional
+        What has a scale of its own: each row, the whole, or each 128 elements of a row.
+    dtype : dtype or str, optional
+        float8_e4m3fn or float8_e5m2.
+    scale_dtype : dtype or str, optional
+        float32 or float8_e8m0fnu.
+    stream, executor
+        As of `matmul`; host arrays are quantised on the host or the virtual GPU.
+
+    Returns
+    -------
+    values : array of dtype, shape (m, k)
+        The 8-bit floats, row-major.
+    scales : array of scale_dtype
+        Of shape (m, 1), (1, 1) or (m, ceil(k / 128)), as `scaled_gemm` takes them for its first operand; those by block
+        are column-major. ``(values.T, scales.T)`` are a second operand and its scales.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError
+        If `x` is no matrix of such floats, or an option is not known.
+    UnsupportedError
+        If the GPU has no 8-bit floats.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> values, scales = gm.quantize(np.array([[1.0, -2.0], [0.0, 448.0]], np.float32))
+    >>> values.astype(np.float32) * scales
+    array([[   1.,   -2.],
+           [   0.,  448.]], dtype=float32)
+    """
+    call = _plan(x, by=by, dtype=dtype, scale_dtype=scale_dtype, stream=stream, executor=executor)
+    found: tuple[Any, Any] = call.execute()
+    return found

@@ -1,0 +1,226 @@
+"""The public function for products of 8-bit floats with scales: its checks, its plan, its call."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gemmule.core.block_scales import BLOCK, SCALES
+from gemmule.core.errors import ArgumentError, DTypeError, NoKernelError, ShapeError, UnsupportedError
+
+from .calls.dispatcher import product
+from .epilogues.scaling import Scaling
+from .planning import functions as plans
+from .planning.plan import Plan
+from .planning.products import plan_product
+from .validation.product import ProductArguments
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_EXPONENTS = "float8_e8m0fnu"
+#: The kernel that takes scales by blocks.
+_KERNEL = "hopper_gemm"
+#: What stands for scales that do not depend on K: of everything, and of each row or column.
+_TENSOR, _LINE = "tensor", "line"
+
+
+def _name(x: Any) -> str:
+    return str(getattr(x, "dtype", "")).removeprefix("torch.")
+
+
+def _shape(x: Any, role: str) -> tuple[int, ...]:
+    shape = getattr(x, "shape", None)
+    if shape is None:
+        raise ArgumentError(f"{role} is a {type(x).__name__}, not an array; pass an array of float32")
+    return tuple(shape)
+
+
+def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
+    """Return what scales are for: everything, each line, or blocks of 128 of K and so many lines."""
+    shape = _shape(scale, role)
+    if math.prod(shape) == 1 and len(shape) <= 2:
+        return _TENSOR
+    k_blocks = -(-k // BLOCK)
+    oriented = shape if role == SCALES[0] else shape[::-1]
+    shapes = (-(-lines // BLOCK), k_blocks), (lines, k_blocks), (lines, 1)
+    forms: tuple[str | int, ...] = (BLOCK, 1, _LINE)
+    by_shape: dict[tuple[int, ...], str | int] = dict(zip(shapes, forms, strict=True))
+    found = by_shape.get(oriented)
+    if found is None:
+        large, many, one = (x if role == SCALES[0] else x[::-1] for x in shapes)
+        what = "row of a" if role == SCALES[0] else "column of b"
+        raise ShapeError(
+            f"{role} has shape {shape}; give one element, {one} for each {what}, {many} for blocks of 128 of k, or "
+            f"{large} for blocks of 128 x 128"
+        )
+    return found
+
+
+def _as_read(role: str, scale: Any) -> Any:
+    """Return scales as kernels read them, in float32; those of 8 bits are converted by their library."""
+    name = _name(scale)
+    if name == "float32":
+        return scale
+    if name != _EXPONENTS:
+        raise DTypeError(f"{role} is {name or type(scale).__name__}; scales are float32 or {_EXPONENTS}")
+    return scale.float() if type(scale).__module__.startswith("torch") else scale.astype("float32")
+
+
+def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any, **options: Any) -> ProductArguments:
+    """Hold the arguments against each other; return those of the product that computes it."""
+    a, b, scale_a, scale_b = operands
+    for role, x in (("a", a), ("b", b)):
+        if _name(x) not in _FLOAT8:
+            raise DTypeError(f"{role} is {_name(x) or type(x).__name__}; scaled products take {' or '.join(_FLOAT8)}")
+        if len(x.shape) != 2:
+            raise ShapeError(f"{role} has shape {tuple(x.shape)}; scaled products are of matrices: reshape it")
+    (m, k), (inner, n) = a.shape, b.shape
+    if k != inner:
+        raise ShapeError(f"a has {k} columns and b {inner} rows; they must be equal")
+    forms = [_form(role, x, lines, k) for role, x, lines in zip(SCALES, (scale_a, scale_b), (m, n), strict=True)]
+    by_blocks = any(isinstance(form, int) for form in forms)
+    blocks = tuple(1 if form in (_LINE, 1) else BLOCK for form in forms) if by_blocks else None
+    given = [_as_read(role, x) for role, x in zip(SCALES, (scale_a, scale_b), strict=True)]
+    scaled = bool(m and n and k)
+    arrays = dict(zip(SCALES, given, strict=True)) if scaled else {}
+    if scale_result is not None:
+        if math.prod(_shape(scale_result, "scale_result")) != 1 or _name(scale_result) != "float32":
+            raise ShapeError(
+                f"scale_result is {_name(scale_result)} of shape {tuple(scale_result.shape)}; give one element of "
+                "float32"
+            )
+        arrays["scale_result"] = scale_result
+    if bias is not None and _shape(bias, "bias") not in ((n,), (1, n)):
+        raise ShapeError(f"bias has shape {_shape(bias, 'bias')}; give one value for each column, ({n},)")
+    scaling = Scaling(blocks if scaled else None, scaled, bias is not None, scale_result is not None)  # type: ignore[arg-type]
+    return ProductArguments(
+        "gemm", a, b, alpha=1.0, beta=0.0, bias=bias, precision="float8", epilogue=scaling, epilogue_args=arrays,
+        **options,
+    )  # fmt: skip
+
+
+def _plan(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    /,
+    *,
+    bias: Any = None,
+    scale_result: Any = None,
+    absmax: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Plan:
+    """Say what a call of `scaled_gemm` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `scaled_gemm`.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
+        As of `scaled_gemm`.
+    """
+    options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
+    with _Refusals():
+        return plan_product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+
+
+class _Refusals:
+    """A context in which a refusal has the reason of the kernel that takes scales by blocks."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, NoKernelError):
+            reason = dict(error.refused).get(_KERNEL)
+            if reason is not None:
+                raise UnsupportedError(f"no scaled product: {reason}") from None
+
+
+def _with_default(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with the type of the result, where neither that nor an output is given."""
+    if options["out"] is None and options["out_dtype"] is None:
+        options["out_dtype"] = "bfloat16"
+    return options
+
+
+@plans.attached(_plan)
+def scaled_gemm(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    /,
+    *,
+    bias: Any = None,
+    scale_result: Any = None,
+    absmax: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Any:
+    """Multiply matrices of 8-bit floats, each with scales: ``(scale_a * a) @ (scale_b * b) + bias``.
+
+    The shapes of the scales say what they are for; both operands may differ in that.
+
+    Sums of 128 of k at a time are those of the tensor cores, as of ``precision="float8"`` of `matmul`, and are added
+    up, and scaled, in float32.
+
+    Parameters
+    ----------
+    a : array of float8_e4m3fn or float8_e5m2, shape (m, k)
+        First operand. Row-major operands are fastest; others are transposed first.
+    b : array of float8_e4m3fn or float8_e5m2, shape (k, n)
+        Second operand, fastest column-major, as the transpose of weights (n, k).
+    scale_a : array of float32 or float8_e8m0fnu
+        Scales of `a`: of one element; of shape (m, 1), one for each row; (m, ceil(k / 128)), for each 128 of a row; or
+        (ceil(m / 128), ceil(k / 128)), for blocks of 128 x 128. Any strides; float8_e8m0fnu is converted first.
+    scale_b : array of float32 or float8_e8m0fnu
+        Scales of `b`: of one element, of shape (1, n), (ceil(k / 128), n) or (ceil(k / 128), ceil(n / 128)).
+    bias : array, shape (n,), optional
+        Floats that are added to each row.
+    scale_result : array of float32, one element, optional
+        What the sum, with the bias, is multiplied by before it is rounded: for results of 8 bits.
+    absmax : array of one float32, optional
+        Overwritten with the largest absolute value of the result before it is rounded.
+    out : array, shape (m, n), optional
+        Where the result goes.
+    out_dtype : dtype or str, optional
+        Element type of the result: bfloat16 by default, float16, float32, float8_e4m3fn or float8_e5m2. 8-bit results
+        saturate.
+    stream, executor
+        As of `matmul`.
+
+    Returns
+    -------
+    array, shape (m, n)
+        `out`, or a new array.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError
+        If the arguments do not fit together.
+    UnsupportedError
+        If the GPU, a type or a layout does not suit: scales by blocks need a Hopper GPU, and rows of the result of
+        whole 16 bytes.
+
+    Examples
+    --------
+    >>> import ml_dtypes, numpy as np, gemmule as gm
+    >>> a, b = (np.ones(shape, ml_dtypes.float8_e4m3fn) for shape in ((2, 16), (16, 3)))
+    >>> rows, columns = np.array([[1.0], [2.0]], np.float32), np.array([[1.0, 0.5, 0.25]], np.float32)
+    >>> gm.scaled_gemm(a, b, rows, columns, out_dtype="float32")
+    array([[16.,  8.,  4.],
+           [32., 16.,  8.]], dtype=float32)
+    """
+    options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
+    with _Refusals():
+        return product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))

@@ -1,0 +1,46 @@
+"""The guard of ``precision="ozaki"`` by itself: what it decides for two matrices, without the product."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.dtype import FLOAT64, Precision
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice, Config, KernelSpec, NextKernel
+
+from .bf16x6_gemm.spec import SPEC as BF16X6
+from .guard_steps import DECISION
+from .guard_words import DECISION_WORD
+from .ozaki_gemm.spec import SPEC as OZAKI
+
+
+def decision_choice(problem: GemmProblem, gpu: GpuRates = H200_RATES) -> Choice:
+    """Return the launches of the guard for a product without batch; D is the word that they write, an int32.
+
+    The word is the number of products that emulate the native one, or 0.
+    """
+    whole = OZAKI if problem.a.dtype == FLOAT64 else BF16X6
+    return Choice(dataclasses.replace(whole, next_kernel=_guard), whole.default, gpu=gpu)
+
+
+def _guard(problem: GemmProblem, config: Config, gpu: GpuRates) -> NextKernel:
+    """Return the launches up to the decision, which is written to D."""
+    whole: KernelSpec = OZAKI if problem.a.dtype == FLOAT64 else BF16X6
+    assert whole.next_kernel is not None
+    every = whole.next_kernel(problem, config, gpu)
+    found: NextKernel | None = None
+    chain = list(every.chain())
+    last = next(place for place, one in enumerate(chain) if one.spec is DECISION)
+    for one in reversed(chain[: last + 1]):
+        operands = {**one.operands, DECISION_WORD: "d"} if one.spec is DECISION else one.operands
+        found = dataclasses.replace(one, operands=operands, then=found)
+    assert found is not None
+    return dataclasses.replace(found, workspaces=every.workspaces)
+
+
+def decision_name(problem: GemmProblem, products: int) -> str:
+    """Return the precision that a decision is: that of the expert form, or ``ieee``."""
+    if not products:
+        return Precision.IEEE.value
+    return f"ozaki-{products}" if problem.a.dtype == FLOAT64 else Precision.BF16X6.value

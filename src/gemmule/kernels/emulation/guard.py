@@ -1,0 +1,71 @@
+"""The guard of ``precision="ozaki"``: when emulation is as exact as the native kernel promises, as arithmetic.
+
+Rows of A and columns of B are scaled to integers with norms between half of a limit and the limit, and rounded. A
+product is then off by at most sqrt(K) times the limit, and K / 4. The native kernel may be off by K + 3 units of the
+sum of magnitudes; two are left for the reconstruction. So many moduli suffice as make the limit large against the least
+sum of magnitudes, of which a product of 8-bit floats over a part of K, all rounded down, is a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from gemmule.core.dtype import GUARDED_PRODUCTS
+
+from .residues import norm_limit
+
+#: Moduli that the guard chooses among; and bits by which scales for them exceed those for the fewest.
+MODULI_CHOICES, SCALE_STEPS = GUARDED_PRODUCTS, (0, 3, 7)
+#: Contiguous elements along K that are sampled; samples that are enough, and one of how many runs is one at least.
+SAMPLE_RUN, FEWEST_SAMPLES, LARGEST_PERIOD = 16, 256, 16
+#: What float8_e5m2 holds of an element is 2**-40 of the integer for the fewest moduli: 2**15 at most.
+MAGNITUDE_SHIFT = 40
+#: The scale of a line of zeros, whose products are exact. Its sampled magnitudes are large, so that they pass.
+ZERO_LINE = 2000
+#: Bits of an infinite float32, from which lower bounds are subtracted: the least bound has the largest shortfall. And
+#: the shortfall of what is never emulated.
+INFINITE_BITS, NEVER = 0x7F800000, 0x7FFFFFFF
+#: Bits of the significand of a float64; what the roundings of the bound itself may take of it.
+_SIGNIFICAND, _SPARE = 53, 17 / 16
+
+#: Magnitudes of float32, other than 0, whose parts in bfloat16 hold all bits, and no sum of whose products overflows:
+#: biased exponents from the first to before the second.
+PART_EXPONENTS = (127 - 110, 127 + 48)
+
+
+def sample_period(k: int) -> int:
+    """Return of how many runs along K one is sampled, a power of two."""
+    period = 1
+    while period < LARGEST_PERIOD and k >= 2 * period * FEWEST_SAMPLES:
+        period *= 2
+    return period
+
+
+def sample_runs(k: int) -> int:
+    """Return how many runs of `SAMPLE_RUN` elements are sampled."""
+    return -(-k // (SAMPLE_RUN * sample_period(k)))
+
+
+def least_bound(k: int, step: int) -> float:
+    """Return the least lower bound of sums of magnitudes, in units of the samples, with which scales suffice.
+
+    Parameters
+    ----------
+    k : int
+        Extent.
+    step : int
+        Bits by which scales exceed those for the fewest moduli.
+    """
+    fraction, exponent = norm_limit(MODULI_CHOICES[0])
+    limit = math.sqrt(math.ldexp(fraction, exponent)) * 2.0**step
+    error = math.sqrt(k) * limit + k / 4
+    return _SPARE * error * 2.0 ** (_SIGNIFICAND - 2 * (MAGNITUDE_SHIFT + step)) / (k + 1)
+
+
+def largest_shortfalls(k: int) -> tuple[int, ...]:
+    """Return for each choice of moduli the largest shortfall with which it suffices."""
+    # The next float32 above: bits of positive ones are ordered as they are.
+    return tuple(
+        INFINITE_BITS - 1 - struct.unpack("<i", struct.pack("<f", least_bound(k, step)))[0] for step in SCALE_STEPS
+    )

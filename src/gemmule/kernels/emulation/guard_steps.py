@@ -1,0 +1,218 @@
+"""The kernels of the guard: magnitudes, their least product, the decision; and native kernels that depend on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from typing import Any
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BF16_PRODUCTS, FLOAT8_E5M2, FLOAT64, INT32
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
+from gemmule.core.problem import GemmProblem
+from gemmule.core.signature import every_signature, major_keys, majors_of
+from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.kernels.hopper import tile_config
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.tma_tiles import operand_params
+
+from .guard import MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_period, sample_runs
+from .guard_words import DECISION_WORD, GUARDED, SHORTFALL, word_param
+from .ozaki_config import SLICE, THREADS, DecisionConfig, MagnitudesConfig, ProductsConfig
+from .ozaki_steps import product_costs, product_grid
+
+#: Microseconds of a launch on an H100; and bytes that magnitudes read in one.
+_LAUNCH, _BYTES = 2.0, 2.0e6
+
+
+def sampled_length(k: int) -> int:
+    """Return the bytes of a line of magnitudes, whole k-tiles."""
+    return -(-sample_runs(k) * SAMPLE_RUN // SLICE) * SLICE
+
+
+def _takes_all(problem: GemmProblem, arch: Arch) -> None:
+    del problem, arch
+
+
+def _magnitudes_signature(problem: GemmProblem, config: MagnitudesConfig) -> Signature:
+    del config
+    return (("element", FLOAT64.name), *major_keys(*majors_of(problem)))
+
+
+def _magnitudes_launch(problem: GemmProblem, config: MagnitudesConfig) -> Launch:
+    """Return the launch recipe: a thread for each run of each line, those of A first."""
+    del config
+    length, params, ctas = sampled_length(problem.k), [], 0
+    for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
+        ld = matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
+        params += [
+            TensorParam(operand, (matrix.cols, matrix.rows), (ld,)),
+            TensorParam(f"scales of {name}", (matrix.rows,), ()),
+            TensorParam(f"magnitudes of {name}", (length, matrix.rows), (length,)),
+        ]
+        ctas += -(-length // SAMPLE_RUN * matrix.rows // THREADS)
+    every: tuple[Param, ...] = (*params, ScalarParam("period", INT32, sample_period(problem.k)))
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=every, overlaps=True)
+
+
+def _magnitudes_cost(problem: GemmProblem, config: MagnitudesConfig, gpu: GpuRates) -> float:
+    del config
+    elements = (problem.m + problem.n) * sampled_length(problem.k)
+    return gpu.launch * _LAUNCH + elements * FLOAT64.itemsize / min(_BYTES, gpu.memory)
+
+
+MAGNITUDES = KernelSpec(
+    name="ozaki_magnitudes",
+    operation="gemm",
+    summary="samples of float64, scaled, to magnitudes in float8_e5m2, rounded down",
+    package=f"{__package__}.ozaki_magnitudes",
+    archs=(HOPPER,),
+    configs=(MagnitudesConfig(),),
+    signatures=every_signature(element=[FLOAT64], a_major="km", b_major="kn"),
+    why_not=refuse_no_config,
+    signature=_magnitudes_signature,
+    launch=_magnitudes_launch,
+    batch_dims=0,
+    refuses=_takes_all,
+    cost=_magnitudes_cost,
+    cost_in_us=True,
+)
+
+
+def _why_not_guard(problem: GemmProblem, arch: Arch) -> str | None:
+    if problem.a.dtype != FLOAT8_E5M2 or problem.b.dtype != FLOAT8_E5M2 or problem.k % SLICE:
+        return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel takes what ozaki_magnitudes makes"
+    return refuse_hopper(problem, arch, "ab", tma="ab")
+
+
+def _guard_signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
+    del problem, config
+    return (("element", FLOAT8_E5M2.name),)
+
+
+def _guard_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
+    """Return the launch recipe: maps of the magnitudes, and the shortfall with the extents of D."""
+    return Launch(
+        grid=product_grid(problem, config),
+        block=(tile_config.THREADS, 1, 1),
+        cluster=(config.cluster, 1, 1),
+        shared_bytes=config.shared_bytes,
+        params=(
+            *operand_params("a", problem.a, (1,), config.tile_m, config.cluster_n),
+            *operand_params("b", problem.b.transposed(), (1,), config.tile_n, config.cluster_m),
+            TensorParam(SHORTFALL, (problem.m, problem.n, 1), (0, 0)),
+        ),
+        overlaps=True,
+    )
+
+
+GUARD = KernelSpec(
+    name="ozaki_guard",
+    operation="gemm",
+    summary="the least product of magnitudes in float8_e5m2: wgmma, TMA, one number written",
+    package=f"{__package__}.ozaki_guard",
+    archs=(HOPPER,),
+    configs=(ProductsConfig(), ProductsConfig(tile_m=128, tile_n=128, stages=6, pingpong=1)),
+    signatures=every_signature(element=[FLOAT8_E5M2]),
+    why_not=refuse_no_config,
+    signature=_guard_signature,
+    launch=_guard_launch,
+    refuses=_why_not_guard,
+    costs=product_costs,
+    cost_in_us=True,
+)
+
+
+def _decision_signature(problem: GemmProblem, config: DecisionConfig) -> Signature:
+    del problem, config
+    return (("element", INT32.name),)
+
+
+def _decision_launch(problem: GemmProblem, config: DecisionConfig) -> Launch:
+    del config
+    fewest, largest = decision_of(problem)
+    params: tuple[Param, ...] = (
+        word_param(SHORTFALL),
+        word_param(DECISION_WORD),
+        *(ScalarParam(f"largest{number}", INT32, one) for number, one in enumerate(largest)),
+        ScalarParam("fewest", INT32, fewest),
+    )
+    return Launch(grid=(1, 1, 1), block=(32, 1, 1), params=params, overlaps=True)
+
+
+def decision_of(problem: GemmProblem) -> tuple[int, tuple[int, ...]]:
+    """Return the fewest products, and for each choice from there on the largest shortfall with which it suffices."""
+    if problem.a.dtype == FLOAT64:
+        return MODULI_CHOICES[0], largest_shortfalls(problem.k)
+    return BF16_PRODUCTS, (0,) * len(MODULI_CHOICES)
+
+
+def _decision_cost(problem: GemmProblem, config: DecisionConfig, gpu: GpuRates) -> float:
+    del problem, config
+    return gpu.launch * _LAUNCH
+
+
+DECISION = KernelSpec(
+    name="guard_decision",
+    operation="gemm",
+    summary="how many products emulate the native one, by what the guard measured",
+    package=f"{__package__}.guard_decision",
+    archs=(HOPPER,),
+    configs=(DecisionConfig(),),
+    signatures=every_signature(element=[INT32]),
+    why_not=refuse_no_config,
+    signature=_decision_signature,
+    launch=_decision_launch,
+    refuses=_takes_all,
+    cost=_decision_cost,
+    cost_in_us=True,
+)
+
+
+def guarded_native(whole: KernelSpec, name: str) -> KernelSpec:
+    """Return the spec of a native kernel whose CTAs return at once unless the guard decided for it.
+
+    Parameters
+    ----------
+    whole : KernelSpec
+        The kernel; its ``buildable(config, types)`` takes the key ``guarded``.
+    name : str
+        As of `KernelSpec`.
+    """
+    return dataclasses.replace(
+        whole,
+        name=name,
+        summary=f"{whole.name}, where the guard of precision='ozaki' decided for it",
+        epilogues=False,
+        absmax=False,
+        archs=(HOPPER,),
+        signatures=functools.partial(_native_signatures, whole),
+        signature=functools.partial(_native_signature, whole),
+        launch=functools.partial(_native_launch, whole),
+        package=(package := f"{__package__}.{name}"),
+        build=functools.partial(_build, package),
+        why_not=whole.why_not,
+        refuses=whole.refuses,
+        refuses_types=None,
+    )
+
+
+def _native_signature(whole: KernelSpec, problem: GemmProblem, config: Any) -> Signature:
+    return (*whole.signature(problem, config), *GUARDED)
+
+
+def _native_signatures(whole: KernelSpec, arch: Arch) -> tuple[Signature, ...]:
+    return tuple((*one, *GUARDED) for one in whole.signatures(arch))
+
+
+def _native_launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
+    """Return the kernel's launch recipe with the decision, after all launches before it."""
+    recipe = whole.launch(problem, config)
+    return dataclasses.replace(recipe, params=(*recipe.params, word_param(DECISION_WORD)), overlaps=False)
+
+
+def _build(package: str, config: Any, signature: Signature) -> Buildable:
+    found: Buildable = importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
+    return found

@@ -1,0 +1,41 @@
+"""What guarded launches have in common: the words that they read and write, and the key of their specialisation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
+from gemmule.core.launch import Param, TensorParam
+from gemmule.core.spec import Signature
+
+#: Workspaces of what the guard measures, and of what it decides: the products of the emulation, or 0 for the native
+#: kernel.
+SHORTFALL, DECISION_WORD = "shortfall", "products"
+#: The key of launches that read the decision.
+GUARDED: Signature = (("guarded", "yes"),)
+
+
+def word_param(name: str) -> TensorParam:
+    """Describe a word that a guarded launch reads or writes."""
+    return TensorParam(name, (1,), ())
+
+
+def guard_params(precision: Precision) -> tuple[Param, ...]:
+    """Describe the guard's decision where there is one."""
+    return (word_param(DECISION_WORD),) if precision is Precision.OZAKI else ()
+
+
+def guarded_key(precision: Precision) -> Signature:
+    """Return the key of launches that read the decision, if they do."""
+    return GUARDED if precision is Precision.OZAKI else ()
+
+
+def with_guarded(plain: Callable[[Arch], tuple[Signature, ...]]) -> Callable[[Arch], tuple[Signature, ...]]:
+    """Return signatures without a guard and with one."""
+    return functools.partial(_both, plain)
+
+
+def _both(plain: Callable[[Arch], tuple[Signature, ...]], arch: Arch) -> tuple[Signature, ...]:
+    return (*plain(arch), *((*one, *GUARDED) for one in plain(arch)))

@@ -1,0 +1,67 @@
+"""Ozaki scheme II, guard: the least of all sums of magnitudes, by a product of 8-bit floats that is not written.
+
+Idea
+    Emulation errs by a share of the norms of a row of A and a column of B, the native product by a share of the sum of
+    magnitudes |A||B|. A product of magnitudes that are rounded down, over a part of K, is a lower bound of that sum.
+    Its least element says how many moduli suffice for all.
+Change from the rung before
+    The operands are float8_e5m2, and of the accumulators only the minimum leaves the CTA: one atomic a warp and tile.
+Data movement
+    As of ozaki_products, with a sixteenth of K and no result.
+Limits
+    The tensor cores, and the epilogue where K is short.
+Sources
+    As of ozaki_gemm; "Guaranteed DGEMM Accuracy While Using Reduced Precision Tensor Cores Through Extensions of the
+    Ozaki Scheme" (Automatic Dynamic Precision, ADP), NVIDIA 2025, whose estimate is from exponents of blocks of K.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Float32, Int32, cute, select_
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.guard import INFINITE_BITS
+from gemmule.kernels.emulation.ozaki_config import ProductsConfig
+from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts
+from gemmule.kernels.hopper.mainloops.operands import flat
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WARPGROUP
+from gemmule.kernels.parts.tensors import major_tensor
+
+
+class LeastMagnitude(ResidueProducts):
+    """max(S, INFINITE_BITS - bits of A @ B): A (M, K, 1), B (N, K, 1) of float8_e5m2; S is at the address of D."""
+
+    element, accumulator = cutlass.Float8E5M2, Float32
+
+    def divisor(self, batch):
+        """Return nothing: sums are not reduced."""
+        del batch
+
+    @cute.jit
+    def write_tile(self, gD, accumulators, place, warpgroup_idx, divisor):  # noqa: ARG002 - of residues
+        """Reduce a warp's part of a tile to its least element, and that into device memory."""
+        m0, n0 = place
+        tid, _, _ = cute.arch.thread_idx()
+        warp, lane = tid % WARPGROUP // 32, tid % 32
+        values = flat(accumulators)
+        least = Float32(float("inf"))
+        for block in cutlass.range_constexpr(self.mma_tiles_m):
+            of_tile = block if cutlass.const_expr(self.pingpong) else warpgroup_idx + CONSUMERS * block
+            for half in cutlass.range_constexpr(2):
+                row = m0 + of_tile * MMA_M + warp * 16 + lane // 4 + 8 * half
+                for n in cutlass.range_constexpr(self.tile_n // 8):
+                    for v in cutlass.range_constexpr(2):
+                        inside = row < gD.shape[0] and n0 + 8 * n + 2 * (lane % 4) + v < gD.shape[1]
+                        value = values[block * self.tile_n // 2 + 4 * n + 2 * half + v]
+                        least = cute.arch.fmin(least, Float32(select_(inside, value, Float32(float("inf")))))
+        shortfall = cute.arch.warp_redux_sync(Int32(INFINITE_BITS) - least.bitcast(Int32), "max")
+        if lane == 0 and shortfall > 0:
+            cute.arch.atomic_max(gD.iterator, shortfall, sem="relaxed", scope="gpu")
+
+
+def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel with stand-ins for its arguments."""
+    a, b = (major_tensor("float8_e5m2", 1, batch=1, vector=16) for _ in range(2))
+    d = major_tensor("int32", 1, batch=1)
+    return Buildable(LeastMagnitude(config, types), (a, b, d, Int32(1)))

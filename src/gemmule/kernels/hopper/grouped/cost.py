@@ -1,0 +1,114 @@
+"""What a grouped product takes: the time of `hopper_gemm`, of the L2 cache, and of CTAs with more work than others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.problem import GemmProblem
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.pauses import promote_us
+from gemmule.kernels.hopper.cost.times import rates_of, times_us
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES
+
+from .config import GroupedConfig
+
+#: Bytes a microsecond that the L2 cache delivers, and those that it misses, which delay the others; how sharply the
+#: longer time wins. Fitted to 62 configs of 8 groups on an H100, and to 4 of 64 groups.
+_L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 8
+#: Tiles that the last CTA computes beyond the mean: with dynamic scheduling, of whole and of half tiles, and of whole
+#: ones; how much of that shows, and microseconds in which the counter is zeroed.
+_LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _ZEROED_US = 0.2, 1.4, 0.7, 0.75, 4.0
+#: The same as a factor for groups along K, whose tiles differ, and microseconds of a tile in which the counter is read;
+#: measured for 8 and 64 groups on an H200.
+_UNEQUAL_K, _FETCH_US = 1.05, 0.37
+
+#: K-tiles of a group along K up to which results are most of the work, and microseconds between two tiles of a CTA
+#: then, by whether it is ping-pong: fitted to 16 configs of 64 groups on an H200.
+_FEW_K_TILES, _BETWEEN_US = 3, (1.2, 0.5)
+
+
+def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds: those of `hopper_gemm`, or of the L2 cache if these are longer."""
+    groups, axis = problem.groups, problem.axis
+    k = max(problem.k // groups, 1) if axis == "k" else problem.k
+    plain = GemmProblem(problem.m, problem.n * problem.num_b, k, (), problem.a, problem.b, None, problem.d)
+    written = problem.d.distinct_bytes(problem.batch_of("d"))
+    # Weights of groups that have no row are not read.
+    weights = problem.b.distinct_bytes((groups,)) * problem.num_b if axis == "m" else 0
+    read = problem.bytes_min - written - weights * (1 - _active_groups(problem) / groups)
+    rates = rates_of(configs, gpu)
+    pairs = zip(configs, rates.clusters.tolist(), strict=True)
+    busy, last = np.array([_waves(problem, one, count) for one, count in pairs]).T
+    operation = operation_of(plain)._replace(read=int(read), written=written)
+    # Between whole waves.
+    whole = np.maximum(np.floor(busy), 1)
+    fewer, more = (
+        times_us(operation._replace(tiles=(waves * rates.clusters).tolist()), rates) for waves in (whole, np.ceil(busy))
+    )
+    times = fewer + (more - fewer) * (busy - whole).clip(0)
+    if problem.a.dtype.is_float8:
+        times = times + promote_us(operation._replace(tiles=(busy * rates.clusters).tolist()), rates)
+    k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
+    delivered = np.array([_delivered(problem, one) * k_tiles for one in configs])
+    missed = (read + written) / _MISSED_BYTES
+    times = (times**_SHARP + (delivered * gpu.l2 / _L2_BYTES + missed) ** _SHARP) ** (1 / _SHARP)
+    times *= 1 + _LAST_SHARE * (last / busy - 1)
+    if axis == "k" and k_tiles <= _FEW_K_TILES:
+        # Each tile has to be written almost as soon as it is begun.
+        between = np.array([_BETWEEN_US[one.pingpong] for one in configs])
+        times = (read + written) / gpu.memory + busy * between
+    # A producer that waits for the counter is behind the consumers where a tile has few k-tiles.
+    fetches = np.array([one.dynamic * (_ZEROED_US + _FETCH_US * count * (k_tiles < one.stages))
+                        for one, count in zip(configs, busy, strict=True)])  # fmt: skip
+    found: list[float] = (times + fetches).tolist()
+    return found
+
+
+def _delivered(problem: GroupedProblem, config: GroupedConfig) -> float:
+    """Return the bytes that the L2 cache delivers for one k-tile of every tile."""
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    lines = config.tile_m / config.cluster_n + config.tile_n / config.cluster_m
+    return _expected_tiles(problem, rows, cols) * config.cluster * K_BYTES * lines
+
+
+def _active_groups(problem: GroupedProblem) -> int:
+    """Return how many groups have a row at most."""
+    return min(problem.groups, {"m": problem.m, "n": problem.n, "k": problem.k}[problem.axis])
+
+
+def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> tuple[float, float]:
+    """Return how many tiles a CTA computes on average, and the last one to end.
+
+    Where two warpgroups share a tile, one of at most 64 rows counts half: a CTA that gets many of them by its number is
+    done before the others, one that takes tiles by the counter takes more.
+    """
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    tiles: float = _expected_tiles(problem, rows, cols)
+    if problem.axis == "k":
+        whole = -(-tiles // clusters)
+        return whole, whole if config.dynamic else whole * _UNEQUAL_K
+    halves = problem.axis == "m" and not config.pingpong and rows == CONSUMERS * EPI_TILE_M
+    if halves:
+        tiles = _expected_tiles(problem, EPI_TILE_M, cols) / CONSUMERS
+    if tiles <= clusters:
+        return 1, 1
+    busy = tiles / clusters
+    return busy, busy + (_LAST_DYNAMIC if config.dynamic else _LAST_HALVES if halves else _LAST)
+
+
+def _expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
+    """Return how many tiles there are, if sizes of groups are random."""
+    sides = []
+    for axis, extent, step in (("m", problem.m, rows), ("n", problem.n * problem.num_b, cols)):
+        if axis == problem.axis:
+            # Sizes are exponential: so many multiples of `step` are rounded up to, at least one.
+            groups = _active_groups(problem)
+            sides.append(groups / -math.expm1(-step * groups / extent))
+        else:
+            sides.append(-(-extent // step))
+    return max(round(sides[0] * sides[1]), 1) * (problem.groups if problem.axis == "k" else 1)

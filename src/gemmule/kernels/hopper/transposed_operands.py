@@ -1,0 +1,166 @@
+"""Products of operands that are transposed first, to be K-major or MN-major; other operands are repacked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.spec import KernelSpec, NextKernel
+from gemmule.kernels.transpose.cost import tile_costs
+from gemmule.kernels.transpose.tile_config import ByteTileConfig
+
+from .next_kernel import NextProduct, Prepared, WorkspaceCopy, with_copies
+from .operand_copies import REPACKED_BYTES, OperandCopy, operand_copy, why_not_copied
+from .refusals import HOPPER
+from .repack_config import RepackConfig
+from .tma_tiles import why_not_tma
+
+#: How operands of the right major are repacked.
+_PACKING = RepackConfig()
+#: Microseconds on an H200 between one launch and the next.
+_LAUNCH = 1.3
+
+
+@dataclasses.dataclass(frozen=True)
+class TransposedOperand(WorkspaceCopy):
+    """An operand and its transposed copy.
+
+    Attributes
+    ----------
+    problem : TransposeProblem
+        The transpose, of every matrix of the batch.
+    """
+
+    problem: TransposeProblem
+
+
+class TransposedOperands:
+    """The steps of a kernel that transposes operands of the wrong major, repacks others, and multiplies.
+
+    Parameters
+    ----------
+    k_major : bool
+        Whether the product takes K-major operands; else it takes MN-major ones.
+    specs : sequence of KernelSpec
+        Kernels of the product, best first.
+    transpose, repacked : KernelSpec
+        Kernels that transpose operands and repack them.
+    packing_us : callable
+        ``packing_us(nbytes, result, config, gpu)`` is the time of repacking.
+    """
+
+    def __init__(
+        self,
+        k_major: bool,
+        specs: Sequence[KernelSpec],
+        transpose: KernelSpec,
+        repacked: KernelSpec,
+        packing_us: Callable[[int, int, RepackConfig, GpuRates], float],
+    ) -> None:
+        self._k_major, self._transpose, self._repacked, self._packing_us = k_major, transpose, repacked, packing_us
+        self.transposed = cache_last_call(self._transposed)
+        self.packed = cache_last_call(self._packed)
+        self.product = NextProduct(self._prepared, specs)
+
+    def _is_right(self, name: str, matrix: StridedMatrix) -> bool:
+        return matrix.is_row_major if (name == "a") == self._k_major else matrix.is_col_major
+
+    def _transposed(self, problem: GemmProblem) -> tuple[TransposedOperand, ...]:
+        """Return the operands of the wrong major."""
+        found = []
+        for name, matrix in (("a", problem.a), ("b", problem.b)):
+            if self._is_right(name, matrix):
+                continue
+            # Lines of the source are contiguous along the other extent than those of the copy.
+            lines = problem.m if name == "a" else problem.n
+            stride = matrix.col_stride if matrix.is_col_major else matrix.row_stride
+            rows, cols = (lines, problem.k) if self._k_major else (problem.k, lines)
+            unit = REPACKED_BYTES // matrix.dtype.itemsize
+            ld = -(-cols // unit) * unit
+            steps, after = matrix.batch_strides, (ld * rows,) if problem.batch else ()
+            source = StridedMatrix(matrix.dtype, rows, cols, 1, stride, steps, matrix.alignment)
+            target = StridedMatrix(matrix.dtype, rows, cols, ld, 1, after, MAP_ALIGNMENT, padded=True)
+            copy = target if (name == "a") == self._k_major else target.transposed()
+            nbytes = ld * rows * (problem.batch or (1,))[0] * matrix.dtype.itemsize
+            transpose = TransposeProblem(rows, cols, problem.batch, source, target)
+            found.append(
+                TransposedOperand(name, f"{name} along {'k' if self._k_major else 'mn'}", copy, nbytes, transpose)
+            )
+        return tuple(found)
+
+    def _packed(self, problem: GemmProblem) -> tuple[OperandCopy, ...]:
+        """Return the copies of operands of the right major that TMA cannot load."""
+        return tuple(
+            operand_copy(name, matrix, problem.batch, "packed")
+            for name, matrix in (("a", problem.a), ("b", problem.b))
+            if self._is_right(name, matrix) and why_not_tma(name, matrix, problem.batch)
+        )
+
+    def _prepared(self, problem: GemmProblem) -> Prepared:
+        return with_copies(problem, (*self.transposed(problem), *self.packed(problem)))
+
+    def next_kernel(self, problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates) -> NextKernel:
+        """Return the transpose of the second operand, if that has the wrong major too, or its repacking; the product.
+
+        `config` is that of transposes.
+        """
+        found = self.product.kernel(problem, gpu)
+        if packed := self.packed(problem):
+            operands = {one.workspace: one.workspace for one in packed}
+            prepared = with_copies(problem, self.transposed(problem))
+            found = NextKernel(
+                self._repacked,
+                _PACKING,
+                prepared.problem,
+                {**prepared.operands, **operands},
+                found.workspaces,
+                then=found,
+            )
+        for one in self.transposed(problem)[1:]:
+            operands = {"a": one.operand, "d": one.workspace}
+            found = NextKernel(self._transpose, config, one.problem, operands, found.workspaces, then=found)
+        return found
+
+    def why_not(self, problem: GemmProblem, config: ByteTileConfig) -> str | None:
+        """Say why operands cannot be transposed with `config`, or repacked, or None where they can."""
+        if reason := why_not_copied(self.packed(problem), _PACKING, "repack"):
+            return reason
+        reasons = (self._transpose.why_not(one.problem, HOPPER, config) for one in self.transposed(problem))
+        return next((reason for reason in reasons if reason), None)
+
+    def refuses(self, problem: GemmProblem) -> str | None:
+        """Say why no config prepares a problem of at most one batch dimension, or None where that depends on it."""
+        if not (transposed := self.transposed(problem)):
+            return f"A and B are {'K' if self._k_major else 'MN'}-major"
+        for one in transposed:
+            if problem.batch and not one.problem.source.batch_strides[0]:
+                return f"{one.operand.upper()} is one matrix for all of the batch; it would be transposed for each"
+        for copy in self.packed(problem):
+            if reason := copy.why_not("repacked"):
+                return reason
+        return self.product.why_not(problem)
+
+    def launch(self, problem: GemmProblem, config: ByteTileConfig) -> Launch:
+        """Return the launch recipe of the first transpose, from the operand to its workspace."""
+        first = self.transposed(problem)[0]
+        recipe = self._transpose.launch(first.problem, config)
+        names = {"a": first.operand, "d": first.workspace}
+        params = tuple(
+            dataclasses.replace(one, operand=names[one.operand]) if isinstance(one, TensorParam) else one
+            for one in recipe.params
+        )
+        return dataclasses.replace(recipe, params=params)
+
+    def costs(self, problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
+        """Return roughly the times in microseconds of the transposes and of the product, which is that of all."""
+        transposed = self.transposed(problem)
+        product = self.product.cost(problem, gpu) + _LAUNCH * gpu.launch * len(transposed)
+        if packed := self.packed(problem):
+            product += self._packing_us(sum(one.nbytes for one in packed), 0, _PACKING, gpu)
+        seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in transposed), strict=True)
+        return [product + 1e6 * sum(one) for one in seconds]

@@ -1,0 +1,148 @@
+"""The experts of a mixture layer, by grouped products."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+import gemmule as gm
+from gemmule.core.errors import ArgumentError
+
+from .grouped import grouped_mm
+from .product import may_skip_operator
+
+#: Bytes of the types that are multiplied on a GPU.
+_HALF = 2
+
+
+class Experts:
+    """What `replace_experts` puts in front of a class of experts: their products are two grouped ones."""
+
+    def forward(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        """Return for each token the weighted sum of what its experts make of it.
+
+        Parameters
+        ----------
+        hidden_states : Tensor, shape (tokens, features)
+            The tokens.
+        top_k_index : Tensor of int64, shape (tokens, slots)
+            Each token's experts; a number beyond the last expert is none.
+        top_k_weights : Tensor, shape (tokens, slots) or (tokens, experts)
+            Their weights.
+
+        Returns
+        -------
+        Tensor, shape (tokens, features)
+            The sums.
+        """
+        tokens, slots = top_k_index.shape
+        up, down = self.gate_up_proj, self.down_proj
+        chosen, order = top_k_index.reshape(-1).sort(stable=True)
+        experts = torch.arange(down.shape[0], device=order.device)
+        ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
+        rows = hidden_states.index_select(0, order // slots)
+        if self._in_one_pass(rows, up, down, ends):
+            inner = gm.grouped_gemm(rows, up.detach().mT, ends, epilogue="swiglu")
+            found = gm.grouped_gemm(inner, down.detach().mT, ends)
+        else:
+            found = grouped_mm(self._gated(grouped_mm(rows, up.mT, offs=ends)), down.mT, offs=ends)
+        if top_k_weights.shape[1] != slots:
+            top_k_weights = top_k_weights.gather(1, top_k_index)
+        weights = top_k_weights.to(found.dtype)
+        # Each slot of a token reads its own row again, so that the sum has one order.
+        found = found.index_select(0, order.argsort())
+        if tokens == 1:
+            return weights @ found
+        return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what pickles the module: its class is made here, from the one it had before."""
+        del protocol
+        return _restored, (type(self).__bases__[1],), self.__dict__
+
+    def _in_one_pass(self: Any, rows: Any, *others: Any) -> bool:
+        """Return whether SwiGLU is an epilogue: on a GPU, where no gradient and no operator is looked at."""
+        return (
+            rows.is_cuda
+            and not torch.is_grad_enabled()
+            and type(self.act_fn) is torch.nn.SiLU
+            and rows.dtype == others[0].dtype == others[1].dtype
+            and rows.dtype.itemsize == _HALF
+            and self._gates_plainly
+            and may_skip_operator((rows, *others))
+        )
+
+    @property
+    def _gates_plainly(self: Any) -> bool:
+        own = getattr(type(self), "_apply_gate", None)
+        return own is None or bool(own.__qualname__ == "_default_apply_gate" and self.is_concatenated)
+
+    def _gated(self: Any, gate_up: Any) -> Any:
+        if not self._gates_plainly:
+            return self._apply_gate(gate_up)
+        gate, up = gate_up.chunk(2, -1)
+        return self.act_fn(gate) * up
+
+
+@functools.cache
+def _with_grouped_products(kind: type) -> type:
+    return type(f"Grouped{kind.__name__}", (Experts, kind), {"__module__": kind.__module__})
+
+
+def _restored(kind: type) -> Any:
+    return object.__new__(_with_grouped_products(kind))
+
+
+def replace_experts(model: Any) -> tuple[str, ...]:
+    """Let the experts of a model's mixture layers compute by grouped products, in place.
+
+    A module is taken for experts if it has the parameters ``gate_up_proj`` (experts, 2 * inner, features) and
+    ``down_proj`` (experts, features, inner) and an ``act_fn``, without biases, as the experts of Hugging Face's
+    transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters; its router is left
+    alone. Lists of experts that are modules each, as in transformers 4, are not replaced.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; it may itself be the experts.
+
+    Returns
+    -------
+    tuple of str
+        Names of the modules that were replaced.
+
+    Raises
+    ------
+    ArgumentError
+        If `model` is no module.
+
+    Examples
+    --------
+    >>> import torch, gemmule.torch
+    >>> gemmule.torch.replace_experts(torch.nn.Linear(4, 8))
+    ()
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
+    found = [(name, module) for name, module in model.named_modules() if _are_experts(module)]
+    for _, module in found:
+        kind: type = type(module)
+        module.__class__ = _with_grouped_products(kind)
+    return tuple(name for name, _ in found)
+
+
+def _are_experts(module: Any) -> bool:
+    """Return whether a module is known to compute what `Experts` does, and does not yet."""
+    if isinstance(module, Experts) or not callable(getattr(module, "act_fn", None)):
+        return False
+    if any(getattr(module, name, False) for name in ("has_bias", "is_transposed", "has_post_expert_norm")):
+        return False
+    parameters: dict[str, Any] = dict(module.named_parameters(recurse=False))
+    up, down = (parameters.get(name) for name in ("gate_up_proj", "down_proj"))
+    if up is None or down is None or up.ndim != 3 or down.ndim != 3:
+        return False
+    if any(name.endswith("bias") for name in parameters):
+        return False
+    return bool(up.shape[0] == down.shape[0] and up.shape[1] == 2 * down.shape[2] and up.shape[2] == down.shape[1])

@@ -1,0 +1,141 @@
+"""A linear layer of 8-bit weights with scales, and its place in a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gemmule.core.block_scales import BLOCK
+from gemmule.core.errors import ArgumentError
+from gemmule.core.name_suggestions import remedy_for
+from gemmule.core.quantize_problem import LEAST_SCALE
+
+from .scaled import quantize_operator, scaled_operator
+
+#: What shares a scale in activations, by the kinds of quantisation.
+KINDS = {"fp8-row": "row", "fp8-block": "block"}
+_FLOAT8 = torch.float8_e4m3fn
+#: Features of a layer that is replaced: multiples, whose rows of 8-bit floats TMA loads.
+_MULTIPLE = 16
+_INPUTS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class QuantizedLinear(torch.nn.Module):
+    """A linear layer whose weights are 8-bit floats, and whose inputs are quantised at each call; for inference.
+
+    `quantize_linear` makes it of a `torch.nn.Linear`.
+
+    Attributes
+    ----------
+    kind : str
+        ``fp8-row``: weights have a scale for each row, inputs one for each token. ``fp8-block``: weights have one for
+        each 128 x 128, inputs one for each 128 features of a token, as DeepSeek-V3's.
+    weight : Tensor of torch.float8_e4m3fn, shape (out_features, in_features)
+        The weights.
+    weight_scale : Tensor of torch.float32
+        Their scales, (out_features, 1), or one for each block.
+    bias : Parameter or None
+        Added to each row.
+    """
+
+    kind: str
+    in_features: int
+    out_features: int
+    bias: Any
+    weight: Any
+    weight_scale: Any
+
+    def forward(self, input: Any) -> Any:  # noqa: A002
+        """Return ``input @ weight.T + bias`` over any leading dimensions, in the type of the input."""
+        if input.requires_grad and torch.is_grad_enabled():
+            raise ArgumentError("layers of 8-bit weights have no backward; call the model under torch.no_grad()")
+        rows = input.reshape(-1, self.in_features)
+        values, scales = quantize_operator(rows, KINDS[self.kind], _FLOAT8)
+        weight, weight_scale = self.weight.T, self.weight_scale.T
+        found = scaled_operator(values, weight, scales, weight_scale, self.bias, None, input.dtype)
+        return found.reshape(*input.shape[:-1], self.out_features)
+
+    def extra_repr(self) -> str:
+        """Return what `print` shows of the layer."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.kind!r}"
+
+
+def quantize_linear(
+    model: Any, kind: str = "fp8-row", *, where: Callable[[str, Any], bool] | None = None
+) -> tuple[str, ...]:
+    """Let the linear layers of a model multiply 8-bit floats with scales, in place; for inference.
+
+    Every module that is a `torch.nn.Linear`, of float32, float16 or bfloat16 and of numbers of features that are
+    multiples of 16, becomes a `QuantizedLinear`: the same object with the same bias, hooks and names. Its weights are
+    halved or quartered; what they were is lost.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; it may itself be the layer.
+    kind : {'fp8-row', 'fp8-block'}, optional
+        What has scales: each row of weights and each token, or each 128 x 128 and each 128 features of a token.
+    where : callable, optional
+        Takes a module's name and the module, and says whether it is replaced; by default all are.
+
+    Returns
+    -------
+    tuple of str
+        Names of the modules that were replaced.
+
+    Raises
+    ------
+    ArgumentError
+        If `model` is no module, or the kind is not known.
+
+    Examples
+    --------
+    >>> import torch, gemmule.torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
+    >>> gemmule.torch.quantize_linear(model, "fp8-row")
+    ('0', '2')
+    """
+    if kind not in KINDS:
+        raise ArgumentError(f"kind={kind!r} is not known; {remedy_for(kind, KINDS)}")
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
+    if where is not None and not callable(where):
+        raise ArgumentError(f"where={where!r} cannot be called; give a function of a module's name and the module")
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if type(module) is torch.nn.Linear and _fits(module) and (where is None or where(name, module))
+    ]
+    for _, module in found:
+        _replace(module, kind)
+    return tuple(name for name, _ in found)
+
+
+def _fits(module: Any) -> bool:
+    multiples = module.in_features % _MULTIPLE == module.out_features % _MULTIPLE == 0
+    return bool(multiples and module.weight.dtype in _INPUTS)
+
+
+@torch.no_grad()
+def _replace(module: Any, kind: str) -> None:
+    weight = module.weight.detach()
+    values, scales = (
+        quantize_operator(weight, "row", _FLOAT8) if KINDS[kind] == "row" else quantized_blocks(weight)
+    )  # fmt: skip
+    del module.weight
+    module.register_buffer("weight", values)
+    module.register_buffer("weight_scale", scales)
+    module.__class__, module.kind = QuantizedLinear, kind
+
+
+def quantized_blocks(weight: Any) -> tuple[Any, Any]:
+    """Return weights as 8-bit floats with a scale for each block of 128 x 128."""
+    rows, cols = weight.shape
+    padded = torch.nn.functional.pad(weight.float(), (0, -cols % BLOCK, 0, -rows % BLOCK))
+    blocks = padded.reshape(padded.shape[0] // BLOCK, BLOCK, padded.shape[1] // BLOCK, BLOCK)
+    largest = torch.finfo(_FLOAT8).max
+    scales = (blocks.abs().amax((1, 3)) / largest).clamp(min=LEAST_SCALE)
+    values = (blocks / scales[:, None, :, None]).clamp(-largest, largest).reshape(padded.shape)
+    return values[:rows, :cols].to(_FLOAT8).contiguous(), scales

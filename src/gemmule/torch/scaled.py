@@ -1,0 +1,117 @@
+"""The operators ``gemmule::scaled_mm`` and ``gemmule::quantize``: 8-bit floats with scales, for inference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+import gemmule as gm
+from gemmule.core.errors import ShapeError
+from gemmule.core.quantize_problem import scales_shape
+
+from .shapes import check_tensors
+
+_SCALED, _QUANTIZE = "gemmule::scaled_mm", "gemmule::quantize"
+
+
+def scaled_mm(
+    mat_a: Any,
+    mat_b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """Multiply matrices of 8-bit floats with scales, as `torch._scaled_mm`; it has no gradient, as there.
+
+    Unlike PyTorch's, scales of both operands may differ in kind, and lie in any strides; results may be float32 with
+    any scales.
+
+    Parameters
+    ----------
+    mat_a, mat_b : Tensor
+        Operands (m, k) and (k, n), of torch.float8_e4m3fn or torch.float8_e5m2.
+    scale_a, scale_b : Tensor
+        Scales, of the shapes of `gemmule.scaled_gemm`: of everything, of rows and columns, or by blocks.
+    bias : Tensor, optional
+        Added to each row.
+    scale_result : Tensor, optional
+        One float32 that the sum is multiplied by before it is rounded.
+    out_dtype : torch.dtype, optional
+        Type of the result; that of `mat_a` by default, as in PyTorch.
+    use_fast_accum : bool, optional
+        Less exact sums are allowed, and not used.
+
+    Returns
+    -------
+    Tensor
+        The product.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError, UnsupportedError
+        As of `gemmule.scaled_gemm`.
+    """
+    del use_fast_accum
+    check_tensors(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, bias=bias, scale_result=scale_result)
+    return scaled_operator(
+        mat_a, mat_b, scale_a, scale_b, bias, scale_result, mat_a.dtype if out_dtype is None else out_dtype
+    )
+
+
+def _compute(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, scale_result: Any, out_dtype: Any
+) -> Any:  # fmt: skip
+    a, b, scale_a, scale_b = (x.detach() for x in (a, b, scale_a, scale_b))
+    return gm.scaled_gemm(
+        a, b, scale_a, scale_b, bias=None if bias is None else bias.detach(),
+        scale_result=None if scale_result is None else scale_result.detach(), out_dtype=out_dtype,
+    )  # fmt: skip
+
+
+torch.library.define(
+    _SCALED,
+    "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias, Tensor? scale_result, ScalarType out_dtype) "
+    "-> Tensor",
+)
+torch.library.impl(_SCALED, "default", _compute)
+#: Products of 8-bit floats with scales.
+scaled_operator = torch.ops.gemmule.scaled_mm.default
+
+
+@torch.library.register_fake(_SCALED)
+def _describe(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, scale_result: Any, out_dtype: Any
+) -> Any:  # fmt: skip
+    del scale_a, scale_b, bias, scale_result
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise ShapeError(f"mat_a has shape {tuple(a.shape)} and mat_b {tuple(b.shape)}; give (m, k) and (k, n)")
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
+
+
+@register_flop_formula(torch.ops.gemmule.scaled_mm)
+def _flop(a_shape: Any, b_shape: Any, *_: Any, **__: Any) -> int:
+    """Count operations for `torch.utils.flop_counter.FlopCounterMode`."""
+    return 2 * int(a_shape[0] * a_shape[1] * b_shape[1])
+
+
+def _quantize(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
+    return gm.quantize(x.detach(), by=by, dtype=dtype)
+
+
+torch.library.define(_QUANTIZE, "(Tensor x, str by, ScalarType dtype) -> (Tensor, Tensor)")
+torch.library.impl(_QUANTIZE, "default", _quantize)
+#: Quantisation of a matrix: 8-bit floats, and their scales in float32.
+quantize_operator = torch.ops.gemmule.quantize.default
+
+
+@torch.library.register_fake(_QUANTIZE)
+def _describe_quantized(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
+    if x.ndim != 2:
+        raise ShapeError(f"x has shape {tuple(x.shape)}; quantisation is of a matrix")
+    rows, cols = scales_shape(by, *x.shape)
+    return x.new_empty(x.shape, dtype=dtype), x.new_empty((cols, rows), dtype=torch.float32).T

@@ -1,0 +1,77 @@
+"""Scaled products of 8-bit floats on a GPU, against float64."""
+
+import itertools
+
+import pytest
+
+import gemmule as gm
+from support.scaled_products import FORMS, reference, scales_of
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+SHAPES = ((70, 80, 272), (1, 16, 128), (257, 272, 1040), (129, 8, 16), (640, 384, 512))
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def operands(shape, kinds=(E4M3, E4M3)):
+    m, n, k = shape
+    a, b = (torch.randn(sides, device="cuda").to(kind) for sides, kind in zip(((m, k), (n, k)), kinds, strict=True))
+    return a, b.T
+
+
+def on_gpu(scales):
+    return [torch.from_numpy(x.copy()).cuda() for x in scales]
+
+
+def assert_close(got, exact, size):
+    exact, size = (torch.from_numpy(x).cuda() for x in (exact, size))
+    info = torch.finfo(got.dtype)
+    exact = exact.clamp(info.min, info.max)
+    error = (got.double() - exact).abs()
+    bound = 1.01 * info.eps / 2 * exact.abs() + info.smallest_normal * info.eps + 2**-9 * size
+    assert (error <= bound).all(), (error / bound).max()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form(form, shape, rng):
+    a, b = operands(shape)
+    scales = scales_of(form, shape, rng)
+    out = torch.full((shape[0], shape[1]), float("nan"), device="cuda", dtype=torch.bfloat16)
+    got = gm.scaled_gemm(a, b, *on_gpu(scales), out=out)
+    assert_close(got, *reference(a.float().cpu().numpy(), b.float().cpu().numpy(), *scales))
+
+
+@pytest.mark.parametrize("form", ["tensor", "row", "block"])
+def test_results_bias_and_absmax(form, rng):
+    shape = (150, 208, 400)
+    a, b = operands(shape, (E5M2, E4M3))
+    scales, bias = scales_of(form, shape, rng), torch.randn(shape[1], device="cuda", dtype=torch.bfloat16)
+    exact, size = reference(a.float().cpu().numpy(), b.float().cpu().numpy(), *scales)
+    exact, scale = exact + bias.double().cpu().numpy(), torch.tensor([0.25], device="cuda")
+    for dtype in (torch.float32, torch.float16, E4M3, E5M2):
+        largest = torch.full((1,), float("nan"), device="cuda")
+        got = gm.scaled_gemm(a, b, *on_gpu(scales), bias=bias, scale_result=scale, absmax=largest, out_dtype=dtype)
+        assert got.dtype == dtype
+        assert_close(got, exact * 0.25, size * 0.25)
+        assert abs(float(largest) - abs(exact * 0.25).max()) <= 2**-9 * size.max()
+
+
+def test_exponents_and_layouts(rng):
+    shape = (136, 144, 656)
+    a, b = operands(shape)
+    scales = [torch.randint(120, 134, x.shape, dtype=torch.uint8, device="cuda").view(torch.float8_e8m0fnu)
+              for x in on_gpu(scales_of("block", shape, rng))]  # fmt: skip
+    known = [x.float().double().cpu().numpy() for x in scales]
+    for one, other in itertools.product((a, a.T.contiguous().T), (b, b.contiguous())):
+        got = gm.scaled_gemm(one, other, *scales, out_dtype="float32")
+        assert_close(got, *reference(a.float().cpu().numpy(), b.float().cpu().numpy(), *known))
+
+
+@pytest.mark.parametrize("form", ["tensor", "row", "block"])
+@pytest.mark.parametrize("shape", [(64, 32, 0), (0, 32, 128), (64, 0, 128)], ids=str)
+def test_nothing_to_add_up(form, shape, rng):
+    a, b = operands(shape)
+    out = torch.full(shape[:2], float("nan"), device="cuda", dtype=torch.bfloat16)
+    gm.scaled_gemm(a, b, *on_gpu(scales_of(form, shape, rng)), out=out)
+    assert (out == 0).all()

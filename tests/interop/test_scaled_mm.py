@@ -1,0 +1,115 @@
+"""gemmule.torch.scaled_mm and quantize_linear on the CPU: torch's meaning, and what PyTorch's tracers make of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from support.scaled_products import FORMS, reference, scales_of
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
+
+import gemmule.torch as gt  # noqa: E402
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def operands(shape, kinds=(E4M3, E5M2)):
+    m, n, k = shape
+    return torch.randn(m, k).to(kinds[0]), torch.randn(n, k).to(kinds[1]).T
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form(form, rng):
+    shape = (33, 48, 272)
+    a, b = operands(shape)
+    scales = scales_of(form, shape, rng)
+    got = gt.scaled_mm(a, b, *map(torch.from_numpy, scales), out_dtype=torch.float32)
+    exact, size = reference(a.float().numpy(), b.float().numpy(), *scales)
+    assert (np.abs(got.numpy() - exact) <= 300 * 2.0**-24 * size).all()
+
+
+def test_meaning_of_torch():
+    """Of one scale PyTorch computes on the CPU too: the default type, a bias, and the scale of the result."""
+    a, b = operands((32, 48, 64), (E4M3, E4M3))
+    one, two = torch.tensor(0.5), torch.tensor(0.25)
+    got, wanted = gt.scaled_mm(a, b, one, two), torch._scaled_mm(a, b, one, two)
+    assert got.dtype == wanted.dtype == E4M3
+    apart = got.view(torch.uint8) != wanted.view(torch.uint8)
+    assert apart.float().mean() < 0.01
+    bias = torch.randn(48)
+    got = gt.scaled_mm(a, b, one, two, bias, out_dtype=torch.float32)
+    torch.testing.assert_close(got, a.float() @ b.float() * 0.125 + bias)
+    scaled = gt.scaled_mm(a, b, one, two, bias, torch.tensor([2.0]), torch.float32)
+    torch.testing.assert_close(scaled, 2 * got)
+
+
+def test_scales_by_exponents(rng):
+    a, b = operands((16, 32, 256))
+    scales = [torch.from_numpy(rng.integers(120, 134, sides).astype(np.uint8)).view(torch.float8_e8m0fnu)
+              for sides in ((16, 2), (2, 1))]  # fmt: skip
+    got = gt.scaled_mm(a, b, *scales, out_dtype=torch.float32)
+    wanted = gt.scaled_mm(a, b, *(x.float() for x in scales), out_dtype=torch.float32)
+    assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"scale_a": torch.ones(33)}, ShapeError, r"scale_a has shape \(33,\); give one element, \(33, 1\)"),
+        ({"scale_b": torch.ones(2, 48)}, ShapeError, r"\(1, 48\) for each column of b, \(3, 48\) .* or \(3, 1\)"),
+        ({"scale_a": torch.ones(1, dtype=torch.float64)}, DTypeError, "scale_a is float64; scales are float32"),
+        ({"mat_a": torch.ones(33, 272)}, DTypeError, "a is float32; scaled products take float8_e4m3fn"),
+        ({"bias": torch.ones(33)}, ShapeError, "bias has shape"),
+        ({"scale_result": torch.ones(2)}, ShapeError, "scale_result is float32 of shape"),
+        ({"out_dtype": torch.int8}, DTypeError, "cannot be written as int8"),
+        ({"scale_a": 1.0}, ArgumentError, "scale_a is of type float"),
+    ],
+)
+def test_errors(change, error, text):
+    a, b = operands((33, 48, 272))
+    given = {"mat_a": a, "mat_b": b, "scale_a": torch.ones(1), "scale_b": torch.ones(1)} | change
+    with pytest.raises(error, match=text):
+        gt.scaled_mm(**given)
+
+
+def test_operators():
+    a, b = operands((16, 32, 256))
+    scales = torch.rand(16, 2), torch.rand(2, 32)
+    # What is left out compares copies of 8-bit floats by operators that PyTorch does not have for them.
+    options = {"test_utils": ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")}
+    given = (a, b, *scales, torch.ones(32), None, torch.bfloat16)
+    torch.library.opcheck(torch.ops.gemmule.scaled_mm.default, given, **options)
+    for by in ("tensor", "row", "block"):
+        torch.library.opcheck(torch.ops.gemmule.quantize.default, (torch.randn(6, 272), by, E4M3), **options)
+
+
+@pytest.mark.parametrize("kind", ["fp8-row", "fp8-block"])
+def test_quantized_layers(kind):
+    model = torch.nn.Sequential(
+        torch.nn.Linear(144, 272), torch.nn.GELU(), torch.nn.Linear(272, 32, bias=False), torch.nn.Linear(32, 3)
+    )
+    x = torch.randn(2, 5, 144)
+    with torch.no_grad():
+        wanted = model(x)
+        assert gt.quantize_linear(model, kind) == ("0", "2")
+        got = model(x)
+        assert got.shape == (2, 5, 3)
+        assert got.dtype == torch.float32
+        # Weights and inputs have 4 bits of significand.
+        assert (got - wanted).norm() < 0.1 * wanted.norm()
+        assert torch.equal(torch.compile(model, backend="aot_eager", fullgraph=True)(x), got)
+        assert model(x[:0]).shape == (0, 5, 3)
+    assert model[0].weight.dtype == E4M3
+    assert set(model.state_dict()) >= {"0.weight", "0.weight_scale", "0.bias", "2.weight", "2.weight_scale"}
+    with pytest.raises(ArgumentError, match="no_grad"):
+        model(x.requires_grad_())
+
+
+def test_quantized_errors():
+    with pytest.raises(ArgumentError, match="kind='fp8' is not known"):
+        gt.quantize_linear(torch.nn.Linear(16, 16), "fp8")
+    with pytest.raises(ArgumentError, match=r"not a torch\.nn\.Module"):
+        gt.quantize_linear(gm)

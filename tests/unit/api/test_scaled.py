@@ -1,0 +1,136 @@
+"""gm.scaled_gemm and gm.quantize on the host: what scales are for, what is refused, and their plans."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gemmule as gm
+from support.scaled_products import FORMS, reference, scales_of
+
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+ONE = np.ones(1, np.float32)
+
+
+def operands(shape, rng):
+    m, n, k = shape
+    return rng.standard_normal((m, k)).astype(E4M3), rng.standard_normal((k, n)).astype(E5M2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(33, 40, 272), (1, 7, 128), (130, 1, 5)], ids=str)
+def test_every_form(form, shape, rng):
+    a, b = operands(shape, rng)
+    scales = scales_of(form, shape, rng)
+    exact, size = reference(a, b, *scales)
+    got = gm.scaled_gemm(a, b, *scales, out_dtype="float32")
+    assert (np.abs(got - exact) <= (shape[2] + 6) * 2.0**-24 * size).all()
+
+
+def test_bias_scale_of_the_result_and_absmax(rng):
+    a, b = operands((9, 6, 130), rng)
+    scales, bias, largest = scales_of("block", (9, 6, 130), rng), rng.standard_normal(6).astype(np.float32), ONE.copy()
+    exact, _ = reference(a, b, *scales)
+    exact = 8 * (exact + bias)
+    got = gm.scaled_gemm(a, b, *scales, bias=bias, scale_result=8 * ONE, absmax=largest, out_dtype="float8_e4m3fn")
+    wanted = np.clip(exact, -448, 448).astype(np.float32).astype(E4M3)
+    # The sums may be on the other side of the middle of two numbers.
+    assert (np.abs(got.view(np.uint8).astype(int) - wanted.view(np.uint8)) <= 1).all()
+    assert np.isclose(largest[0], np.abs(exact).max(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["tensor", "row", "block"])
+@pytest.mark.parametrize("shape", [(3, 4, 0), (0, 4, 128), (3, 0, 128)], ids=str)
+def test_nothing_to_add_up(form, shape, rng):
+    a, b = operands(shape, rng)
+    out = np.full(shape[:2], np.nan, np.float32)
+    assert gm.scaled_gemm(a, b, *scales_of(form, shape, rng), out=out) is out
+    assert (out == 0).all()
+
+
+@pytest.mark.parametrize("form", ["tensor", "row", "block"])
+def test_scales_by_exponents(form, rng):
+    a, b = operands((9, 6, 130), rng)
+    scales = [x.astype(ml_dtypes.float8_e8m0fnu) for x in scales_of(form, (9, 6, 130), rng)]
+    got, wanted = (gm.scaled_gemm(a, b, *x) for x in (scales, [x.astype(np.float32) for x in scales]))
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_plan(rng):
+    a, b = operands((33, 40, 272), rng)
+    plan = gm.scaled_gemm.plan(a, b, *scales_of("block", (33, 40, 272), rng), bias=np.ones(40, np.float32))
+    assert plan.executor == "cpu"
+    assert plan.epilogue == "acc + bias; scales by blocks of 1 x 128 and 128 x 128"
+    assert plan.execute().dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"b": np.ones((270, 40), E4M3)}, gm.ShapeError, "a has 272 columns and b 270 rows"),
+        ({"a": np.ones(272, E4M3)}, gm.ShapeError, "scaled products are of matrices"),
+        ({"a": np.ones((33, 272))}, gm.DTypeError, "a is float64; scaled products take"),
+        ({"scale_a": np.ones((33, 2), np.float32)}, gm.ShapeError, r"scale_a has shape \(33, 2\); give one element"),
+        ({"scale_b": ONE.astype(np.float64)}, gm.DTypeError, "scale_b is float64; scales are float32"),
+        ({"scale_a": 1.0}, gm.ArgumentError, "scale_a is a float, not an array"),
+    ],
+)
+def test_errors(change, error, text, rng):
+    a, b = operands((33, 40, 272), rng)
+    given = {"a": a, "b": b, "scale_a": ONE, "scale_b": ONE} | change
+    with pytest.raises(error, match=text):
+        gm.scaled_gemm(*given.values())
+
+
+def test_results_of_odd_rows_by_blocks(rng):
+    a, b = operands((16, 41, 256), rng)
+    with pytest.raises(
+        gm.UnsupportedError, match="no scaled product: D has a leading dimension of 82 bytes; TMA needs"
+    ):
+        gm.scaled_gemm.plan(a, np.asfortranarray(b), *scales_of("block", (16, 41, 256), rng), executor="vgpu")
+
+
+@pytest.mark.parametrize("by", ["tensor", "row", "block"])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+def test_quantize(by, dtype, rng):
+    x = rng.standard_normal((5, 300)).astype(np.float32) * np.exp(4 * rng.standard_normal((5, 1))).astype(np.float32)
+    x[3] = 0
+    values, scales = gm.quantize(x, by=by, dtype=np.dtype(dtype).name)
+    assert values.dtype == dtype
+    info = ml_dtypes.finfo(dtype)
+    whole = np.repeat(scales, 128, 1)[:, :300] if by == "block" else np.broadcast_to(scales, x.shape)
+    error = np.abs(values.astype(np.float32) * whole - x)
+    assert (error <= float(info.eps) / 1.99 * np.abs(x) + float(info.smallest_subnormal) / 1.99 * whole).all()
+    # A part uses all of the range.
+    largest = np.abs(values.astype(np.float32)).max(None if by == "tensor" else 1)
+    assert (np.isin(largest, (0, float(info.max)))).all()
+    exponents = gm.quantize(x, by=by, dtype=np.dtype(dtype).name, scale_dtype="float8_e8m0fnu")[1]
+    ratio = exponents.astype(np.float32) / scales
+    assert ((ratio >= 1) & (ratio < 2)).all()
+
+
+def test_quantized_operands_are_multiplied(rng):
+    x, w = rng.standard_normal((20, 300)).astype(np.float32), rng.standard_normal((30, 300)).astype(np.float32)
+    for by in ("tensor", "row", "block"):
+        (a, scale_a), (b, scale_b) = (gm.quantize(one, by=by) for one in (x, w))
+        got = gm.scaled_gemm(a, b.T, scale_a, scale_b.T, out_dtype="float32")
+        assert np.linalg.norm(got - x @ w.T) < 0.06 * np.linalg.norm(x @ w.T)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"by": "column"}, gm.ArgumentError, "by='column' is not known"),
+        ({"dtype": "int8"}, gm.DTypeError, "dtype=int8 is no 8-bit float"),
+        ({"scale_dtype": "float16"}, gm.DTypeError, "scale_dtype='float16' is not known"),
+        ({"executor": "gpu"}, gm.UnsupportedError, "host arrays are quantised on the host"),
+    ],
+)
+def test_quantize_errors(options, error, text):
+    with pytest.raises(error, match=text):
+        gm.quantize(np.ones((2, 2), np.float32), **options)
+    with pytest.raises(gm.ShapeError, match="quantisation is of a matrix"):
+        gm.quantize(np.ones(2, np.float32))
+    with pytest.raises(gm.DTypeError, match="x is float64"):
+        gm.quantize(np.ones((2, 2)))

@@ -1,0 +1,48 @@
+"""When float32 operands are transposed or repacked first, and where the product finds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.dispatch.select import choose, choose_streamed
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+SIMT, TRANSPOSED, REPACKED = "simt_gemm", "simt_gemm_mn_major", "hopper_gemm_repacked"
+
+
+def chosen(m, n, k, layout):
+    problem = gemm_problem(m, n, k, "float32", "float32", layout)
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    return choice.spec.name, choice.launches(problem)[0][-1]
+
+
+@pytest.mark.parametrize(
+    ("extent", "kernels"),
+    [
+        (512, (SIMT, SIMT, SIMT, SIMT)),
+        (4095, (TRANSPOSED, TRANSPOSED, REPACKED, TRANSPOSED)),
+        (8192, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
+    ],
+)
+def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kernels):
+    for layout, kernel in zip(("nn", "nt", "tn", "tt"), kernels, strict=True):
+        name, last = chosen(extent, extent, extent, layout)
+        assert name == kernel
+        assert last.spec.name == SIMT
+        if kernel != SIMT:
+            assert last.problem.layout == "tn"
+            types = dict(last.spec.signature(last.problem, last.config))
+            assert types["a_copies"] == types["b_copies"] == "16"
+
+
+def test_few_rows_are_not_worth_a_transpose_of_the_other_operand():
+    assert chosen(96, 8192, 8192, "nt")[0] == SIMT
+
+
+def test_streamed_products_take_no_memory_beyond_their_plan():
+    problem = gemm_problem(8192, 8192, 8192, "float32", "float32", "nt")
+    choice = choose_streamed(problem, HOPPER, multiprocessors=132)
+    assert choice.spec.name == SIMT
+    assert not choice.workspaces(problem)

@@ -1,0 +1,197 @@
+"""``precision="ozaki"`` on the virtual GPU, all checks on: the native product's bound on every input, and what ran."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.dtype import FLOAT32, FLOAT64
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+M, N = 20, 24
+UNITS = {np.dtype(np.float64): FLOAT64.unit_roundoff, np.dtype(np.float32): FLOAT32.unit_roundoff}
+
+
+def share_of_bound(got, a, b):
+    """The largest error, over (K + 3) u |A||B| and what subnormal numbers lose; of elements that are finite."""
+    wide = [x.astype(np.longdouble) for x in (a, b)]
+    with np.errstate(invalid="ignore"):
+        exact, size = wide[0] @ wide[1], np.abs(wide[0]) @ np.abs(wide[1])
+    k, fine = a.shape[1], np.isfinite(size)
+    bound = (k + 3) * (UNITS[a.dtype] * size + np.finfo(a.dtype).smallest_subnormal)
+    assert np.isfinite(got[fine]).all()
+    return float(np.max(np.abs(got[fine] - exact[fine]) / bound[fine], initial=0.0))
+
+
+def powers(rng, span, *shape):
+    return np.exp2(rng.integers(-span // 2, span // 2 + 1, shape).astype(np.float64))
+
+
+def normal(rng, k):
+    return rng.standard_normal((M, k)), rng.standard_normal((k, N))
+
+
+def spans(span, where):
+    def draw(rng):
+        a, b = normal(rng, 130)
+        along = powers(rng, span, 130)
+        if where == "rows":
+            return a * powers(rng, span, M, 1), b * powers(rng, span, 1, N)
+        if where == "columns":
+            return a * along, b
+        if where == "against each other":
+            return a * along, b / along[:, None]
+        return a * powers(rng, span, *a.shape), b * powers(rng, span, *b.shape)
+
+    return draw
+
+
+def wide(spread, k=130):
+    return lambda rng: tuple((x - 0.5) * np.exp(spread * rng.standard_normal(x.shape)) for x in uniform(rng, k))
+
+
+def uniform(rng, k=130):
+    return rng.random((M, k)), rng.random((k, N))
+
+
+def one_column(power):
+    """Rows of A with a norm that the other columns have little of."""
+
+    def draw(rng):
+        a, b = normal(rng, 130)
+        a[:, 9] = 2.0**power
+        b[9] = 2.0**-power
+        return a, b
+
+    return draw
+
+
+def hilbert(rng):
+    del rng
+    rows, depth, cols = np.arange(M), np.arange(130), np.arange(N)
+    return 1 / (rows[:, None] + depth + 1), 1 / (depth[:, None] + cols + 1)
+
+
+def graded(rng):
+    a, b = normal(rng, 130)
+    down = np.exp2(-np.arange(130.0))
+    return a * down, b * down[::-1, None]
+
+
+def small_beside_large(rng):
+    """One element of a row of A that only columns meet whose other elements are zero."""
+    a, b = normal(rng, 130)
+    a[3], b[:, 5] = 0, 0
+    a[3, 7], a[3, 8], b[7, 5], b[8, 4] = 2.0**-70, 1.0, 1.0, 1.0
+    b[8, 5] = 0
+    return a, b
+
+
+def not_finite(value):
+    def draw(rng):
+        a, b = normal(rng, 130)
+        a[2, 3] = value
+        return a, b
+
+    return draw
+
+
+def zeros(rng):
+    a, b = normal(rng, 130)
+    a[4], b[:, 6] = 0, 0
+    return a, b
+
+
+#: Inputs of float64, and what must run; None where either may.
+INPUTS = {
+    "normal": (lambda rng: normal(rng, 130), "ozaki-14"),
+    "uniform": (uniform, "ozaki-14"),
+    "zeros": (zeros, "ozaki-14"),
+    "rows 2^300": (spans(300, "rows"), "ozaki-14"),
+    "a column of 2^7": (one_column(7), "ozaki-15"),
+    "a column of 2^11": (one_column(11), "ozaki-16"),
+    "a column of 2^18": (one_column(18), "ieee"),
+    "exp(z)": (wide(1), None),
+    "exp(4 z)": (wide(4), "ieee"),
+    "elements 2^40": (spans(40, "elements"), "ieee"),
+    "columns 2^100": (spans(100, "columns"), None),
+    "against 2^200": (spans(200, "against each other"), "ieee"),
+    "elements 2^300": (spans(300, "elements"), "ieee"),
+    "graded": (graded, "ieee"),
+    "Hilbert": (hilbert, None),
+    "small beside large": (small_beside_large, "ieee"),
+    "denormals": (lambda rng: (normal(rng, 130)[0] * 2.0**-1060, normal(rng, 130)[1] * 2.0**40), "ieee"),
+    "infinity": (not_finite(np.inf), "ieee"),
+    "NaN": (not_finite(np.nan), "ieee"),
+}
+
+
+#: Those that every run takes: each decision, and a line of zeros.
+FEW = ("normal", "zeros", "a column of 2^7", "a column of 2^11", "elements 2^300", "infinity")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow]) for name in INPUTS]
+)
+def test_every_input_is_within_the_bound_of_the_native_product(name, rng):
+    draw, ran = INPUTS[name]
+    a, b = draw(rng)
+    plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
+    decision = plan.decision()
+    got = plan.execute()
+    assert share_of_bound(got, a, b) <= 1
+    assert ran is None or decision == (ran,)
+    with np.errstate(invalid="ignore"):
+        plain = a @ b
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(plain))
+    np.testing.assert_array_equal(np.isposinf(got), np.isposinf(plain))
+    np.testing.assert_array_equal(np.isneginf(got), np.isneginf(plain))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["against 2^200", "elements 2^300", "small beside large"])
+def test_without_the_guard_they_are_not(name, rng):
+    """The inputs above are hostile: the same products beyond the bound, by as many moduli as there are."""
+    a, b = INPUTS[name][0](rng)
+    assert share_of_bound(gm.matmul(a, b, precision="ozaki-16", executor="vgpu"), a, b) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "ran"), [("normal", "bf16x6"), ("tiny", "ieee"), ("huge", "ieee"), ("nan", "ieee")])
+def test_float32_is_guarded_too(name, ran, rng):
+    a, b = (x.astype(np.float32) for x in normal(rng, 130))
+    a[5, 9] = {"tiny": 2.0**-111, "huge": 2.0**48, "nan": np.nan}.get(name, a[5, 9])
+    if name == "tiny":
+        # Alone in its column of A: the whole sum where it meets zeros otherwise.
+        a[5], a[5, 9] = 0, 1.3 * 2.0**-120
+        b[9] *= 2.0**60
+    plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
+    assert plan.decision() == (ran,)
+    got = plan.execute()
+    assert share_of_bound(got, a, b) <= 1
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(a @ b))
+
+
+def test_addends_layouts_and_batches(rng):
+    """Each matrix of a batch is decided for by itself, and C is read by what computes."""
+    a, b, c = rng.standard_normal((2, 37, 141)), rng.standard_normal((141, 29)), rng.standard_normal((2, 37, 29))
+    a[1] *= np.exp(12 * rng.standard_normal(a[1].shape))
+    plan = gm.gemm.plan(
+        np.ascontiguousarray(a.mT).mT, b.T.copy().T, c, alpha=0.75, beta=-1.5, precision="ozaki", executor="vgpu"
+    )
+    assert plan.decision() == ("ozaki-14", "ieee")
+    got = plan.execute()
+    for one, x, y in zip(got, a, c, strict=True):
+        wide_x, wide_b = x.astype(np.longdouble), b.astype(np.longdouble)
+        exact, size = 0.75 * (wide_x @ wide_b) - 1.5 * y, 0.75 * np.abs(wide_x) @ np.abs(wide_b) + 1.5 * np.abs(y)
+        assert np.all(np.abs(one - exact) <= (141 + 3) * FLOAT64.unit_roundoff * size)
+
+
+def test_where_there_is_nothing_to_guard(rng):
+    a = rng.standard_normal((3, 4))
+    assert gm.matmul.plan(a, a.T, precision="ozaki", executor="cpu").decision() == ("ieee",)
+    empty = gm.matmul.plan(a[:, :0], a.T[:0], precision="ozaki", executor="vgpu")
+    assert empty.decision() == ("ieee",)
+    np.testing.assert_array_equal(empty.execute(), np.zeros((3, 3)))

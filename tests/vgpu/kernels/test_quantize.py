@@ -1,0 +1,48 @@
+"""Quantisation on the virtual GPU: bit by bit as on the host."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gemmule as gm
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+E4M3, E5M2, E8M0 = "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"
+
+
+@pytest.mark.parametrize(
+    ("by", "dtype", "scale_dtype", "kind", "shape"),
+    [
+        ("block", E4M3, "float32", "bfloat16", (19, 656)),
+        ("row", E4M3, "float32", "bfloat16", (3, 1032)),
+        ("tensor", E4M3, "float32", "bfloat16", (19, 656)),
+        ("block", E5M2, E8M0, "float32", (5, 131)),
+        pytest.param("row", E5M2, E8M0, "float32", (5, 131), marks=pytest.mark.slow),
+        pytest.param("tensor", E5M2, E8M0, "float16", (5, 131), marks=pytest.mark.slow),
+        pytest.param("row", E4M3, "float32", "float32", (2, 33000), marks=pytest.mark.slow),
+    ],
+)
+def test_as_on_the_host(by, dtype, scale_dtype, kind, shape, rng, monkeypatch):
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+    x = rng.standard_normal(shape) * np.exp(8 * rng.standard_normal((shape[0], 1)))
+    x[1], x[-1, 0] = 0, np.nan if by != "tensor" else 1
+    x = x.astype(getattr(ml_dtypes, kind) if kind == "bfloat16" else kind)
+    host, virtual = (
+        gm.quantize(x, by=by, dtype=dtype, scale_dtype=scale_dtype, executor=executor) for executor in ("cpu", "vgpu")
+    )
+    known = ~np.isnan(host[0].astype(np.float32))
+    np.testing.assert_array_equal(host[0].astype(np.float32), virtual[0].astype(np.float32))
+    np.testing.assert_array_equal(host[0].view(np.uint8)[known], virtual[0].view(np.uint8)[known])
+    np.testing.assert_array_equal(host[1].astype(np.float32), virtual[1].astype(np.float32))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
+@pytest.mark.parametrize("by", ["block", "row", "tensor"])
+def test_nothing_to_quantise(by, shape):
+    """A part without elements has the smallest scale."""
+    values, scales = gm.quantize(np.zeros(shape, ml_dtypes.bfloat16), by=by, executor="vgpu")
+    assert values.shape == shape
+    assert (scales == 2.0**-126).all()

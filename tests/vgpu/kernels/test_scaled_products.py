@@ -1,0 +1,86 @@
+"""Products of 8-bit floats with scales on the virtual GPU, all checks on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.block_scales import BlockScales
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, Precision
+from gemmule.core.epilogue import ACC, Epilogue, Expression
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.vgpu import Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.execute import run_kernel
+from support.float8_bounds import SEEN
+from support.oracle import poisoned, random_matrix
+from support.scaled_products import FORMS, reference, scales_of
+from support.vgpu.kernel_products import laid_out, problem_of
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+#: Two blocks of columns in one tile, columns that begin within a block, swapped operands, and parts of K.
+SMALL = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
+WIDE = HopperGemmConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
+SWAPPED = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1, swap_ab=1)
+PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2)
+
+
+def _matrix(scales):
+    row, col = (0 if extent == 1 else stride // scales.itemsize
+                for extent, stride in zip(scales.shape, scales.strides, strict=True))  # fmt: skip
+    return StridedMatrix(FLOAT32, *scales.shape, row, col, (), scales.itemsize)
+
+
+def multiply(a, b, scales, lines, config, out=FLOAT32):
+    d = poisoned(out, (a.shape[0], b.shape[1]))
+    epilogue = Epilogue(Expression((ACC,)), scales=BlockScales(*map(_matrix, scales), *lines))
+    problem = dataclasses.replace(problem_of(a, b, d), precision=Precision.FLOAT8, epilogue=epilogue)
+    assert SPEC.why_not(problem, virtual_arch(), config) is None
+    arrays = {"a": a, "b": b, "d": d, "scale_a": scales[0], "scale_b": scales[1]}
+    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, mma="hopper"))
+    return d
+
+
+def assert_scaled(got, exact, size):
+    rounding = 2.0**-8 if got.dtype != np.float32 else 2.0**-24
+    error = np.abs(got.astype(np.float64) - exact)
+    assert (error <= rounding * np.abs(exact) + SEEN * size).all(), (error / np.where(size > 0, size, 1)).max()
+
+
+@pytest.mark.parametrize(
+    ("form", "lines", "shape", "config"),
+    [
+        ("block", (1, 128), (70, 136, 272), SMALL),
+        ("block1", (1, 1), (65, 24, 144), SMALL),
+        ("block", (1, 128), (9, 200, 400), SWAPPED),
+        ("block by row", (128, 1), (150, 72, 656), PARTS_OF_K),
+        pytest.param("block", (1, 128), (150, 400, 272), WIDE, marks=pytest.mark.slow),
+    ],
+)
+def test_blocks(form, lines, shape, config, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT8_E4M3, (m, k)), random_matrix(rng, FLOAT8_E5M2, (k, n))
+    scales = scales_of(form, shape, rng)
+    got = multiply(a, laid_out(b, "col"), scales, lines, config)
+    assert_scaled(got, *reference(a, b, *scales))
+
+
+@pytest.mark.parametrize("form", [form if form in ("row", "block") else pytest.param(form, marks=pytest.mark.slow)
+                                  for form in FORMS])  # fmt: skip
+def test_scaled_gemm(form, rng):
+    """The public function, as on the host, with a bias."""
+    shape = (33, 48, 272)
+    a, b = random_matrix(rng, FLOAT8_E4M3, (33, 272)), laid_out(random_matrix(rng, FLOAT8_E4M3, (272, 48)), "col")
+    scales, bias = scales_of(form, shape, rng), random_matrix(rng, FLOAT32, (48,))
+    exact, size = reference(a, b, *scales)
+    for executor in ("vgpu", "cpu"):
+        got = gm.scaled_gemm(a, b, *scales, bias=bias, executor=executor)
+        assert got.dtype == BFLOAT16.numpy()
+        assert_scaled(got, exact + bias, size)
