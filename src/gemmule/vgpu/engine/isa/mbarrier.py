@@ -57,6 +57,8 @@ class MBarriers(Unit):
         # Lanes whose wait fails since the phase is not complete; those that failed since the last phase, by block.
         self.failed = np.zeros(batch.lane_count, np.bool_)
         self._failed_before: dict[int, Array] = {}
+        # The same of waits that are answered at once, by instruction.
+        self._peeked: dict[int, Array] = {}
 
     def initialise(self, places: Array, counts: Array) -> None:
         """Make mbarriers."""
@@ -158,10 +160,16 @@ class MBarriers(Unit):
             return
         self.phase[done] += 1
         self.pending[done] = self.expected[done]
-        self._failed_before = {}
+        self._failed_before, self._peeked = {}, {}
         for observer in self._batch.observers:
             observer.mbarrier_completed(self._batch, done)
         self._batch.scheduler.wake()
+
+    def fail_once(self, instruction: int, index: Array) -> None:
+        """Let a wait of lanes fail, unless it has since the last phase: where it does loop, it stops them then."""
+        before = self._peeked.setdefault(instruction, np.zeros(self._batch.lane_count, np.bool_))
+        fresh = index[~before[index]]
+        before[fresh] = self.failed[fresh] = True
 
     def give_up(self) -> bool:
         scheduler, blocks = self._batch.scheduler, flow_of(self._batch.kernel).blocks
@@ -364,7 +372,7 @@ def _wait(build: Build, action: str) -> Step:
     """Test whether a phase is complete; a wait stops the thread until it is, or for a time that the hardware chooses.
 
     Here both stop while other lanes can run; but where the thread goes on to something else without the phase, the late
-    schedule answers at once.
+    schedule answers at once, once.
     """
     parity = build.flag("parity")
     order = _order(build)
@@ -397,9 +405,12 @@ def _wait(build: Build, action: str) -> Step:
             return found
         _, done = complete(frame)
         schedule = batch.setting.schedule
-        if done.all() or (peeks and schedule == "late") or (schedule == "random" and batch.random.random() < _FAILS):
+        if done.all() or (schedule == "random" and batch.random.random() < _FAILS):
             return None
-        return np.asarray(done | MBarriers.of(batch).failed[frame.lanes.index])
+        barriers, index = MBarriers.of(batch), frame.lanes.index
+        if peeks and schedule == "late":
+            barriers.fail_once(instruction.index, index[~done])
+        return np.asarray(done | barriers.failed[index])
 
     def step(frame: Frame) -> None:
         batch, lanes = frame.batch, frame.lanes
