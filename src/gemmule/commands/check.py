@@ -50,9 +50,7 @@ _NAMES = {"None": None, "True": True, "False": False}
 )
 @click.option("--github", is_flag=True, help="Print annotations for GitHub Actions too.")
 @json_option
-@click.pass_context
 def check_command(
-    ctx: click.Context,
     *,
     target: str,
     arguments: tuple[str, ...],
@@ -70,6 +68,7 @@ def check_command(
     function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found, and 2
     where the check could not run. Put -- before arguments that begin with a minus sign.
     """
+    ctx = click.get_current_context()
     ctx.meta[FAILURE_CODE] = click.UsageError.exit_code
     from ..vgpu.finding_formats import annotation, record, sarif
 

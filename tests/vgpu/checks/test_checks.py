@@ -64,7 +64,7 @@ def test_two_warps_write_one_place():
     assert "at the same time" in str(finding)
     assert (
         findings(
-            "setp.lt.u32 %p1, %tid, 32;\nmov.u32 %r1, buffer;\n@%p1 st.shared.b32 [%r1], %tid;mov.u32 %r2, 0;" + STORE
+            "setp.lt.u32 %p1, %tid, 32;\nmov.u32 %r1, buffer;\n@%p1 st.shared.b32 [%r1], 7;mov.u32 %r2, 0;" + STORE
         )
         == ()
     )

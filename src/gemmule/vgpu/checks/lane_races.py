@@ -139,17 +139,17 @@ class LaneRaces(Check):
         """Pass an access in one go, or return False and do nothing."""
         near, number = self._neighbours, access.instruction.index
         passes, note = self._loops
-        limits = self._floor, self._count - 1
+        clocks = self._known, self._now, self._floor, self._count - 1
         looks = [self._written] * (number in near.after_write)
         looks += [self._read] * (access.write and number in near.after_read)
-        if not all(passes(*place, times, self._known, limits) for times in looks):
+        if not all(passes(*place, times, clocks) for times in looks):
             return False
         if access.write and number in near.before_access:
-            note(*place, self._written, self._known, limits, self._now)
+            note(*place, self._written, clocks)
             address, base, shift, many, _ = place
             self._writer.reshape(-1, many)[((address + base) >> shift) // many] = number
         elif not access.write and number in near.before_write:
-            note(*place, self._read, self._known, limits, self._now)
+            note(*place, self._read, clocks)
         return True
 
     def _unmet(self, times: Array, pieces: Array, index: Array, access: Access) -> Array | None:

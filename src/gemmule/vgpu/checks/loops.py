@@ -77,15 +77,9 @@ def pass_shared_write(
 
 
 def pass_lanes(
-    address: Array,
-    base: Array,
-    shift: int,
-    many: int,
-    index: Array,
-    times: Array,
-    known: Array,
-    limits: tuple[int, int],
-) -> bool:
+    address: Array, base: Array, shift: int, many: int, index: Array, times: Array,
+    clocks: tuple[Array, Array, int, int],
+) -> bool:  # fmt: skip
     """Say whether no other lane of the warp made accesses that no meeting has ordered before these.
 
     Parameters
@@ -96,12 +90,11 @@ def pass_lanes(
         Numbers of the lanes.
     times : array of int64, (2, pieces)
         The last accesses.
-    known : array of int64
-        Times of each lane that the others of its warp know.
-    limits : (int, int)
-        The largest time that all know, and the bits of a time that hold its lane.
+    clocks : (array of int64, array of int64, int, int)
+        Times of each lane that the others of its warp know, and of now; the largest time that all know; and the bits of
+        a time that hold its lane.
     """
-    floor, low = limits
+    known, _, floor, low = clocks
     last, before = -1, -1
     for lane in range(address.size):
         start = (address[lane] + base[lane]) >> shift
@@ -120,11 +113,11 @@ def pass_lanes(
 
 
 def note_lanes(
-    address: Array, base: Array, shift: int, many: int, index: Array, times: Array, known: Array,
-    limits: tuple[int, int], now: Array,
+    address: Array, base: Array, shift: int, many: int, index: Array, times: Array,
+    clocks: tuple[Array, Array, int, int],
 ) -> None:  # fmt: skip
-    """Note accesses of lanes, and of two unordered ones to a piece both; `now` has the times of all lanes."""
-    floor, low = limits
+    """Note accesses of lanes, and of two unordered ones to a piece both; parameters as of `pass_lanes`."""
+    known, now, floor, low = clocks
     for lane in range(address.size):
         number = index[lane]
         start = (address[lane] + base[lane]) >> shift
