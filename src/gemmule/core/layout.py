@@ -37,8 +37,8 @@ class StridedMatrix:
     col_stride: int
     batch_strides: tuple[int, ...] = ()
     alignment: int = 16
-    padded: bool = False
-    conj: bool = False
+    padded: bool = dataclasses.field(default=False, kw_only=True)
+    conj: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
     def is_row_major(self) -> bool:
@@ -87,8 +87,8 @@ class StridedMatrix:
             self.row_stride,
             self.batch_strides,
             self.alignment,
-            self.padded,
-            self.conj,
+            padded=self.padded,
+            conj=self.conj,
         )
 
 

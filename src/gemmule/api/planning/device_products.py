@@ -32,7 +32,7 @@ def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> Str
     alignment = (view.address & -view.address) or 256
     row_stride, col_stride = view.strides[-2:]
     steps = batch_strides(view, batch)
-    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, steps, min(alignment, 256), view.conj)
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, steps, min(alignment, 256), conj=view.conj)
 
 
 def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[GemmProblem, dict[str, str]]:
