@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
 
 from gemmule.core.layout import StridedMatrix
 
@@ -28,14 +28,16 @@ class LeadingDimension:
     stride: int
 
 
-def leading_dimension(matrix: StridedMatrix, sizes: Sequence[int], *, ends: bool = False) -> LeadingDimension:
+# A choice asks for those of the same few operands several times.
+@functools.lru_cache(maxsize=64)
+def leading_dimension(matrix: StridedMatrix, sizes: tuple[int, ...], *, ends: bool = False) -> LeadingDimension:
     """Return the leading dimension of a matrix; a single row or column is taken for that with wider copies.
 
     Parameters
     ----------
     matrix : StridedMatrix
         Row-major or column-major.
-    sizes : sequence of int
+    sizes : tuple of int
         Bytes that copies may move, widest first, those of an element last.
     ends : bool
         Whether rows must end where a copy does too, so that no copy is half outside of the matrix; those of padded ones

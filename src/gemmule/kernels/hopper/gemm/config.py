@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from typing import ClassVar
 
@@ -130,6 +131,7 @@ class HopperGemmConfig(WarpScheduleConfig):
             return f"config {self}: there is no shared memory for epilogue tiles of {half} columns"
         return None
 
+    @functools.cache  # noqa: B019
     def _epi_tiles_bytes(self, num_b: int) -> int:
         """Return the bytes of a warpgroup's epilogue tiles."""
         return max(self.epi_stages(item, num_b) * EPI_TILE_M * self.epi_tile_n(item, num_b) * item for item in (2, 4))

@@ -23,6 +23,7 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.simt.cost import costs_together
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes
 
@@ -138,6 +139,8 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     """Return the times of many configs: the product is the same. Of small ones by FMA units they are infinite."""
     if _by_fma(problem) and is_small(problem):
         return [math.inf] * len(configs)
+    if _by_fma(problem):
+        costs_together((problem, _PRODUCT.prepare(problem).problem), SIMT_GEMM.configs_on(gpu), gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]
