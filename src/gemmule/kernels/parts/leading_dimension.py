@@ -66,5 +66,5 @@ def address_multiple(matrix: StridedMatrix, count: int, stride: int) -> int:
         Its rows or columns, and the elements from one to the next.
     """
     # A single row has no next one: its stride is of no use.
-    steps = (stride if count > 1 else 0, *matrix.batch_strides)
-    return math.gcd(matrix.alignment, *(step * matrix.dtype.itemsize for step in steps))
+    step = math.gcd(stride if count > 1 else 0, *matrix.batch_strides)
+    return math.gcd(matrix.alignment, step * matrix.dtype.itemsize)
