@@ -43,15 +43,14 @@ def leading_dimension(matrix: StridedMatrix, sizes: tuple[int, ...], *, ends: bo
         Whether rows must end where a copy does too, so that no copy is half outside of the matrix; those of padded ones
         need not.
     """
-    found = []
-    if matrix.is_row_major:
-        found.append((True, matrix.rows, matrix.row_stride, matrix.cols))
-    if matrix.is_col_major:
-        found.append((False, matrix.cols, matrix.col_stride, matrix.rows))
     layouts, ends = [], ends and not matrix.padded
-    for row_major, count, stride, length in found:
-        known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize if ends else 0)
-        layouts.append(LeadingDimension(row_major, next(size for size in sizes if known % size == 0), stride))
+    for row_major, count, stride, length in (
+        (True, matrix.rows, matrix.row_stride, matrix.cols),
+        (False, matrix.cols, matrix.col_stride, matrix.rows),
+    ):
+        if matrix.is_row_major if row_major else matrix.is_col_major:
+            known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize if ends else 0)
+            layouts.append(LeadingDimension(row_major, next(size for size in sizes if known % size == 0), stride))
     return max(layouts, key=lambda one: one.copy_bytes)
 
 

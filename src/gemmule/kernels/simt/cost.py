@@ -131,7 +131,7 @@ class SimtWork:
     def predicted_us(self, rates: SimtRates) -> Any:
         """Return roughly the time in microseconds, by the limits alone."""
         issue, latency, ends, wave, wave_ends, once = _cycles(self.facts, rates)
-        rest = _larger(self.rest * issue, latency) * self.k_tiles + ends * self.rest
+        rest = ((self.rest * issue) ** 6 + latency) ** (1 / 6) * self.k_tiles + ends * self.rest
         time = (self.waves * (wave * self.k_tiles + wave_ends) + (self.rest > 0) * rest) / rates.cycles
         return _larger(time, self.moved / rates.memory) + once
 
@@ -140,14 +140,14 @@ class SimtWork:
 def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     """Return what does not depend on the product.
 
-    Cycles to issue a CTA's k-tile, the least of a k-tile, a CTA's start and epilogue, a full wave's k-tile and the
-    latter; and the microseconds of a launch with its exchange.
+    Cycles to issue a CTA's k-tile, the sixth power of the least of a k-tile, a CTA's start and epilogue, a full wave's
+    k-tile and the latter; and the microseconds of a launch with its exchange.
     """
     issue = (of.products + rates.copy * of.copies + rates.k_tile) * of.warps
     latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
     wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
-    return issue, latency, ends, wave, ends * of.resident, once
+    return issue, latency**6, ends, wave, ends * of.resident, once
 
 
 def _larger(one: Any, other: Any) -> Any:

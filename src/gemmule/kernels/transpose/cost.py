@@ -64,7 +64,9 @@ class _Tiles(NamedTuple):
     sector_share: Any  # of an element
     straddled: Any  # sectors that a row of a tile touches beyond those that it fills
     sectors: Any  # sectors of a whole row of a tile
-    work: Any  # instructions of a CTA's threads, as bytes
+    work: Any  # instructions of a CTA's threads, as sectors
+    moved_at_once: Any  # sectors a second of a GPU
+    least: Any  # seconds of a GPU for a CTA
     at_once: Any  # CTAs of a GPU
     alone: Any  # seconds of a CTA
     preferred: Any  # factors that order configs of equal time
@@ -91,12 +93,11 @@ def total_tile_costs(
     whole, tiles = np.floor(extents), np.ceil(extents)
     rest = np.ceil((lengths - whole * of.tile) * of.sector_share)
     sectors = whole * of.sectors + rest + (tiles - whole) * of.straddled
-    moved = (lengths[1] * sectors[0] + lengths[0] * sectors[1]) * (SECTOR * batch)
-    ctas = tiles[0] * tiles[1] * batch
-    waves = np.ceil(ctas / of.at_once)
-    together = np.maximum(moved, of.work * ctas) / (gpu.multiprocessors * _BYTES_A_SECOND)
-    together = np.maximum(together, ctas * (_CTA / gpu.multiprocessors))
-    each = of.preferred * np.maximum(together, waves * of.alone)
+    moved, ctas = lengths[1] * sectors[0] + lengths[0] * sectors[1], tiles[0] * tiles[1]
+    if batch != 1:
+        moved, ctas = moved * batch, ctas * batch
+    together = np.maximum(np.maximum(moved, of.work * ctas) / of.moved_at_once, ctas * of.least)
+    each = of.preferred * np.maximum(together, np.ceil(ctas / of.at_once) * of.alone)
     found: list[float] = (each if len(problems) == 1 else each.reshape(len(problems), -1).sum(axis=0)).tolist()
     return found
 
@@ -117,7 +118,9 @@ def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: Sequence[bool]
         np.full(tile.shape, item / SECTOR),
         np.array((straddled, straddled)),
         -(-tile * item // SECTOR) + straddled,
-        np.where(wide, 0.3, 0.5 + 0.2 * packed_rows(item)) * 2 * sizes,
+        np.where(wide, 0.3, 0.5 + 0.2 * packed_rows(item)) * 2 * sizes / SECTOR,
+        np.full(sizes.shape, multiprocessors * _BYTES_A_SECOND / SECTOR),
+        np.full(sizes.shape, _CTA / multiprocessors),
         np.maximum(resident, 1) * multiprocessors,
         _LATENCY + 2 * sizes / _BYTES_A_SECOND_ALONE,
         # The grid of two dimensions, and the threads that were fastest.
