@@ -279,7 +279,7 @@ def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) ->
     return costs_together((problem,), configs, gpu)[0]
 
 
-def costs_together(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu: GpuRates) -> list[list[float]]:
+def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu: GpuRates) -> list[list[float]]:
     """Return `costs` of products that differ in how operands lie alone, and keep them for its next calls.
 
     A kernel that prepares operands compares the product of the prepared ones with that of the others: it takes less
