@@ -288,14 +288,23 @@ def _faster(
     if spec.outdone is None or cost is None or gpu is None:
         return None
     name = spec.outdone(inner, cost, gpu)
-    other = next((one for one in registry if one.name == name), None)
-    if other is None:
-        return None
-    part, outer, _ = split_batch(problem, other.batch_dims)
-    able = math.prod(outer) <= MAX_LAUNCHES and any(
-        other.why_not(part, arch, one) is None for one in other.configs_on(gpu)
+    other = _by_name(registry).get(name) if name is not None else None
+    return name if other is not None and _is_able(other, problem, arch, gpu) else None
+
+
+@cache_for_configs
+def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
+    """Return the first kernel of each name."""
+    return {spec.name: spec for spec in reversed(registry)}
+
+
+@cache_last_call
+def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
+    """Return whether a kernel supports a problem in some config, with few launches."""
+    part, outer, _ = split_batch(problem, spec.batch_dims)
+    return math.prod(outer) <= MAX_LAUNCHES and any(
+        spec.why_not(part, arch, one) is None for one in spec.configs_on(gpu)
     )
-    return other.name if able else None
 
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:

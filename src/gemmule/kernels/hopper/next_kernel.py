@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gemmule.core.errors import ArgumentError
@@ -105,7 +105,7 @@ def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec]) -> str | None
 
     Parameters as of `choose_next`.
     """
-    if next(_takers(problem, specs), None) is not None:
+    if any(_takes(spec, problem) for spec in specs):
         return None
     reason = specs[-1].why_not(problem, HOPPER, specs[-1].default)
     return f"no kernel multiplies the prepared operands: {reason}"
@@ -138,11 +138,15 @@ def choose_next(
         If none takes it: the reason of the last.
     """
     outdone = None
-    for spec in _takers(problem, specs):
+    for spec in specs:
         if spec.costs is None:
-            return spec, _largest(spec, problem, gpu), None
-        chosen = spec.cheapest(problem, HOPPER, gpu)
-        assert chosen is not None
+            if _takes(spec, problem):
+                return spec, _largest(spec, problem, gpu), None
+            continue
+        if spec.refuses is not None and spec.refuses(problem, HOPPER):
+            continue
+        if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
+            continue
         if spec.outdone is None or not spec.outdone(problem, chosen[1], gpu):
             return spec, *chosen
         # By a later one, which may not take it.
@@ -152,14 +156,12 @@ def choose_next(
     return outdone
 
 
-def _takers(problem: GemmProblem, specs: Sequence[KernelSpec]) -> Iterator[KernelSpec]:
-    """Yield the kernels that take a problem in some config."""
-    for spec in specs:
-        if spec.refuses is not None and spec.refuses(problem, HOPPER):
-            continue
-        # From the last on, which are for 8-bit floats: most others refuse these.
-        if any(spec.own_why_not(problem, HOPPER, config) is None for config in reversed(spec.configs)):
-            yield spec
+def _takes(spec: KernelSpec, problem: GemmProblem) -> bool:
+    """Return whether a kernel takes a problem in some config."""
+    if spec.refuses is not None and spec.refuses(problem, HOPPER):
+        return False
+    # From the last on, which are for 8-bit floats: most others refuse these.
+    return any(spec.own_why_not(problem, HOPPER, config) is None for config in reversed(spec.configs))
 
 
 def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config:

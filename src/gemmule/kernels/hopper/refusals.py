@@ -50,7 +50,8 @@ def refuse_hopper(
         return reason
     inner = inner_problem(problem, batch_dims)
     oriented, first, second = row_result(inner)
-    for name, matrix in inner.operands().items():
+    given = inner.operands()
+    for name, matrix in given.items():
         if name in operands and (reason := _why_not_lines(name, matrix)):
             return reason
     if "c" in operands and oriented.c is not None and not oriented.c.is_row_major:
@@ -58,7 +59,7 @@ def refuse_hopper(
     if tma:
         # The names of the operands that are A and B of the row-major result.
         names = {"a": first, "b": second, SECOND: "b"}
-        for name, matrix in oriented.operands().items():
+        for name, matrix in (given if oriented is inner else oriented.operands()).items():
             if name in tma and (reason := why_not_tma(names.get(name, name), matrix, inner.batch)):
                 return f"of the second factor, {reason}" if name == SECOND else reason
     if not takes_empty and not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):

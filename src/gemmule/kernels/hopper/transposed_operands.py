@@ -11,7 +11,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import KernelSpec, NextKernel
-from gemmule.kernels.transpose.cost import tile_costs
+from gemmule.kernels.transpose.cost import total_tile_costs
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 
 from .next_kernel import NextProduct, Prepared, WorkspaceCopy, with_copies
@@ -162,5 +162,5 @@ class TransposedOperands:
         product = self.product.cost(problem, gpu) + _LAUNCH * gpu.launch * len(transposed)
         if packed := self.packed(problem):
             product += self._packing_us(sum(one.nbytes for one in packed), 0, _PACKING, gpu)
-        seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in transposed), strict=True)
-        return [product + 1e6 * sum(one) for one in seconds]
+        seconds = total_tile_costs([one.problem for one in transposed], configs, gpu)
+        return [product + 1e6 * one for one in seconds]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
 
 from gemmule.core.layout import StridedMatrix
 
@@ -28,28 +28,29 @@ class LeadingDimension:
     stride: int
 
 
-def leading_dimension(matrix: StridedMatrix, sizes: Sequence[int], *, ends: bool = False) -> LeadingDimension:
+# A choice asks for those of the same few operands several times.
+@functools.lru_cache(maxsize=64)
+def leading_dimension(matrix: StridedMatrix, sizes: tuple[int, ...], *, ends: bool = False) -> LeadingDimension:
     """Return the leading dimension of a matrix; a single row or column is taken for that with wider copies.
 
     Parameters
     ----------
     matrix : StridedMatrix
         Row-major or column-major.
-    sizes : sequence of int
+    sizes : tuple of int
         Bytes that copies may move, widest first, those of an element last.
     ends : bool
         Whether rows must end where a copy does too, so that no copy is half outside of the matrix; those of padded ones
         need not.
     """
-    found = []
-    if matrix.is_row_major:
-        found.append((True, matrix.rows, matrix.row_stride, matrix.cols))
-    if matrix.is_col_major:
-        found.append((False, matrix.cols, matrix.col_stride, matrix.rows))
     layouts, ends = [], ends and not matrix.padded
-    for row_major, count, stride, length in found:
-        known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize if ends else 0)
-        layouts.append(LeadingDimension(row_major, next(size for size in sizes if known % size == 0), stride))
+    for row_major, count, stride, length in (
+        (True, matrix.rows, matrix.row_stride, matrix.cols),
+        (False, matrix.cols, matrix.col_stride, matrix.rows),
+    ):
+        if matrix.is_row_major if row_major else matrix.is_col_major:
+            known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize if ends else 0)
+            layouts.append(LeadingDimension(row_major, next(size for size in sizes if known % size == 0), stride))
     return max(layouts, key=lambda one: one.copy_bytes)
 
 
@@ -64,5 +65,5 @@ def address_multiple(matrix: StridedMatrix, count: int, stride: int) -> int:
         Its rows or columns, and the elements from one to the next.
     """
     # A single row has no next one: its stride is of no use.
-    steps = (stride if count > 1 else 0, *matrix.batch_strides)
-    return math.gcd(matrix.alignment, *(step * matrix.dtype.itemsize for step in steps))
+    step = math.gcd(stride if count > 1 else 0, *matrix.batch_strides)
+    return math.gcd(matrix.alignment, step * matrix.dtype.itemsize)

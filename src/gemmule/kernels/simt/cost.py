@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -62,6 +62,13 @@ class SimtRates:
     start: float
     epilogue: float
     memory: float
+
+
+class _Lies(NamedTuple):
+    """How an operand lies."""
+
+    k_major: bool
+    unaligned: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,7 +131,7 @@ class SimtWork:
     def predicted_us(self, rates: SimtRates) -> Any:
         """Return roughly the time in microseconds, by the limits alone."""
         issue, latency, ends, wave, wave_ends, once = _cycles(self.facts, rates)
-        rest = _larger(self.rest * issue, latency) * self.k_tiles + ends * self.rest
+        rest = ((self.rest * issue) ** 6 + latency) ** (1 / 6) * self.k_tiles + ends * self.rest
         time = (self.waves * (wave * self.k_tiles + wave_ends) + (self.rest > 0) * rest) / rates.cycles
         return _larger(time, self.moved / rates.memory) + once
 
@@ -133,14 +140,14 @@ class SimtWork:
 def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     """Return what does not depend on the product.
 
-    Cycles to issue a CTA's k-tile, the least of a k-tile, a CTA's start and epilogue, a full wave's k-tile and the
-    latter; and the microseconds of a launch with its exchange.
+    Cycles to issue a CTA's k-tile, the sixth power of the least of a k-tile, a CTA's start and epilogue, a full wave's
+    k-tile and the latter; and the microseconds of a launch with its exchange.
     """
     issue = (of.products + rates.copy * of.copies + rates.k_tile) * of.warps
     latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
     wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
-    return issue, latency, ends, wave, ends * of.resident, once
+    return issue, latency**6, ends, wave, ends * of.resident, once
 
 
 def _larger(one: Any, other: Any) -> Any:
@@ -190,12 +197,18 @@ _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
 def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for a product."""
-    oriented, _, _ = row_result(problem)
-    k_major = oriented.a.is_row_major, not oriented.b.is_row_major
-    unaligned = _is_unaligned(oriented.a), _is_unaligned(oriented.b)
-    m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
-    moved = gpu.moved_us(((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize, 1.0)
-    facts = _facts(configs, k_major, unaligned)
+    return _limits((problem,), configs, gpu)
+
+
+def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
+    """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
+    every = [row_result(problem)[0] for problem in problems]
+    facts = _facts(
+        configs, tuple([(_lies(one.a, one.a.is_row_major), _lies(one.b, not one.b.is_row_major)) for one in every])
+    )
+    one = every[0]
+    m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
+    moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
     ctas = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.cluster_k * batch
     each = ctas * _SMS / (gpu.multiprocessors * facts.filled)
     waves = each // facts.resident
@@ -203,9 +216,11 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
 
 
 @cache_for_configs
-def _facts(configs: Sequence[SimtConfig], k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> SimtFacts:
-    """Return what configs do for every product, of operands that are K-major or not, and aligned or not."""
-    every = [_facts_of(config, k_major, unaligned) for config in configs]
+def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...]) -> SimtFacts:
+    """Return what configs do for every product with such operands, one pair of A and B after another."""
+    every = [
+        _facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)) for a, b in operands for config in configs
+    ]
     return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
 
 
@@ -240,8 +255,8 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
     }
 
 
-def _is_unaligned(matrix: StridedMatrix) -> bool:
-    return operand_copies(matrix).copy_bytes < VECTOR_BYTES
+def _lies(matrix: StridedMatrix, k_major: bool) -> _Lies:
+    return _Lies(k_major, operand_copies(matrix).copy_bytes < VECTOR_BYTES)
 
 
 def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
@@ -250,9 +265,29 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
     return leading_dimension(matrix, (VECTOR_BYTES, matrix.dtype.itemsize), ends=True)
 
 
-@cache_last_call
+#: The last products, the configs, the GPU and the costs.
+_last: list[tuple[Sequence[GemmProblem], Sequence[SimtConfig], GpuRates, list[list[float]]]] = []
+
+
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds of `simt_gemm`; a kernel that prepares operands asks for them first."""
-    work = limits(problem, configs, gpu)
-    found: list[float] = (work.predicted_us(RATES) * work.facts.factor).tolist()
+    """Return roughly the times in microseconds of `simt_gemm`."""
+    for problems, asked, rates, found in _last:
+        if asked is configs and rates is gpu:
+            for one, its_costs in zip(problems, found, strict=True):
+                if one is problem:
+                    return its_costs
+    return costs_together((problem,), configs, gpu)[0]
+
+
+def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu: GpuRates) -> list[list[float]]:
+    """Return `costs` of products that differ in how operands lie alone, and keep them for its next calls.
+
+    A kernel that prepares operands compares the product of the prepared ones with that of the others: it takes less
+    time to predict both at once.
+    """
+    work = _limits(problems, configs, gpu)
+    every = (work.predicted_us(RATES) * work.facts.factor).reshape(len(problems), -1)
+    found: list[list[float]] = every.tolist()
+    # Replaced as a whole, for other threads.
+    _last[:] = [(problems, configs, gpu, found)]
     return found

@@ -59,11 +59,15 @@ _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 class _Tiles(NamedTuple):
     """Properties of configs, a column each; rows of two are of the source's rows and of the target's."""
 
+    places: Any  # of a config's problem in a list of the problems' lengths
     tile: Any  # elements
+    sector_share: Any  # of an element
     straddled: Any  # sectors that a row of a tile touches beyond those that it fills
     sectors: Any  # sectors of a whole row of a tile
-    work: Any  # instructions of a CTA's threads, as bytes
-    resident: Any  # CTAs of an SM
+    work: Any  # instructions of a CTA's threads, as sectors
+    moved_at_once: Any  # sectors a second of a GPU
+    least: Any  # seconds of a GPU for a CTA
+    at_once: Any  # CTAs of a GPU
     alone: Any  # seconds of a CTA
     preferred: Any  # factors that order configs of equal time
 
@@ -74,43 +78,56 @@ def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu
     The larger of two: the sectors between the L2 cache and the SMs, or the instructions of all threads, those outside
     of the matrix too; and the waves of CTAs, each of which waits for its reads.
     """
-    item, batch = problem.itemsize, math.prod(problem.batch)
-    of = _tiles(configs, item, rows_are_aligned(problem))
-    lengths = np.array(((problem.rows,), (problem.cols,)), np.float64)
-    whole = np.floor(lengths / of.tile)
-    rest = lengths - whole * of.tile
-    cut = rest > 0
-    sectors = whole * of.sectors + np.ceil(rest * (item / SECTOR)) + cut * of.straddled
-    moved = (lengths[::-1] * sectors).sum(axis=0) * (SECTOR * batch)
-    whole += cut
-    ctas = whole[0] * whole[1] * batch
-    waves = np.ceil(ctas / (of.resident * gpu.multiprocessors))
-    together = np.maximum(moved, of.work * ctas) / (gpu.multiprocessors * _BYTES_A_SECOND)
-    together = np.maximum(together, ctas * (_CTA / gpu.multiprocessors))
-    found: list[float] = (of.preferred * np.maximum(together, waves * of.alone)).tolist()
+    return total_tile_costs((problem,), configs, gpu)
+
+
+def total_tile_costs(
+    problems: Sequence[TransposeProblem], configs: Sequence[ByteTileConfig], gpu: GpuRates
+) -> list[float]:
+    """Return about the seconds that transposes of one size of elements and one batch take, one after another."""
+    item, batch = problems[0].itemsize, math.prod(problems[0].batch)
+    of = _tiles(configs, item, tuple([rows_are_aligned(one) for one in problems]), gpu.multiprocessors)
+    # NumPy is slower with columns, and with numbers beside arrays, than with arrays of the same shape.
+    lengths = np.array([one.rows for one in problems] + [one.cols for one in problems], np.float64)[of.places]
+    extents = lengths / of.tile
+    whole, tiles = np.floor(extents), np.ceil(extents)
+    rest = np.ceil((lengths - whole * of.tile) * of.sector_share)
+    sectors = whole * of.sectors + rest + (tiles - whole) * of.straddled
+    moved, ctas = lengths[1] * sectors[0] + lengths[0] * sectors[1], tiles[0] * tiles[1]
+    if batch != 1:
+        moved, ctas = moved * batch, ctas * batch
+    together = np.maximum(np.maximum(moved, of.work * ctas) / of.moved_at_once, ctas * of.least)
+    each = of.preferred * np.maximum(together, np.ceil(ctas / of.at_once) * of.alone)
+    found: list[float] = (each if len(problems) == 1 else each.reshape(len(problems), -1).sum(axis=0)).tolist()
     return found
 
 
 @cache_for_configs
-def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: bool) -> _Tiles:
-    wide = np.array([aligned and one.is_wide for one in configs])
-    tile = np.array([one.tile(item) for one in configs]).T
-    sizes = np.array([one.tile_bytes(item) for one in configs])
-    threads = np.array([one.threads for one in configs])
-    fastest = np.array([_FASTEST_THREADS[item][min(one.read_bytes, one.write_bytes) >= LONG_ROW] for one in configs])
+def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: Sequence[bool], multiprocessors: int) -> _Tiles:
+    """Return the configs' properties for each of several problems, whose rows are aligned or not, side by side."""
+    wide = np.array([one and config.is_wide for one in aligned for config in configs])
+    every = [config for _ in aligned for config in configs]
+    tile = np.array([one.tile(item) for one in every]).T
+    sizes = np.array([one.tile_bytes(item) for one in every])
+    threads = np.array([one.threads for one in every])
+    fastest = np.array([_FASTEST_THREADS[item][min(one.read_bytes, one.write_bytes) >= LONG_ROW] for one in every])
     straddled = np.where(wide, 0, 1)
     resident = np.minimum(np.minimum(_RESIDENT_BYTES // sizes, _RESIDENT_THREADS // threads), _RESIDENT_CTAS)
-    every = (
+    columns = (
         tile,
-        straddled,
+        np.full(tile.shape, item / SECTOR),
+        np.array((straddled, straddled)),
         -(-tile * item // SECTOR) + straddled,
-        np.where(wide, 0.3, 0.5 + 0.2 * packed_rows(item)) * 2 * sizes,
-        np.maximum(resident, 1),
+        np.where(wide, 0.3, 0.5 + 0.2 * packed_rows(item)) * 2 * sizes / SECTOR,
+        np.full(sizes.shape, multiprocessors * _BYTES_A_SECOND / SECTOR),
+        np.full(sizes.shape, _CTA / multiprocessors),
+        np.maximum(resident, 1) * multiprocessors,
         _LATENCY + 2 * sizes / _BYTES_A_SECOND_ALONE,
         # The grid of two dimensions, and the threads that were fastest.
-        np.where([one.group == 0 for one in configs], 1.0, 1.02) * np.where(threads == fastest, 1.0, 1.01),
+        np.where([one.group == 0 for one in every], 1.0, 1.02) * np.where(threads == fastest, 1.0, 1.01),
     )
-    return _Tiles(*(np.array(one, np.float64) for one in every))
+    places = np.arange(2 * len(aligned)).repeat(len(configs)).reshape(2, -1)
+    return _Tiles(places, *(np.array(one, np.float64) for one in columns))
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:

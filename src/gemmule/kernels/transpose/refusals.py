@@ -85,5 +85,4 @@ def is_aligned(matrix: StridedMatrix, batch: tuple[int, ...], size: int) -> bool
     """Return whether every row of a matrix begins and ends at a multiple of `size` bytes."""
     strides = [matrix.row_stride] if matrix.rows > 1 else []
     strides += [stride for stride, extent in zip(matrix.batch_strides, batch, strict=True) if extent > 1]
-    item = matrix.dtype.itemsize
-    return all(step % size == 0 for step in (matrix.alignment, *(n * item for n in (matrix.cols, *strides))))
+    return math.gcd(matrix.alignment, math.gcd(matrix.cols, *strides) * matrix.dtype.itemsize) % size == 0

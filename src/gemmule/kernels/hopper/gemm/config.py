@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from typing import ClassVar
 
@@ -132,7 +133,7 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     def _epi_tiles_bytes(self, num_b: int) -> int:
         """Return the bytes of a warpgroup's epilogue tiles."""
-        return max(self.epi_stages(item, num_b) * EPI_TILE_M * self.epi_tile_n(item, num_b) * item for item in (2, 4))
+        return _epi_tiles_bytes(self, num_b)
 
     @property
     def shared_bytes(self) -> int:
@@ -143,6 +144,11 @@ class HopperGemmConfig(WarpScheduleConfig):
         """Shared memory of a CTA for barriers, stages and the cluster's partial sums: all but epilogue tiles."""
         partials = self.mma_tiles_m * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
         return self.stages_bytes + CONSUMERS * partials
+
+
+@functools.cache
+def _epi_tiles_bytes(config: HopperGemmConfig, num_b: int) -> int:
+    return max(config.epi_stages(item, num_b) * EPI_TILE_M * config.epi_tile_n(item, num_b) * item for item in (2, 4))
 
 
 #: Configs for FP8, most of them cooperative, where one warpgroup promotes accumulators while the other multiplies; the

@@ -23,6 +23,7 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.simt.cost import costs_together
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes
 
@@ -77,18 +78,17 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
         return reason
-    if not (copies := _to_pack(problem)):
+    if not (why_not_tma("a", problem.a, problem.batch) or why_not_tma("b", problem.b, problem.batch)):
         return "TMA can load A and B as they are"
-    for one in copies:
-        if reason := one.why_not("repacked"):
-            return reason
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):
             return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
-        return why_no_next(_PRODUCT.prepare(problem).problem, (SIMT_GEMM,))
-    if problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
+    elif problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
         return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
-    return why_no_next(_PRODUCT.prepare(problem).problem, _WGMMA)
+    for one in _to_pack(problem):
+        if reason := one.why_not("repacked"):
+            return reason
+    return why_no_next(_PRODUCT.prepare(problem).problem, (SIMT_GEMM,) if _by_fma(problem) else _WGMMA)
 
 
 def _by_fma(problem: GemmProblem) -> bool:
@@ -138,6 +138,8 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     """Return the times of many configs: the product is the same. Of small ones by FMA units they are infinite."""
     if _by_fma(problem) and is_small(problem):
         return [math.inf] * len(configs)
+    if _by_fma(problem):
+        costs_together((problem, _PRODUCT.prepare(problem).problem), SIMT_GEMM.configs_on(gpu), gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -38,16 +39,23 @@ def why_not(problem: GemmProblem, arch: Arch, config: W8A16Config) -> str | None
     return why_not_grid(_grid(row_result(inner)[0], config))
 
 
+@functools.cache
+def _why_not_factors(a: DType, b: DType) -> str | None:
+    if a in ROWS and b in NARROW:
+        return None
+    return (
+        f"rows of the result are of {a}, and its columns of {b}; this kernel takes columns of "
+        f"{' and '.join(map(str, NARROW))}, and rows of these or of {' and '.join(map(str, ROWS[2:]))}"
+    )
+
+
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     oriented, first, second = row_result(problem)
     a, b, d = oriented.a.dtype, oriented.b.dtype, problem.d.dtype
-    if a not in ROWS or b not in NARROW:
-        return (
-            f"rows of the result are of {a}, and its columns of {b}; this kernel takes columns of "
-            f"{' and '.join(map(str, NARROW))}, and rows of these or of {' and '.join(map(str, ROWS[2:]))}"
-        )
+    if reason := _why_not_factors(a, b):
+        return reason
     if d not in OUTPUTS or (problem.c is not None and problem.c.dtype != d):
         return f"the output is {d}; this kernel makes {', '.join(map(str, OUTPUTS))}, with a C of the same type"
     for name, matrix in ((first, oriented.a), (second, oriented.b.transposed())):

@@ -364,7 +364,8 @@ def _tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     oriented, filled = _oriented(problem), _both_filled(problem)
     written = _TF32_UNALIGNED if _vector(oriented) == 1 else _TF32_WRITE
     memory, once = problem.bytes_min / gpu.memory, _TF32_LAUNCH * gpu.launch
-    k_tile_us = _TF32_TILE[min(_copied(oriented))] * filled
+    copied = min(_copied(oriented))
+    k_tile_us = _TF32_TILE[copied] * filled
     small, k_bytes, found = _tiles(problem, _TILE), problem.k * FLOAT32.itemsize, []
     for parts in _PARTS:
         k_tiles = -(-k_bytes // (_K_BYTES * parts))
@@ -375,7 +376,7 @@ def _tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
         else:
             computed = each * _rounds(small, parts, gpu)
         found.append(once + math.hypot(computed * gpu.load, memory))
-    if (wide_us := _WIDE_TILE.get(min(_copied(oriented)))) is not None:
+    if (wide_us := _WIDE_TILE.get(copied)) is not None:
         few = _READ_EMPTY + (1 - _READ_EMPTY) * min(oriented.m / (2 * _TILE), 1.0)
         wide_us *= (few + _filled(oriented.n)) / 2
         tiles = -(-oriented.m // (2 * _TILE)) * -(-oriented.n // _TILE) * (problem.batch or (1,))[0]

@@ -19,6 +19,7 @@ from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_repacked.spec import packing_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands
+from gemmule.kernels.simt.cost import costs_together
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
@@ -73,6 +74,7 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
     """
     if is_small(problem):
         return [math.inf] * len(configs)
+    costs_together((problem, _OPERANDS.product.prepare(problem).problem), GEMM.configs_on(gpu), gpu)
     return _OPERANDS.costs(problem, configs, gpu)
 
 
