@@ -99,6 +99,11 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "float64_gemm": (Family(_DOUBLE, units=(1, 2)),),
     "d02_b_in_registers": (Family(_DOUBLE),),
     "d01_shared_ab": (Family(_DOUBLE),),
+    **{f"{name}_gemm": (Family(((name,) * 3,)),) for name in ("complex64", "complex128")},
+    **{
+        f"{name}_syrk": (Family(((name,) * 3,), own=True, layouts=("rcr", "crr")),)
+        for name in ("complex64", "complex128")
+    },
     "gemm_reference": (Family((("int32",) * 3, (_BF, _F32, _F32), (_F16, _BF, _F32), ("int32", _F32, _F64))),),
 }
 #: Half of a result: dispatch takes them where not all of it is needed, as streamed products of a matrix and its own
@@ -157,7 +162,7 @@ def draw_product(rng: np.random.Generator, variant: Variant, most: int = 140) ->
         b = laid_out(rng, whole, layout[1], variant.unit)
     alpha = int(rng.choice((1, 1, 1, 2, -1)))
     options: dict[str, Any] = {"precision": family.precision, "alpha": alpha, "out_dtype": d_type}
-    wide = np.float64 if is_float(d_type) else np.int64
+    wide = {Kind.INTEGER: np.int64, Kind.FLOAT: np.float64, Kind.COMPLEX: np.complex128}[dtype_named(d_type).kind]
     expected = alpha * (a.astype(wide) @ b.astype(wide))
     if variant.adds_c:
         beta = int(rng.choice((1, -2)))
@@ -174,8 +179,8 @@ def draw_product(rng: np.random.Generator, variant: Variant, most: int = 140) ->
 
 
 def is_float(dtype: str) -> bool:
-    """Return whether a type is one of floating-point numbers."""
-    return dtype_named(dtype).kind is not Kind.INTEGER
+    """Return whether a type is one of real floating-point numbers."""
+    return dtype_named(dtype).kind is Kind.FLOAT
 
 
 def whole_numbers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -183,6 +188,8 @@ def whole_numbers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) 
     # Made first and filled then: without elements NumPy's functions return strides of 0.
     found = np.zeros(shape, dtype_named(dtype).numpy())
     found[...] = rng.integers(-4, 5, shape)
+    if np.iscomplexobj(found):
+        found.imag = rng.integers(-4, 5, shape)
     return found
 
 
@@ -195,7 +202,7 @@ def rounded(exact: np.ndarray, dtype: str) -> np.ndarray:
 def poison(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return an output in which an element that was not written shows."""
     kind = dtype_named(dtype)
-    return np.full(shape, np.nan if is_float(dtype) else -77, kind.numpy())
+    return np.full(shape, -77 if kind.kind is Kind.INTEGER else np.nan, kind.numpy())
 
 
 def laid_out(rng: np.random.Generator, values: np.ndarray, way: str, unit: int) -> np.ndarray:
