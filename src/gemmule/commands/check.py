@@ -65,8 +65,9 @@ def check_command(
 
     FUNCTION is a @cute.jit function, or a class with one as __call__, and is called with the ARGUMENTs: arrays such as
     'float32[40,24]' of random numbers or 'int32[8]=0' of one, numbers, and None for a stream. Or it is an ordinary
-    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found, and 2
-    where the check could not run. Put -- before arguments that begin with a minus sign.
+    function without arguments that calls gemmule.vgpu.run itself. The exit code is 1 where something was found or an
+    assertion of FUNCTION fails, and 2 where the check could not run. Put -- before arguments that begin with a minus
+    sign.
     """
     ctx = click.get_current_context()
     ctx.meta[FAILURE_CODE] = click.UsageError.exit_code

@@ -131,6 +131,17 @@ class TmaCopy:
 
 
 @cute.kernel
+def array_kernel(x: cutlass.Array, step: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    x[thread] = thread * step
+
+
+@cute.jit
+def array_steps(x: cutlass.Array, step: cutlass.Constexpr):
+    array_kernel(x, step).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.kernel
 def cluster_kernel(x: cute.Tensor):
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()

@@ -65,6 +65,15 @@ def test_a_copy_that_is_not_awaited_is_a_race(rng, functions):
         vgpu.run(functions.TmaCopy(waits=False), x, np.zeros_like(x))
 
 
+@pytest.mark.skipif(not hasattr(cutlass, "Array"), reason="this version of CuTe DSL has no Array")
+def test_arguments_of_type_array(functions):
+    x = np.full(32, -1, np.int32)
+    vgpu.run(functions.array_steps, x, 3)
+    assert (x == 3 * np.arange(32)).all()
+    with pytest.raises(vgpu.CheckError, match=r"^out of bounds in"):
+        vgpu.run(functions.array_steps, x[:31], 3)
+
+
 def test_a_launch_of_clusters(functions):
     x = np.full(8, -1, np.int32)
     vgpu.run(functions.cluster_ranks, x)

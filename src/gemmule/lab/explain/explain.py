@@ -96,13 +96,13 @@ def explain(
     if recipe.workspaces:
         raise UnsupportedError(_why_not_sampled(choice, recipe))
     chosen = samples(choice.spec, choice.config, problem)
+    _check_effort(choice, chosen)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
     ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
     tiles = (unfolded(choice.spec, choice.config, problem) or ctas) if is_pipeline(recipe) else ctas
     if tiles > ctas:
         cluster = math.prod(recipe.cluster)
         chosen += starts(choice.spec, choice.config, problem, (tiles - ctas) // cluster, cluster)
-    _check_effort(choice, chosen)
     shared = recipe.shared_bytes + kernel.static_shared_bytes
     full = occupancy(chip, recipe.threads, registers_per_thread=kernel.registers, shared_bytes=shared)
     runs = []
@@ -220,7 +220,8 @@ def _remedy(choice: Choice, problem: Problem, arch: Arch) -> str:
 
 
 def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:
-    work = sum(math.prod(extents(sample.problem)) for sample in chosen)
+    # Several samples are of few tiles, however large these are.
+    work = math.prod(extents(chosen[0].problem)) if len(chosen) == 1 else 0
     if work > _MOST:
         raise UnsupportedError(
             f"the grid of {choice.spec.name} does not tell the tile of a CTA, and the whole problem is too long to be "

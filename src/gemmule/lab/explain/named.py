@@ -20,6 +20,8 @@ from ..transposes import itemsize_of, problem_for, transpose_of
 _HALF = "it computes half of a result, and its counts are not in proportion to tiles"
 #: Kernels that cannot be explained, why, and what to explain instead.
 _UNEXPLAINED = {
+    "complex128_syrk": (_HALF, "complex128_gemm"),
+    "complex64_syrk": (_HALF, "complex64_gemm"),
     "float64_syrk": (_HALF, "float64_gemm"),
     "simt_syrk": (_HALF, "simt_gemm"),
     "ozaki_gemm": ("it begins a chain of launches, none of which is the product by itself", "hopper_gemm"),

@@ -33,7 +33,8 @@ class LaneRaces(Check):
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._granule = shared_granule(kernel)
-        self._neighbours = neighbours(kernel)
+        self._neighbours = near = neighbours(kernel)
+        self._looked_at = near.before_access | near.after_write | near.after_read
         self._loops = compiled(pass_lanes, note_lanes)
 
     def batch_begins(self, batch: Batch) -> None:
@@ -105,9 +106,7 @@ class LaneRaces(Check):
 
     def access(self, access: Access) -> None:
         near, number = self._neighbours, access.instruction.index
-        if access.space != "shared" or not (
-            number in near.before_access or number in near.after_write | near.after_read
-        ):
+        if access.space != "shared" or number not in self._looked_at:
             return
         lanes = access.lanes
         many = max(access.size // self._granule, 1)

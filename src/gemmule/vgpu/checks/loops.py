@@ -4,7 +4,8 @@ Each returns False where it meets what may be a finding: the checks then look ag
 notes again what is noted already. So the NumPy code is the reference, and the only one without Numba.
 
 All take `address` and `base`, of whose sums the lanes' places in shared memory are made, and `shift` and `many`: a
-piece has ``1 << shift`` bytes, and each lane accesses so many. Lanes that repeat their neighbours' places are skipped.
+piece has ``1 << shift`` bytes, and each lane accesses so many. Lanes that repeat a place of their warp are skipped, as
+far as a small table of the last places holds it: one lane is enough for clocks of warps, two for those of lanes.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..numeric.compiled import compiler
 from ..types import Array
 from .clocks import ATOMIC
 
 _ATOMIC = int(ATOMIC)
+#: Places that the loops remember, and the bits of a warp's number in what they remember.
+_PLACES, _WARP_BITS = 64, 20
 
 
 def pass_shared_read(
@@ -41,18 +46,22 @@ def pass_shared_read(
     """
     known, own, bits = clocks
     low = (1 << bits) - 1
-    last = -1
+    seen = np.full(_PLACES, -1, np.int64)
     for lane in range(address.size):
         start = (address[lane] + base[lane]) >> shift
-        if start == last and warp[lane] == warp[lane - 1]:
+        mine = warp[lane]
+        place, slot = (start << _WARP_BITS) + mine, (start ^ start >> 2) & _PLACES - 1
+        if seen[slot] == place:
             continue
-        last = start
-        column = own[warp[lane]]
-        clock = known[warp[lane], column]
+        seen[slot] = place
+        column = own[mine]
+        clock = known[mine, column]
+        before = 0
         for piece in range(start, start + many):
             mark = written[piece] & ~_ATOMIC
-            if mark == 0 or known[warp[lane], mark & low] < mark >> bits:
+            if mark == 0 or (mark != before and known[mine, mark & low] < mark >> bits):
                 return False
+            before = mark
             reads[piece, column] = clock
     return True
 
@@ -76,6 +85,24 @@ def pass_shared_write(
     return True
 
 
+def note_shared_write(
+    address: Array, base: Array, shift: int, many: int, mark: Array, number: int, written: Array, writer: Array
+) -> bool:
+    """Note writes by the marks of their lanes and the number of the instruction; return False where marks differ.
+
+    Parameters as of `pass_shared_read`.
+    """
+    for lane in range(address.size):
+        start = (address[lane] + base[lane]) >> shift
+        for piece in range(start, start + many):
+            written[piece], writer[piece] = mark[lane], number
+    # Lanes of one warp have one mark, and of two warps the last one's stays.
+    for lane in range(address.size):  # noqa: SIM110  (Numba takes no generator)
+        if written[(address[lane] + base[lane]) >> shift] != mark[lane]:
+            return False
+    return True
+
+
 def pass_lanes(
     address: Array, base: Array, shift: int, many: int, index: Array, times: Array,
     clocks: tuple[Array, Array, int, int],
@@ -95,16 +122,19 @@ def pass_lanes(
         a time that hold its lane.
     """
     known, _, floor, low = clocks
-    last, before = -1, -1
+    seen, twice = np.full(_PLACES, -1, np.int64), np.zeros(_PLACES, np.bool_)
     for lane in range(address.size):
         start = (address[lane] + base[lane]) >> shift
-        # The two before have found no other lane, so that there is none.
-        if start == last and start == before and index[lane] >> 5 == index[lane - 2] >> 5:
+        place, slot = (start << _WARP_BITS) + (index[lane] >> 5), (start ^ start >> 2) & _PLACES - 1
+        if seen[slot] != place:
+            seen[slot], twice[slot] = place, False
+        elif twice[slot]:
+            # Two lanes have found no other lane, so that there is none.
             continue
-        before, last = last, start
+        else:
+            twice[slot] = True
         for piece in range(start, start + many):
-            for number in range(2):
-                time = times[number, piece]
+            for time in (times[0, piece], times[1, piece]):
                 if time > floor:
                     other = time & low
                     if time > known[other] and other != index[lane] and other >> 5 == index[lane] >> 5:
@@ -118,17 +148,18 @@ def note_lanes(
 ) -> None:  # fmt: skip
     """Note accesses of lanes, and of two unordered ones to a piece both; parameters as of `pass_lanes`."""
     known, now, floor, low = clocks
+    seen, twice = np.full(_PLACES, -1, np.int64), np.zeros(_PLACES, np.bool_)
     for lane in range(address.size):
         number = index[lane]
         start = (address[lane] + base[lane]) >> shift
-        # The last two are enough.
-        if (
-            lane + 2 < address.size
-            and address[lane + 1] == address[lane]
-            and address[lane + 2] == address[lane]
-            and index[lane + 2] >> 5 == number >> 5
-        ):
+        place, slot = (start << _WARP_BITS) + (number >> 5), (start ^ start >> 2) & _PLACES - 1
+        if seen[slot] != place:
+            seen[slot], twice[slot] = place, False
+        elif twice[slot]:
+            # Two lanes are enough.
             continue
+        else:
+            twice[slot] = True
         for piece in range(start, start + many):
             time = times[0, piece]
             if time > floor and time & low != number and time > known[time & low]:

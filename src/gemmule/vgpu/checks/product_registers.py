@@ -28,7 +28,6 @@ class ProductRegisters(Check):
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
         products = [x for x in kernel.instructions if x.name == "wgmma" and "mma_async" in x.modifiers]
-        self._has_fences = any(x.name == "wgmma" and "fence" in x.modifiers for x in kernel.instructions)
         self._sets: list[frozenset[Register]] = []
         # For each product the numbers of its sets of registers: D's, and A's.
         self._of: dict[int, tuple[int, ...]] = {}
@@ -66,8 +65,11 @@ class ProductRegisters(Check):
 
     def batch_begins(self, batch: Batch) -> None:
         warps = batch.lane_count // 32
-        # Used since the warp's last fence; the group that last had it; groups committed and awaited.
+        # Used since the warp's last fence, and so by more than copies; the group that last had it; whether there was a
+        # fence since the last wait; groups committed and awaited.
         self._used = np.ones((warps, len(self._sets)), np.bool_)
+        self._computed = np.ones_like(self._used)
+        self._fenced = np.zeros(warps, np.bool_)
         self._group = np.zeros((warps, len(self._sets)), np.int64)
         self._committed = np.zeros(warps, np.int64)
         self._awaited = np.zeros(warps, np.int64)
@@ -89,18 +91,22 @@ class ProductRegisters(Check):
                         lanes.index[open_lanes],
                     )
                 self._used[warp, number] = True
+                if instruction.name != "mov":
+                    self._computed[warp, number] = True
 
     def products_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
-        self._used[lanes.pick(batch.warp_of_lane)] = False
+        warps = lanes.pick(batch.warp_of_lane)
+        self._used[warps], self._computed[warps], self._fenced[warps] = False, False, True
 
     def products_issued(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         warp = lanes.pick(batch.warp_of_lane)
         for number in self._of[instruction.index]:
             unfenced = self._used[warp, number]
             if unfenced.any():
-                # Where there are fences, the compiler decides which uses of registers are behind them.
-                report = self._collected.note if self._has_fences else self._collected.add
+                # The compiler decides which uses of registers are behind a fence, and copies them where it likes.
+                missing = self._computed[warp, number] & ~self._fenced[warp]
+                report = self._collected.add if missing.any() else self._collected.note
                 report(
                     batch,
                     "race",
@@ -118,6 +124,7 @@ class ProductRegisters(Check):
         del instruction
         warps = np.unique(lanes.pick(batch.warp_of_lane))
         self._awaited[warps] = np.maximum(self._awaited[warps], self._committed[warps] - left)
+        self._fenced[warps] = False
 
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         warp = lanes.pick(batch.warp_of_lane)

@@ -17,7 +17,7 @@ from ..types import Array
 from .agents import AgentRaces, Shadow
 from .clocks import ATOMIC, ClockCheck, Clocks, is_asynchronous
 from .collected import Collected
-from .loops import compiled, pass_shared_read, pass_shared_write
+from .loops import compiled, note_shared_write, pass_shared_read, pass_shared_write
 from .registers import UninitialisedRegisters
 
 
@@ -43,6 +43,7 @@ class SharedRaces(ClockCheck):
         self._granule = shared_granule(kernel)
         self._asynchronous = is_asynchronous(kernel)
         self._pass = compiled(pass_shared_read, pass_shared_write)
+        self._note = compiled(note_shared_write)
 
     def agent_access(self, access: AgentAccess) -> None:
         assert self._agents is not None
@@ -156,8 +157,12 @@ class SharedRaces(ClockCheck):
         mark = clocks.mark(column, clock)
         if access.atomic:
             mark |= ATOMIC
+        number, base = access.instruction.index, access.lanes.pick(access.batch.shared_base)
+        place = access.address, base, self._granule.bit_length() - 1, many
+        if any(note(*place, mark, number, self._written, self._writer) for note in self._note):
+            return
         self._written.reshape(-1, many)[rows] = mark[:, None]
-        self._writer.reshape(-1, many)[rows] = access.instruction.index
+        self._writer.reshape(-1, many)[rows] = number
         if not access.atomic:
             # Of several warps that write the same piece in one step, one has the last word.
             lost = self._written.reshape(-1, many)[rows, 0] != mark

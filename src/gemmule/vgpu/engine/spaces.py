@@ -143,12 +143,13 @@ def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment:
     batch = frame.batch
     base = frame.lanes.pick(batch.shared_base)
     # A CTA that is launched alone is a cluster of one.
-    named = int(address.max()) >> RANK_SHIFT
+    high = int(address.max())
+    named = high >> RANK_SHIFT
     if named == 1 or (named and batch.cluster_ctas > 1):
         address, moved = _of_cluster(build, frame, address)
         position, seen = _in_shared(build, frame, address, size, alignment)
         return position + moved, seen + moved
-    if int(address.max()) + size > batch.shared_end or int(address.min()) < SHARED_START:
+    if high + size > batch.shared_end or int(address.min()) < SHARED_START:
         bad = (address < SHARED_START) | (address + size > batch.shared_end)
         where = int(address[np.flatnonzero(bad)[0]])
         raise batch.fault(

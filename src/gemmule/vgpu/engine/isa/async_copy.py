@@ -149,6 +149,10 @@ class Copies(AsyncUnit):
         """Read and write, now."""
         memory, shared, size = self._batch.memory, self._batch.shared_words, copy.size
         word = min(size, 8)
+        if int(copy.read.min()) >= size:
+            for offset in range(0, size, word):
+                shared[word][(copy.target + offset) // word] = memory.words(word)[(copy.source + offset) // word]
+            return
         for offset in range(0, size, word):
             values = memory.words(word)[np.where(copy.read > 0, copy.source + offset, 0) // word]
             kept = np.clip(copy.read - offset, 0, word)
