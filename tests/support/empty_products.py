@@ -80,7 +80,7 @@ def empty_products(rng: np.random.Generator, kind: Any, *, thorough: bool = True
         zeros = np.zeros((*batch, m, n))
         yield Empty(operands, options, rounded(zeros, d_type))
         c = whole_numbers(rng, d_type, zeros.shape)
-        exact = -2 * c.astype(np.float64)
+        exact = -2 * c.astype(np.result_type(c, np.float64) if np.iscomplexobj(c) else np.float64)
         further: dict[str, Any] = {"c": c, "beta": -2}
         if floats:
             bias = whole_numbers(rng, "bfloat16" if "float8" in d_type else d_type, (n,))

@@ -54,7 +54,10 @@ HOPPER = [spec for spec in OF_HOPPER if not spec.mirrors and spec.name != "hoppe
 TRIANGLES = ("simt_syrk", "float64_syrk")
 
 
-GEMMS = [spec for spec in SINGLE if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES]
+GEMMS = [
+    spec for spec in SINGLE
+    if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES and not spec.mirrors
+]  # fmt: skip
 
 
 TRANSPOSES = [spec for spec in SINGLE if spec.operation == "transpose"]
