@@ -46,3 +46,14 @@ def test_nothing_to_quantise(by, shape):
     values, scales = gm.quantize(np.zeros(shape, ml_dtypes.bfloat16), by=by, executor="vgpu")
     assert values.shape == shape
     assert (scales == 2.0**-126).all()
+
+
+@pytest.mark.parametrize("by", ["block", "row", "tensor"])
+def test_an_exponent_of_nan_is_nan(by):
+    """What shares a scale with NaN is NaN, not a small number of either sign."""
+    x = np.ones((3, 16), np.float32)
+    x[0, 3] = np.nan
+    values, scales = gm.quantize(x, by=by, scale_dtype=E8M0, executor="cpu")
+    product = values.astype(np.float32) * scales.astype(np.float32)
+    assert np.isnan(product[0]).all()
+    assert np.isnan(product[1:]).all() if by == "tensor" else (np.abs(product[1:] - 1) < 0.1).all()

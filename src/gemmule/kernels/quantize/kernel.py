@@ -31,7 +31,7 @@ from gemmule.kernels.parts.words import words_at
 
 from .config import LANES, ROWS, VECTOR, QuantizeConfig
 
-_WARP, _MAGNITUDE, _MANTISSA_BITS = 32, 0x7FFFFFFF, 23
+_WARP, _MAGNITUDE, _MANTISSA_BITS, _LARGEST_EXPONENT = 32, 0x7FFFFFFF, 23, 255
 
 
 class Quantize:
@@ -187,6 +187,8 @@ class Quantize:
         if not self.exponents:
             return found
         exponent = found.bitcast(Uint32) + Uint32((1 << _MANTISSA_BITS) - 1) >> _MANTISSA_BITS
+        # Of NaN the sum carries into the sign.
+        exponent = Uint32(select_(exponent > _LARGEST_EXPONENT, Uint32(_LARGEST_EXPONENT), exponent))
         return (exponent << _MANTISSA_BITS).bitcast(Float32)
 
     @cute.jit
