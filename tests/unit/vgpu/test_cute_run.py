@@ -123,6 +123,12 @@ def test_a_function_that_does_not_compile_says_why(functions):
         vgpu.run(functions.axpy, np.zeros(4, np.float32), np.zeros(4, np.float32), "two", None)
 
 
+def test_a_type_that_the_kernel_cannot_store_is_named_with_its_line(functions):
+    x = np.zeros(4)
+    with pytest.raises(KernelFailedError, match=r"cute_functions.py:\d+ `.*`: Type mismatch"):
+        vgpu.run(functions.axpy, x, x.astype(np.float32), 1.0, None)
+
+
 def test_a_call_that_does_not_fit_says_what_is_missing(functions):
     x = np.zeros(4, np.float32)
     with pytest.raises(ArgumentError, match=r"axpy\(x, y, alpha, stream\): missing a required argument: 'alpha'"):

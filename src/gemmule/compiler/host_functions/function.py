@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 import tempfile
+import traceback
+from pathlib import Path
 from typing import Any
 
 from gemmule.core.arch import Arch
@@ -80,6 +82,8 @@ class CuteFunction:
                     # The place is the call above: the arguments are meant.
                     raise ArgumentError(f"{name}: {_first_line(text)}") from error
                 raise KernelFailedError(f"{name} for {arch}: {text}") from error
+            except (TypeError, ValueError) as error:
+                raise KernelFailedError(f"{name} for {arch}: {_place(error)}{error}") from error
             if self._compiled is None or not self._compiled.__ptx__ or self._compiled.ir_module is None:
                 raise KernelFailedError(
                     f"{name}: the compiler returned no code; is one of its CUTE_DSL_ variables set?"
@@ -133,6 +137,19 @@ def _bound(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     if owner is not None:
         return (owner, *args)
     return args if hasattr(function, "__code__") or hasattr(function, "__wrapped__") else (function, *args)
+
+
+def _place(error: Exception) -> str:
+    """Return the last line outside the DSL from which an error came while a function was traced."""
+    import cutlass
+
+    ours, theirs = Path(__file__), Path(cutlass.__file__).parent
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) != ours and theirs not in Path(frame.filename).parents
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno} `{frames[-1].line}`: " if frames else ""
 
 
 def _entry(module: Any, name: str) -> Any:
