@@ -88,12 +88,7 @@ def _first_finding_is_enough(monkeypatch):
 
 #: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03.
 LONG = ("h01_mma_sync", "float64_gemm", "d02_b_in_registers", "g04_register_tile", "g05_conflict_free")
-CASES = [
-    pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else [])
-    for spec in GEMMS
-    # Those of a matrix times its own transpose take no other two.
-    if types_of(spec)
-]
+CASES = [pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in GEMMS]
 
 
 @pytest.mark.parametrize("spec", CASES)
