@@ -82,8 +82,9 @@ def test_no_tokens(both):
     assert both[1](x[:0], index[:0], weights[:0]).shape == (0, 8)
 
 
-def test_weights_of_all_experts(both):
-    x, index, _ = routed()
+@pytest.mark.parametrize("beyond", [5, 6])
+def test_weights_of_all_experts(both, beyond):
+    x, index, _ = routed(beyond=beyond)
     weights = torch.rand(len(x), 5, dtype=torch.float64)
     torch.testing.assert_close(*(module(x, index, weights) for module in both))
 

@@ -49,7 +49,8 @@ class Experts:
         else:
             found = grouped_mm(self._gated(grouped_mm(rows, up.mT, offs=ends)), down.mT, offs=ends)
         if top_k_weights.shape[1] != slots:
-            top_k_weights = top_k_weights.gather(1, top_k_index)
+            # A number beyond the last expert is none, and has no weight of its own.
+            top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
         weights = top_k_weights.to(found.dtype)
         # Each slot of a token reads its own row again, so that the sum has one order.
         found = found.index_select(0, order.argsort())
