@@ -181,7 +181,9 @@ def test_addends_layouts_and_batches(rng):
     plan = gm.gemm.plan(
         np.ascontiguousarray(a.mT).mT, b.T.copy().T, c, alpha=0.75, beta=-1.5, precision="ozaki", executor="vgpu"
     )
-    assert plan.decision() == ("ozaki-14", "ieee")
+    first, second = plan.decision()
+    assert first == "ozaki-14"
+    assert second in ("ozaki-16", "ieee")
     got = plan.execute()
     for one, x, y in zip(got, a, c, strict=True):
         wide_x, wide_b = x.astype(np.longdouble), b.astype(np.longdouble)
