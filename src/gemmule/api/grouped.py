@@ -19,10 +19,10 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import Device, get_device
+from gemmule.runtime.replay import queue_of_parts
 from gemmule.runtime.stream import stream_handle
 
 from .calls.call_cache import CALLS, DeviceCall
-from .calls.dispatcher import moved
 from .epilogues.ending import Ending, ending_of
 from .epilogues.gated import GATE_BIAS, SECOND, UP_BIAS, storage_of, with_halves
 from .planning import functions as plans
@@ -574,7 +574,7 @@ def grouped_gemm(
     result = plan.execute()
     problem: Any = plan.problem
     if problem is not None:
-        queue = moved(grouped_queue(problem, library.device(a), began), _begins(plan, library, inputs))
+        queue = queue_of_parts(grouped_queue(problem, library.device(a), began), _begins(plan, library, inputs))
         CALLS.add(library, described[0], queue, inputs, result, began)
     return result
 

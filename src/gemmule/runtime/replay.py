@@ -27,6 +27,17 @@ Queue = Callable[[tuple[int, ...], int], None]
 LOW = 255
 
 
+def queue_of_parts(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
+    """Return what queues a product given the addresses of arrays, of which its operands are parts."""
+    if all(own == (place, 0) for place, own in enumerate(begins)):
+        return queue
+
+    def queue_parts(addresses: tuple[int, ...], stream: int) -> None:
+        queue(tuple([addresses[place] + beyond for place, beyond in begins]), stream)
+
+    return queue_parts
+
+
 def of_two(
     check: Callable[..., bool],
     apart: Apart,

@@ -122,7 +122,6 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
     assert found.l2_bytes == pytest.approx(whole.l2_bytes, rel=0.05)
 
 
-@pytest.mark.xfail(reason="the limit of effort no longer covers samples of such a kernel: it is not refused")
 def test_a_grid_that_does_not_tell_the_tile():
     """Such a kernel is run as a whole, and refused where that takes too long."""
     spec = choice_named("g04_register_tile").spec

@@ -177,13 +177,12 @@ def test_float32_is_guarded_too(name, ran, rng):
 def test_addends_layouts_and_batches(rng):
     """Each matrix of a batch is decided for by itself, and C is read by what computes."""
     a, b, c = rng.standard_normal((2, 37, 141)), rng.standard_normal((141, 29)), rng.standard_normal((2, 37, 29))
-    a[1] *= np.exp(12 * rng.standard_normal(a[1].shape))
+    # The largest elements of rows meet a zero: a column of the result depends on the others alone.
+    a[1, :, 7], b[7, 3] = 2.0**40, 0
     plan = gm.gemm.plan(
         np.ascontiguousarray(a.mT).mT, b.T.copy().T, c, alpha=0.75, beta=-1.5, precision="ozaki", executor="vgpu"
     )
-    first, second = plan.decision()
-    assert first == "ozaki-14"
-    assert second in ("ozaki-16", "ieee")
+    assert plan.decision() == ("ozaki-14", "ieee")
     got = plan.execute()
     for one, x, y in zip(got, a, c, strict=True):
         wide_x, wide_b = x.astype(np.longdouble), b.astype(np.longdouble)

@@ -14,7 +14,7 @@ from gemmule.core.dtype import FLOAT32
 from gemmule.core.problem import TransposeProblem
 from gemmule.dispatch.select import generation
 from gemmule.runtime.arrays.descriptions import Described, DeviceCallArrays
-from gemmule.runtime.replay import Queue
+from gemmule.runtime.replay import Queue, queue_of_parts
 from gemmule.runtime.stream import stream_handle
 
 from ..epilogues.epilogue_key import Traced, traced_epilogue
@@ -209,21 +209,10 @@ def _add_product(
     if ABSMAX in inputs:
         begins.append((order[ABSMAX], 0))
     begins.append((len(inputs), 0))
-    queue = moved(queue, tuple(begins))
+    queue = queue_of_parts(queue, tuple(begins))
     if ABSMAX in inputs:
         queue = _clearing(queue, order[ABSMAX], library.device(inputs["a"]))
     CALLS.add(library, key, queue, tuple(inputs.values()), result, began, maximum=ABSMAX in inputs)
-
-
-def moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
-    """Return what queues a product given the addresses of arrays, of which its operands are parts."""
-    if all(own == (place, 0) for place, own in enumerate(begins)):
-        return queue
-
-    def queue_parts(addresses: tuple[int, ...], stream: int) -> None:
-        queue(tuple([addresses[place] + beyond for place, beyond in begins]), stream)
-
-    return queue_parts
 
 
 def _clearing(queue: Queue, place: int, device: int) -> Queue:

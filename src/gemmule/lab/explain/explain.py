@@ -96,7 +96,8 @@ def explain(
     if recipe.workspaces:
         raise UnsupportedError(_why_not_sampled(choice, recipe))
     chosen = samples(choice.spec, choice.config, problem)
-    _check_effort(choice, chosen)
+    if None in tile_of(choice.spec, choice.config, problem)[:2]:
+        _check_effort(choice, chosen)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
     ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
     tiles = (unfolded(choice.spec, choice.config, problem) or ctas) if is_pipeline(recipe) else ctas
@@ -220,8 +221,7 @@ def _remedy(choice: Choice, problem: Problem, arch: Arch) -> str:
 
 
 def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:
-    # Several samples are of few tiles, however large these are.
-    work = math.prod(extents(chosen[0].problem)) if len(chosen) == 1 else 0
+    work = sum(math.prod(extents(sample.problem)) for sample in chosen)
     if work > _MOST:
         raise UnsupportedError(
             f"the grid of {choice.spec.name} does not tell the tile of a CTA, and the whole problem is too long to be "
