@@ -5,13 +5,14 @@ Each CTA reduces a part of the tile, or the first CTA all of it.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import cutlass
 from cutlass import Int32, cute
 
-#: Bytes that a thread moves at once.
-_BYTES = 16
+#: Bytes that a thread moves at once, and registers for partial sums that are in flight.
+_BYTES, _REGISTERS = 16, 96
 
 
 @cute.jit
@@ -62,17 +63,29 @@ def reduce_in_first(rC: cute.Tensor, stages, rank, ctas: cutlass.Constexpr[int],
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     if rank == 0:
-        values, start = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC))), _own(stages)
+        start = _own(stages)
+        together = cutlass.const_expr(max(1, min(_REGISTERS // cute.size(rC), ctas - 1)))
+        groups = cutlass.const_expr((ctas - 1) // together)
         # Not unrolled: the loads of all CTAs at once would take all registers.
-        for cta in cutlass.range(1, ctas, unroll=1):
-            there = _in_cta(start, cta)
-            for number in cutlass.range_constexpr(cute.size(rC) * rC.element_type.width // 8 // _BYTES):
-                found = _load(rC, there + number * threads * _BYTES)
-                for v in cutlass.range_constexpr(len(found)):
-                    place = cutlass.const_expr(len(found) * number + v)
-                    values[place] = values[place] + found[v]
+        for group in cutlass.range(groups, unroll=1):
+            _add_of_ctas(rC, start, 1 + group * together, together, threads)
+        if cutlass.const_expr(groups * together < ctas - 1):
+            _add_of_ctas(rC, start, Int32(1 + groups * together), ctas - 1 - groups * together, threads)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
+
+
+def _add_of_ctas(rC: Any, start: Any, first: Any, count: int, threads: int) -> None:
+    """Add a thread's partial sums of `count` CTAs from `first` on, in their order; the loads of all are issued first."""
+    values = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC)))
+    vectors = cute.size(rC) * rC.element_type.width // 8 // _BYTES
+    theirs = [
+        [_load(rC, there + number * threads * _BYTES) for number in range(vectors)]
+        for there in [_in_cta(start, first + cta) for cta in range(count)]
+    ]
+    for found in theirs:
+        for place, value in enumerate(itertools.chain.from_iterable(found)):
+            values[place] = values[place] + value
 
 
 @cute.jit
