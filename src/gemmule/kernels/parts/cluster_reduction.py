@@ -76,7 +76,7 @@ def reduce_in_first(rC: cute.Tensor, stages, rank, ctas: cutlass.Constexpr[int],
 
 
 def _add_of_ctas(rC: Any, start: Any, first: Any, count: int, threads: int) -> None:
-    """Add a thread's partial sums of `count` CTAs from `first` on, in their order; the loads of all are issued first."""
+    """Add a thread's partial sums of `count` CTAs from `first` on, in their order, after the loads of all."""
     values = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC)))
     vectors = cute.size(rC) * rC.element_type.width // 8 // _BYTES
     theirs = [

@@ -177,5 +177,7 @@ def _rounded_to_tf32(word):
 
     Ties to even are one instruction, and need sm_90; ties away from zero are two or three.
     """
-    ties = cutlass.const_expr("rn" if target_major() >= 9 else "rna")
-    return cute.arch.inline_ptx(f"cvt.{ties}.tf32.f32 {{$w0}}, {{$r0}};", write_only_types=[Int32], read_only_args=[word])
+    mode = cutlass.const_expr("rn" if target_major() >= 9 else "rna")
+    return cute.arch.inline_ptx(
+        f"cvt.{mode}.tf32.f32 {{$w0}}, {{$r0}};", write_only_types=[Int32], read_only_args=[word]
+    )
