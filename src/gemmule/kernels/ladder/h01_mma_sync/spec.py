@@ -274,6 +274,18 @@ _PARTS = (1, 2, 4, 8)
 FOR_TF32 = (*(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in (2, 4)),)
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
+#: Configs that a call chooses among; the first is the default.
+CONFIGS: tuple[MmaSyncConfig, ...] = (
+    MmaSyncConfig(),
+    MmaSyncConfig(tile_n=256, warps_n=4, stages=4),
+    MmaSyncConfig(tile_m=256, warps_m=4, stages=4),
+    MmaSyncConfig(tile_n=256, k_bytes=64, warps_n=4, stages=5),
+    MmaSyncConfig(warps_n=4),
+    MmaSyncConfig(mma_k_bytes=16),
+    MmaSyncConfig(tile_m=64, stages=4),
+    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in _PARTS),
+    *FOR_TF32,
+)
 
 
 def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates) -> list[float]:
@@ -320,10 +332,10 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    copied, times = min(_copied(_oriented(problem))), tf32_us(problem, SPEC.configs, gpu).tolist()
+    copied, times = min(_copied(_oriented(problem))), tf32_us(problem, CONFIGS, gpu).tolist()
     return [
         us
-        for us, one in zip(times, SPEC.configs, strict=True)
+        for us, one in zip(times, CONFIGS, strict=True)
         if one.cluster_k >= least and (one.cluster_k == 1 or _has_registers(one, copied))
     ]
 
@@ -428,17 +440,7 @@ SPEC = KernelSpec(
     summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
-    configs=(
-        MmaSyncConfig(),
-        MmaSyncConfig(tile_n=256, warps_n=4, stages=4),
-        MmaSyncConfig(tile_m=256, warps_m=4, stages=4),
-        MmaSyncConfig(tile_n=256, k_bytes=64, warps_n=4, stages=5),
-        MmaSyncConfig(warps_n=4),
-        MmaSyncConfig(mma_k_bytes=16),
-        MmaSyncConfig(tile_m=64, stages=4),
-        *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in _PARTS),
-        *FOR_TF32,
-    ),
+    configs=CONFIGS,
     signatures=signatures,
     why_not=why_not,
     signature=signature,
