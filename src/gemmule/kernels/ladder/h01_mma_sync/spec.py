@@ -270,8 +270,15 @@ _REDUCTION, _PARTIALS = 1.5, 0.2
 _REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: CTAs of a cluster that share a tile.
 _PARTS = (1, 2, 4, 8)
-#: Configs for TF32, where K is long and tiles are few.
-FOR_TF32 = (*(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in (2, 4)),)
+#: Configs for TF32 alone, most of them where K is long and tiles are few: of 28 the ones that together come closest to
+#: the best of all (benchmarks/experiments/fit_mma_sync_cost.py --choose).
+FOR_TF32 = (
+    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=3),
+    MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
+    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 4)),
+    *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
+    MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
+)
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 #: Configs that a call chooses among; the first is the default.
@@ -296,9 +303,10 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     their number.
     """
     if problem.a.dtype == FLOAT32:
-        found: list[float] = tf32_us(problem, configs, gpu).tolist()
-        return found
+        times_of_tf32: list[float] = tf32_us(problem, configs, gpu).tolist()
+        return times_of_tf32
     counts = [ctas(problem, one) for one in configs]
+    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
 
     def order(number: int) -> tuple[int, int, int]:
         count = counts[number]
@@ -306,16 +314,13 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
             return 0, count * configs[number].outputs, count
         return 1, -count, -number
 
-    ordered = sorted((x for x, one in enumerate(configs) if one.cluster_k == 1), key=order)
-    times, places = dict(zip(_PARTS, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
-    return [
-        times[1] * (1 + _NEXT * places[x])
-        if x in places
-        else times.get(one.cluster_k, math.inf)
-        if one.outputs == _TILE**2
-        else math.inf
-        for x, one in enumerate(configs)
-    ]
+    ordered = sorted((x for x in plain if configs[x].cluster_k == 1), key=order)
+    times, found = dict(zip(_PARTS, _times(problem, gpu), strict=True)), [math.inf] * len(configs)
+    for x in plain:
+        found[x] = times.get(configs[x].cluster_k, math.inf)
+    for place, x in enumerate(ordered):
+        found[x] = times[1] * (1 + _NEXT * place)
+    return found
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
