@@ -165,6 +165,7 @@ SPEC = KernelSpec(
         SimtConfig(tile_n=64, tile_k=16, warps_n=1),
         SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=2),
         SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=4),
+        SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=6),
         SimtConfig(tile_n=256, warps_m=2, warps_n=4),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=4),
