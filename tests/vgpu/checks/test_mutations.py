@@ -32,10 +32,12 @@ UNSEEN = {
 #: K of kernels whose last slice of the ordinary one lies where nothing is written afterwards.
 DEPTHS = {"h01_mma_sync": 130, "simt_gemm": 100}
 SHAPE = (130, 129, 70)
+#: Of a kernel of small tiles, eight of them a CTA, two rows of tiles and what is left over.
+SHAPES = {"simt_batched": (34, 33, 70)}
 
 
 def shape_for(spec):
-    return (*SHAPE[:2], DEPTHS.get(spec.name, SHAPE[2]))
+    return SHAPES.get(spec.name, (*SHAPE[:2], DEPTHS.get(spec.name, SHAPE[2])))
 
 
 def synchronisation(kernel):
@@ -86,8 +88,16 @@ def _first_finding_is_enough(monkeypatch):
     monkeypatch.setattr(launcher, "Collected", FirstFinding)
 
 
-#: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03.
-LONG = ("h01_mma_sync", "float64_gemm", "d02_b_in_registers", "g04_register_tile", "g05_conflict_free")
+#: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03, complex64_gemm
+#: those of simt_gemm and complex128_gemm, whose loop over K is its own too.
+LONG = (
+    "h01_mma_sync",
+    "float64_gemm",
+    "d02_b_in_registers",
+    "g04_register_tile",
+    "g05_conflict_free",
+    "complex64_gemm",
+)
 CASES = [pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in GEMMS]
 
 
