@@ -183,7 +183,7 @@ def kinds(job):
 
 def covering(jobs):
     """Return the jobs that bring a kind or size of A and B which none before them had, on Hopper; elsewhere the first
-    of what calls take, but on Blackwell not those that are compiled longest.
+    of what calls take, but not of those that are compiled longest, to the same instructions.
 
     Types of results, layouts, alignments and C are seen by the tests that run the kernels. Those multiply float16 with
     every kernel that takes it: what is compiled for it once serves them too.
@@ -191,7 +191,7 @@ def covering(jobs):
     seen, kept = set(), []
     for job in sorted(jobs, key=lambda job: job.spec.name in STEPS and "float16" not in dict(job.signature).values()):
         step = job.spec.name in STEPS
-        if (step and job.arch.major != 9) or (job.spec.name in LONG and job.arch.major == 10):
+        if (step and job.arch.major != 9) or (job.spec.name in LONG and job.arch.major != 9):
             continue
         whole = job.arch.major == 9 and not step
         value = (job.spec.name, job.arch, kinds(job) if whole else None)

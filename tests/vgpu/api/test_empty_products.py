@@ -37,7 +37,7 @@ def compute(executor, case):
         assert largest["absmax"] == case.absmax, case
 
 
-#: Rungs of the ladder, of which dispatch chooses few.
+#: Rungs of the ladder, of which dispatch chooses few, and what is compiled longest, beside complex128_gemm.
 SLOW = [pytest.mark.slow]
 
 
@@ -61,7 +61,8 @@ def test_on_the_virtual_gpu(kind, rng):
 
 
 @pytest.mark.parametrize(
-    "kernel", [pytest.param(x, marks=SLOW if x in LADDER else []) for x in SPECS if x not in TRIANGLES]
+    "kernel",
+    [pytest.param(x, marks=SLOW if x in (*LADDER, "complex64_gemm") else []) for x in SPECS if x not in TRIANGLES],
 )
 def test_a_kernel_refuses_it_or_writes_the_result(kernel, rng):
     variant, configs = plainest(kernel), SPECS[kernel].configs

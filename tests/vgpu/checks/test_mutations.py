@@ -88,8 +88,8 @@ def _first_finding_is_enough(monkeypatch):
     monkeypatch.setattr(launcher, "Collected", FirstFinding)
 
 
-#: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03, complex64_gemm
-#: those of simt_gemm and complex128_gemm, whose loop over K is its own too.
+#: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03,
+#: complex64_gemm those of simt_gemm and complex128_gemm, whose loop over K is its own too.
 LONG = (
     "h01_mma_sync",
     "float64_gemm",

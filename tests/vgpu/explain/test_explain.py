@@ -141,8 +141,7 @@ COMPILED_LONGEST = (
 )
 
 
-#: Steps between the first and last of Hopper's ladder, of d02 what d01 shows too, and of complex64 what complex128 does,
-#: take longest.
+#: Steps between the first and last of Hopper's ladder take longest; d01 and complex128 show what d02 and complex64 do.
 LONG = (
     "d02_b_in_registers",
     "complex64_gemm",

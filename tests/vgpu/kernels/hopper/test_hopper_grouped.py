@@ -90,8 +90,19 @@ def test_random_ends(axis, rng):
         multiply(rng, axis, tuple(np.sort(rng.integers(0, EXTENT + 1, groups)).tolist()), sizes=(24, 40))
 
 
-@pytest.mark.parametrize("config", [COOPERATIVE, OVER_ROWS, OVER_COLUMNS], ids=["cooperative", "rows", "columns"])
-@pytest.mark.parametrize("axis", "mk")
+#: Each is compiled anew: every config along one axis, and each axis with one of the clusters.
+SHARED = [
+    pytest.param(axis, config, id=f"{axis}-{name}", marks=[] if quick == axis else [pytest.mark.slow])
+    for axis in "mk"
+    for name, config, quick in (
+        ("cooperative", COOPERATIVE, "k"),
+        ("rows", OVER_ROWS, "k"),
+        ("columns", OVER_COLUMNS, "m"),
+    )
+]
+
+
+@pytest.mark.parametrize(("axis", "config"), SHARED)
 def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
     config = dataclasses.replace(config, ctas=4)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
@@ -102,8 +113,14 @@ def test_as_many_groups_as_there_is_room_for(rng):
     multiply(rng, "m", ends, dataclasses.replace(COOPERATIVE, ctas=3), sizes=(24, 40))
 
 
-@pytest.mark.parametrize("config", [SMALL, COOPERATIVE], ids=["ping-pong", "cooperative"])
-@pytest.mark.parametrize("axis", "mk")
+DYNAMIC = [
+    pytest.param(axis, config, id=f"{axis}-{name}", marks=[] if quick == axis else [pytest.mark.slow])
+    for axis in "mk"
+    for name, config, quick in (("ping-pong", SMALL, "m"), ("cooperative", COOPERATIVE, "k"))
+]
+
+
+@pytest.mark.parametrize(("axis", "config"), DYNAMIC)
 def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
     config = dataclasses.replace(config, dynamic=1, ctas=3)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
@@ -136,7 +153,11 @@ def test_8_bit_floats(rng):
 
 @pytest.mark.parametrize(
     ("config", "epilogue", "columns"),
-    [(COOPERATIVE, "swiglu", 40), (SMALL, "swiglu", 40), (SMALL, "relu", 71)],
+    [
+        pytest.param(COOPERATIVE, "swiglu", 40, marks=pytest.mark.slow),
+        (SMALL, "swiglu", 40),
+        (SMALL, "relu", 71),
+    ],
     ids=["cooperative", "ping-pong", "element by element"],
 )
 def test_a_bias_and_an_epilogue(config, epilogue, columns, rng):
