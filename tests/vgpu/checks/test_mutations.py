@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.vgpu import Options, VirtualGpuError, launch, launcher
+from gemmule.vgpu import Options, VirtualGpuError, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.ptx.parser import parse
 from support.oracle import poisoned, random_matrix
 from support.vgpu.kernel_products import GEMMS, problem_of, types_of
-from support.vgpu.mutations import FirstFinding
+from support.vgpu.mutations import first_finding_is_enough
+
+__all__ = ["first_finding_is_enough"]
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -81,11 +83,6 @@ def artifact_of(spec):
     )
     config = config_of(spec)
     return artifact_for(spec, config, spec.signature(problem, config), virtual_arch())
-
-
-@pytest.fixture(autouse=True)
-def _first_finding_is_enough(monkeypatch):
-    monkeypatch.setattr(launcher, "Collected", FirstFinding)
 
 
 #: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03,
