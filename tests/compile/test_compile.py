@@ -203,13 +203,25 @@ def covering(jobs):
 
 EVERY = jobs(lambda spec: [spec.default])
 DEFAULT = covering(EVERY)
-OTHERS = [job for job in EVERY if job not in DEFAULT] + jobs(lambda spec: spec.configs[1:])
+
+
+@functools.cache
+def others():
+    """Return the other specialisations, which are thousands, and take seconds to find."""
+    return [job for job in EVERY if job not in DEFAULT] + jobs(lambda spec: spec.configs[1:])
+
+
+def pytest_generate_tests(metafunc):
+    """Find the others only where slow tests are wanted."""
+    if "other" in metafunc.fixturenames:
+        wanted = "not slow" not in metafunc.config.getoption("markexpr")
+        metafunc.parametrize("other", others() if wanted else [], ids=str)
 
 
 @functools.cache
 def compiled(which):
     """Compile all in parallel processes, once."""
-    return {str(job): result for job, result in compile_all(DEFAULT if which == "default" else OTHERS)}
+    return {str(job): result for job, result in compile_all(DEFAULT if which == "default" else others())}
 
 
 def check(job, artifact):
@@ -241,9 +253,8 @@ def test_default_config(job):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", OTHERS, ids=str)
-def test_other_configs(job):
-    check(job, compiled("others")[str(job)])
+def test_other_configs(other):
+    check(other, compiled("others")[str(other)])
 
 
 @pytest.mark.parametrize("job", [job for job in DEFAULT if job.arch.major == 9][::40], ids=str)

@@ -67,7 +67,7 @@ def quick_first(records):
     """
     seen = set()
     for record in records:
-        key = (record["kernel"], record["dtype"], record["out_dtype"])
+        key = (record["kernel"], record["dtype"])
         if record["kernel"][0] == "h" and record["kernel"] != "h01_mma_sync":
             # Kernels for Hopper alone are compiled longest: one launch of all of them.
             key = ("h",)

@@ -170,7 +170,7 @@ def test_broadcast_operands(shared, rng):
 
 
 @pytest.mark.parametrize(("k", "alpha"), [(0, 1.0), (20, 0.0)])
-@pytest.mark.parametrize("ctas", [1, 4])
+@pytest.mark.parametrize("ctas", [1, 2])
 def test_nothing_to_multiply(ctas, k, alpha, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
     a, b = np.full((3, 5, k), np.nan, np.float32), np.full((3, k, 8), np.nan, np.float32)
@@ -188,7 +188,7 @@ def test_c_is_not_read_where_beta_is_0_and_nan_stays_in_its_matrix(rng):
 
 
 @pytest.mark.parametrize("ctas", [2, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("depth", [3, 100])
+@pytest.mark.parametrize("depth", [4, 100])
 def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
     a, b, c = (random_matrix(rng, FLOAT32, (3, *shape)) for shape in ((7, depth), (depth, 12), (7, 12)))
