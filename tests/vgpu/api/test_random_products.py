@@ -75,8 +75,19 @@ def test_every_kernel_says_what_it_multiplies():
     assert set(FAMILIES) == set(SPECS)
 
 
-#: Compiled longest: its triangle is that of complex128_syrk, and its products those of complex64_gemm.
-LONG = ("complex64_syrk",)
+#: What has tests of its own in `tests/vgpu/kernels`, with random products of every layout, and is compiled longest; of
+#: complex64_syrk the triangle is that of complex128_syrk, and the products those of complex64_gemm.
+LONG = (
+    "simt_gemm",
+    "simt_syrk",
+    "complex64_gemm",
+    "complex64_syrk",
+    "float64_syrk",
+    "hopper_syrk",
+    "hopper_gemm_unaligned",
+    "bf16x6_gemm",
+    "ozaki_gemm",
+)
 
 
 @pytest.mark.parametrize(

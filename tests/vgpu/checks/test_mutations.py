@@ -86,7 +86,8 @@ def artifact_of(spec):
 
 
 #: Those with the most instructions to remove take most of the time; g04 and g05 have the barriers of g03,
-#: complex64_gemm those of simt_gemm and complex128_gemm, whose loop over K is its own too.
+#: complex64_gemm those of simt_gemm and complex128_gemm; g07 waits for copies as these do, and g06 has one barrier a
+#: slice where g03 has two.
 LONG = (
     "h01_mma_sync",
     "float64_gemm",
@@ -94,6 +95,8 @@ LONG = (
     "g04_register_tile",
     "g05_conflict_free",
     "complex64_gemm",
+    "g06_double_buffer",
+    "g07_cp_async",
 )
 CASES = [pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in GEMMS]
 

@@ -151,7 +151,12 @@ LONG = (
     "h06_cluster_multicast",
     "h07_tma_store",
 )
-EVERY = [pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in EXPLAINED]
+#: Steps whose pages other tests read, of a large product.
+TOLD = tuple(spec.name for spec in EXPLAINED if spec.name[0] == "g" and spec.name[1].isdigit())
+EVERY = [
+    pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in (*LONG, *TOLD) else [])
+    for spec in EXPLAINED
+]
 
 
 @pytest.mark.parametrize("spec", EVERY)
