@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import operator
 
 from ..ptx.module import Instruction, Kernel, Register
 from .control_flow import Block, flow_of
@@ -70,12 +71,17 @@ def _read_unwritten(
     writes: tuple[tuple[Register, ...], ...],
 ) -> set[Register]:
     """Return the registers that some path reads before it writes them."""
-    # Registers surely written in each block, and before it: what all ways there have in common.
+    # Registers surely written in each block, and before it, a bit each: what all ways there have in common.
     surely = [
-        {register for one in block.instructions if one.guard is None for register in writes[one.index]}
+        functools.reduce(
+            operator.or_,
+            (1 << register.number for one in block.instructions if one.guard is None for register in writes[one.index]),
+            0,
+        )
         for block in blocks
     ]
-    before: list[set[Register]] = [set() if block.index == 0 else set(everything) for block in blocks]
+    whole = functools.reduce(operator.or_, (1 << register.number for register in everything), 0)
+    before = [0 if block.index == 0 else whole for block in blocks]
     waiting = [0]
     seen: set[int] = set()
     while waiting:
@@ -91,9 +97,11 @@ def _read_unwritten(
     for block in blocks:
         if block.index not in seen:
             continue
-        known = before[block.index]
+        ways, here = before[block.index], set[Register]()
         for instruction in block.instructions:
-            found.update(register for register in reads[instruction.index] if register not in known)
+            for register in reads[instruction.index]:
+                if register not in here and not ways >> register.number & 1:
+                    found.add(register)
             if instruction.guard is None:
-                known.update(writes[instruction.index])
+                here.update(writes[instruction.index])
     return found

@@ -55,6 +55,10 @@ class Register:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        # Sets of a kernel's registers are most of what the analyses of its code do.
+        return self.number
+
 
 @dataclasses.dataclass(frozen=True)
 class Special:
