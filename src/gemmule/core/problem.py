@@ -31,42 +31,29 @@ class OperandTypes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class GemmProblem:
-    """D = alpha * A @ B + beta * C over a batch.
+    """D = alpha * A @ B + beta * C over a batch."""
 
-    Attributes
-    ----------
-    m, n, k : int
-        A is (m, k), B is (k, n), C and D are (m, n).
-    batch : tuple of int
-        Batch dimensions; every operand has one batch stride for each, zero where it is broadcast.
-    a, b, c, d : StridedMatrix
-        The operands. `c` is None when beta is 0: then no C is read.
-    alpha, beta : float, int or complex
-        Scalars, applied in the accumulator's type. For K = 0, alpha is 0: as in BLAS, an infinite one has no effect.
-    precision : Precision
-        Least precision.
-    epilogue : Epilogue or None
-        Function of each element before rounding into D. If it names C, beta is unused.
-    needed : BlockTriangle or None
-        The needed elements of D, if not all. A hint: kernels may compute the others, whose content is undefined.
-    own_transpose : bool
-        Whether B is A transposed, or its adjoint, in the same memory: without C and epilogue the result is symmetric,
-        or Hermitian. A hint for kernels; see `mark_own_transpose`.
-    """
-
+    #: m, n, k: A is (m, k), B is (k, n), C and D are (m, n).
     m: int
     n: int
     k: int
+    #: Batch dimensions; every operand has one batch stride for each, zero where it is broadcast.
     batch: tuple[int, ...]
+    #: a, b, c, d: The operands. `c` is None when beta is 0: then no C is read.
     a: StridedMatrix
     b: StridedMatrix
     c: StridedMatrix | None
     d: StridedMatrix
+    #: alpha, beta: Scalars, applied in the accumulator's type. For K = 0, alpha is 0: as in BLAS, an infinite one has
+    #: no effect.
     alpha: complex = 1
     beta: complex = 0
-    precision: Precision = Precision.IEEE
-    epilogue: Epilogue | None = None
+    precision: Precision = Precision.IEEE  #: Least precision.
+    epilogue: Epilogue | None = None  #: Function of each element before rounding into D. If it names C, beta is unused.
+    #: The needed elements of D, if not all. A hint: kernels may compute the others, whose content is undefined.
     needed: BlockTriangle | None = None
+    #: Whether B is A transposed, or its adjoint, in the same memory: without C and epilogue the result is symmetric, or
+    #: Hermitian. A hint for kernels; see `mark_own_transpose`.
     own_transpose: bool = False
 
     def __post_init__(self) -> None:
@@ -150,26 +137,17 @@ class GemmProblem:
 
 @dataclasses.dataclass(frozen=True)
 class TransposeProblem:
-    """D[l, j, i] = S[l, i, j] for every matrix l of the batch, bit by bit.
+    """D[l, j, i] = S[l, i, j] for every matrix l of the batch, bit by bit."""
 
-    Attributes
-    ----------
-    rows, cols : int
-        Shape of one source matrix; the destination matrix is (cols, rows).
-    batch : tuple of int
-        Batch dimensions.
-    source, target : StridedMatrix
-        `source` is (rows, cols); `target` has the source's indices: element (i, j) of both has the same value.
-    in_place : bool
-        Whether source and target are the same memory, of square matrices.
-    """
-
+    #: rows, cols: Shape of one source matrix; the destination matrix is (cols, rows).
     rows: int
     cols: int
-    batch: tuple[int, ...]
+    batch: tuple[int, ...]  #: Batch dimensions.
+    #: source, target: `source` is (rows, cols); `target` has the source's indices: element (i, j) of both has the same
+    #: value.
     source: StridedMatrix
     target: StridedMatrix
-    in_place: bool = False
+    in_place: bool = False  #: Whether source and target are the same memory, of square matrices.
 
     @property
     def itemsize(self) -> int:
