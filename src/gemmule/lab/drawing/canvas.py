@@ -29,25 +29,14 @@ _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """Where a figure stands: its size in points, and the size of its text.
+    """Where a figure stands: its size in points, and the size of its text."""
 
-    Attributes
-    ----------
-    width, height : float
-        In points.
-    text : float
-        Size of text, in points.
-    narrow : bool
-        Whether it is for a small screen.
-    theme : Theme
-        Its colours.
-    """
-
+    #: width, height: In points.
     width: float = 720
     height: float = 400
-    text: float = 10.5
-    narrow: bool = False
-    theme: Theme = LIGHT
+    text: float = 10.5  #: Size of text, in points.
+    narrow: bool = False  #: Whether it is for a small screen.
+    theme: Theme = LIGHT  #: Its colours.
 
 
 def check_matplotlib() -> None:

@@ -17,27 +17,13 @@ from .totals import BULK_LOAD, BULK_STORE, MATRIX, Totals
 
 @dataclasses.dataclass(frozen=True)
 class LevelTraffic:
-    """What passes through a level.
+    """What passes through a level."""
 
-    Attributes
-    ----------
-    name : str
-        ``device memory``, ``L2``, ``L1`` or ``shared memory``.
-    formula_bytes : int or None
-        By arithmetic alone.
-    formula : str
-        What the formula is.
-    bytes : int
-        Counted.
-    counted : str
-        How it was counted.
-    """
-
-    name: str
-    formula_bytes: int | None
-    formula: str
-    bytes: int
-    counted: str
+    name: str  #: ``device memory``, ``L2``, ``L1`` or ``shared memory``.
+    formula_bytes: int | None  #: By arithmetic alone.
+    formula: str  #: What the formula is.
+    bytes: int  #: Counted.
+    counted: str  #: How it was counted.
 
 
 def levels(
