@@ -23,36 +23,22 @@ _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 @dataclasses.dataclass(frozen=True)
 class Float64Config(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements.
-    tile_k : int
-        Depth of a k-tile, 16 or 32 elements.
-    warps_m, warps_n : int
-        Warps along M and N. A warp tile is a multiple of 16 x 16.
-    stages : int
-        Stages in shared memory, at least 2.
-    mma_m, mma_k : int
-        Rows and elements of K of an mma.sync: 8 and 4, which Ampere has; or 16, and 4, 8 or 16.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    cluster_k : int
-        CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the
-        columns. 1, or from sm_90 on up to 8.
-    """
-
+    #: tile_m, tile_n: Elements.
     tile_m: int = 64
     tile_n: int = 64
-    tile_k: int = 16
+    tile_k: int = 16  #: Depth of a k-tile, 16 or 32 elements.
+    #: warps_m, warps_n: Warps along M and N. A warp tile is a multiple of 16 x 16.
     warps_m: int = 2
     warps_n: int = 2
-    stages: int = 4
+    stages: int = 4  #: Stages in shared memory, at least 2.
+    #: mma_m, mma_k: Rows and elements of K of an mma.sync: 8 and 4, which Ampere has; or 16, and 4, 8 or 16.
     mma_m: int = 16
     mma_k: int = 16
-    group: int = 8
+    group: int = 8  #: Tiles that CTAs take downwards before they go to the right.
+    #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the columns.
+    #: 1, or from sm_90 on up to 8.
     cluster_k: int = 1
     #: Bytes of an element, depths of a k-tile, and registers of a thread besides its accumulators.
     itemsize: ClassVar[int] = FLOAT64.itemsize

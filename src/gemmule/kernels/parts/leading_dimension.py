@@ -11,21 +11,11 @@ from gemmule.core.layout import StridedMatrix
 
 @dataclasses.dataclass(frozen=True)
 class LeadingDimension:
-    """Layout of a matrix in memory.
+    """Layout of a matrix in memory."""
 
-    Attributes
-    ----------
-    row_major : bool
-        Whether its rows are contiguous, else its columns.
-    copy_bytes : int
-        Bytes that a copy along them may move at once.
-    stride : int
-        Elements from one row, or column, to the next.
-    """
-
-    row_major: bool
-    copy_bytes: int
-    stride: int
+    row_major: bool  #: Whether its rows are contiguous, else its columns.
+    copy_bytes: int  #: Bytes that a copy along them may move at once.
+    stride: int  #: Elements from one row, or column, to the next.
 
 
 # A choice asks for those of the same few operands several times.
