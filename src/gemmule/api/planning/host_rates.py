@@ -37,24 +37,15 @@ _BESIDE_S = 25e-6
 
 @dataclasses.dataclass(frozen=True)
 class HostWork:
-    """A product of host arrays, as far as its time depends on it.
+    """A product of host arrays, as far as its time depends on it."""
 
-    Attributes
-    ----------
-    count, m, n, k : int
-        Products of the batch, and their extents.
-    dtypes : tuple of str
-        Types of A, B and the result.
-    precision : Precision
-        What a float32 product may be rounded to.
-    """
-
+    #: count, m, n, k: Products of the batch, and their extents.
     count: int
     m: int
     n: int
     k: int
-    dtypes: tuple[str, str, str]
-    precision: Precision = Precision.IEEE
+    dtypes: tuple[str, str, str]  #: Types of A, B and the result.
+    precision: Precision = Precision.IEEE  #: What a float32 product may be rounded to.
 
     @property
     def flop(self) -> int:
