@@ -93,7 +93,6 @@ class OperandSets:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all sets."""
         return self._set_bytes * self.sets
 
     def addresses(self, index: int) -> dict[str, int]:

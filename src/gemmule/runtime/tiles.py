@@ -64,7 +64,6 @@ class GpuTileExecutor:
         self.close()
 
     def describe(self) -> str:
-        """Name the GPU."""
         return self.device.name
 
     def tile_bytes(
@@ -84,7 +83,6 @@ class GpuTileExecutor:
         out_dtype: np.dtype[Any],
         into: Array | None = None,
     ) -> GpuTileSum:
-        """Start a sum for an (m, n) tile."""
         del out_dtype, into
         return GpuTileSum(self, m, n, dtype_named(a_dtype.name), dtype_named(b_dtype.name))
 
@@ -126,12 +124,10 @@ class GpuTileSum:
             buffer.free()
 
     def add(self, a: Array, b: Array) -> None:
-        """Add ``a @ b``."""
         self._flush()
         self._slice = self._uploaded(a), self._uploaded(b)
 
     def finish(self, out: Array, alpha: float | int = 1, beta: float | int = 0, c: Array | None = None) -> None:
-        """Write ``alpha * sum + beta * c`` into `out`."""
         addend = self._uploaded(c) if c is not None and beta != 0 else None
         result = self._new(dtype_named(out.dtype.name))
         if self._total is None and self._slice is not None:

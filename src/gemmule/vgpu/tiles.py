@@ -61,7 +61,6 @@ class VirtualTileExecutor:
         out_dtype: np.dtype[Any],
         into: Array | None = None,
     ) -> VirtualTileSum:
-        """Start a sum for an (m, n) tile."""
         del out_dtype, into
         total = accumulator(dtype_named(a_dtype.name), dtype_named(b_dtype.name))
         return VirtualTileSum(self, np.zeros((m, n), total.numpy()))

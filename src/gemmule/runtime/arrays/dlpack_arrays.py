@@ -59,7 +59,6 @@ class DlpackLibrary:
         )
 
     def device_of(self, x: Any, role: str = "an array") -> int | None:
-        """Return the GPU that the array is on."""
         try:
             if not hasattr(x, "__dlpack_device__"):
                 address, _ = x.__cuda_array_interface__["data"]

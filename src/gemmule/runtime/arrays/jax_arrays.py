@@ -39,7 +39,6 @@ class JaxLibrary(DlpackLibrary):
         )
 
     def device_of(self, x: Any, role: str = "an array") -> int | None:
-        """Return the GPU that the array is on."""
         import jax
 
         if isinstance(x, jax.core.Tracer):
