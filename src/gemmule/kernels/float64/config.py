@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import PORTABLE_CLUSTER, Config
@@ -70,6 +71,16 @@ class Float64Config(Config):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}, and the partial sums fit into the stages"
             )
+
+    def why_not_on(self, arch: Arch) -> str | None:
+        """Say why an architecture has not what the config needs, or None where it has."""
+        if arch.major < 9 and (self.mma_m, self.mma_k) != SHAPES[0]:
+            return f"config {self}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
+        if arch.major < 9 and self.cluster_k > 1:
+            return f"config {self}: {arch} has no clusters, which sm_90 and newer have"
+        if self.shared_bytes > (most := arch.shared_bytes_per_block):
+            return f"config {self} needs {self.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+        return None
 
     @property
     def outputs(self) -> int:

@@ -7,6 +7,7 @@ import functools
 import math
 
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,3 +58,10 @@ def address_multiple(matrix: StridedMatrix, count: int, stride: int) -> int:
     # A single row has no next one: its stride is of no use.
     step = math.gcd(stride if count > 1 else 0, *matrix.batch_strides)
     return math.gcd(matrix.alignment, step * matrix.dtype.itemsize)
+
+
+def result_vector(problem: GemmProblem, vector: int) -> int:
+    """Return how many elements of D, and of C, are moved at once: `vector` where their rows allow it, else one."""
+    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
+    aligned = all(address_multiple(x, x.rows, x.row_stride) % (vector * x.dtype.itemsize) == 0 for x in outputs)
+    return vector if problem.n % vector == 0 and aligned else 1
