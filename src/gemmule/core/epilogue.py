@@ -87,8 +87,6 @@ class Expression:
             Returns the value of ``acc``, ``up``, ``c``, ``e0``, ``s0`` ...
         constant : callable
             Returns a constant in the type of the computation.
-        operations : mapping of str to callable
-            The operations.
         """
         values: list[Any] = []
         for step in self.steps:

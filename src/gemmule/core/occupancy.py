@@ -74,8 +74,6 @@ def occupancy(
 
     Parameters
     ----------
-    chip : Chip
-        The chip.
     threads : int
         Threads of a block.
     registers_per_thread : int, optional

@@ -177,8 +177,6 @@ def mark_own_transpose(problem: GemmProblem, same: bool) -> GemmProblem:
 
     Parameters
     ----------
-    problem : GemmProblem
-        Any product.
     same : bool
         Whether A and B begin at the same address. Caches of launches that are reused at other addresses must have it
         in their keys.

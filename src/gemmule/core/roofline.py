@@ -158,8 +158,6 @@ def problem_bound(problem: Problem, chip: Chip, *, from_host: bool = False) -> B
     ----------
     problem : GemmProblem or TransposeProblem
         The problem. A transpose has no arithmetic.
-    chip : Chip
-        The chip.
     from_host : bool
         Whether operands and result are in host memory. The host link is full-duplex: the direction with more bytes
         counts.

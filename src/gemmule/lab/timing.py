@@ -55,8 +55,6 @@ def measure(
 
     Parameters
     ----------
-    device : BenchDevice
-        The device.
     works : sequence of callable
         What to time; every one was called before.
     sets : int

@@ -44,8 +44,6 @@ def packed(
     ----------
     name, ordinal, function, config, keepalive
         As of `Packed`.
-    launch : Launch
-        The recipe.
     operands : sequence of str
         Operands in the order in which calls give their addresses.
     addresses : sequence of int
@@ -213,10 +211,6 @@ def direct_launch(
 
     Parameters
     ----------
-    kernel : LoadedKernel
-        The kernel.
-    launch : Launch
-        The recipe.
     operands, addresses
         As of `packed`.
     """

@@ -25,12 +25,8 @@ def run_kernel(
     ----------
     problem : GemmProblem or TransposeProblem
         The problem; its batch may have any number of dimensions.
-    choice : Choice
-        Kernel and config.
     pointers : mapping of str to int
         Addresses of the operands: ``a``, ``b``, ``c``, ``d`` of a product, ``a`` and ``d`` of a transpose.
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream.
     """

@@ -41,8 +41,6 @@ class GpuStreams:
     ----------
     choose : callable
         Chooses the kernel of a problem for an architecture and a number of multiprocessors.
-    ordinal : int
-        The GPU.
     precision : Precision
         What float32 products may be rounded to.
     """

@@ -66,8 +66,6 @@ class RoundTrip:
         Scalars.
     precision : Precision
         What a float32 product may be rounded to.
-    ordinal : int
-        The GPU.
 
     Attributes
     ----------

@@ -233,8 +233,6 @@ def planned(
 
     Parameters
     ----------
-    product : Product
-        The product.
     executor, device, reason, problem, run
         As of `Plan`.
     choice : Choice or None

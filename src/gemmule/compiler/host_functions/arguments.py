@@ -39,8 +39,6 @@ class CuteArguments:
     ----------
     function : callable
         The ``@cute.jit`` function, or an object that is called.
-    args, kwargs
-        Its arguments.
     memory : sequence of array
         Memory that arguments point to beyond the arrays among them.
 

@@ -106,8 +106,6 @@ def choose_next(
         The product of what was prepared.
     specs : sequence of KernelSpec
         Kernels, best first.
-    gpu : GpuRates
-        The GPU's.
 
     Returns
     -------

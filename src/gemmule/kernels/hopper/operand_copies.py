@@ -54,8 +54,6 @@ def operand_copy(
     ----------
     operand : str
         Its name.
-    matrix : StridedMatrix
-        The matrix.
     batch : tuple of int
         Extents of the batch.
     prefix : str

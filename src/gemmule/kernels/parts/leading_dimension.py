@@ -50,8 +50,6 @@ def address_multiple(matrix: StridedMatrix, count: int, stride: int) -> int:
 
     Parameters
     ----------
-    matrix : StridedMatrix
-        The matrix.
     count, stride : int
         Its rows or columns, and the elements from one to the next.
     """

@@ -60,8 +60,6 @@ def products(arch: Arch, gpu: GpuRates, memory: int) -> tuple[Product, ...]:
 
     Parameters
     ----------
-    arch : Arch
-        The GPU's architecture.
     gpu : GpuRates
         Rates that predict roughly what the products depend on.
     memory : int

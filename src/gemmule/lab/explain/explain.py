@@ -67,10 +67,6 @@ def explain(
     ----------
     problem : GemmProblem or TransposeProblem
         What it computes; one matrix, no batch.
-    choice : Choice
-        Kernel and config.
-    chip : Chip
-        Where.
     compile_kernel : callable
         Gives the compiled kernel to be counted: `gemmule.vgpu.instrument.CountedKernel`.
     bandwidth : float, optional

@@ -80,12 +80,6 @@ def limits(
 
     Parameters
     ----------
-    problem : GemmProblem or TransposeProblem
-        What is computed.
-    totals : Totals
-        The counts.
-    chip : Chip
-        Where.
     ctas : tuple of int
         Pieces of work that a multiprocessor does as a whole, and CTAs that share them: the same, unless CTAs stay and
         compute tile after tile.
@@ -172,8 +166,6 @@ def waiting(
     ----------
     rounds : sequence of (int, sequence of int)
         The distances of one warp in each sample, and the sample's factor.
-    chip : Chip
-        Where.
     ctas, blocks, warps : int
         CTAs of the launch, those that a multiprocessor holds at a time, and warps of one.
     """

@@ -33,12 +33,8 @@ def levels(
 
     Parameters
     ----------
-    problem : GemmProblem or TransposeProblem
-        What is computed.
     config : Config
         The kernel's.
-    totals : Totals
-        The counts.
     tile : tuple of int or None
         Rows and columns of the result that a CTA computes.
     tiles : int

@@ -50,8 +50,6 @@ def draw_all(wanted: Sequence[Drawing], watch: Watch, workers: int | None = None
 
     Parameters
     ----------
-    wanted : sequence of Drawing
-        What to draw.
     watch : callable
         Shows how far it is.
     workers : int, optional

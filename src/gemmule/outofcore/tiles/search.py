@@ -37,8 +37,6 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
 
     Parameters
     ----------
-    product : Product
-        What is computed.
     memory : int
         Limit for all buffers together, in bytes.
     tile_bytes : callable

@@ -102,8 +102,6 @@ def verify(
 
     Parameters
     ----------
-    problem : StreamProblem
-        The product.
     result : MatrixSource
         What was written.
     memory : int

@@ -139,8 +139,6 @@ class DeviceResult:
         Its extents; it is C-contiguous.
     dtype_name : str
         Its element type.
-    ordinal : int
-        The GPU.
     stream : int
         Stream on which it is allocated and written.
     """

@@ -42,8 +42,6 @@ class MmaSyncMainloop(WarpTileMainloop):
     ----------
     config : MmaSyncConfig
         Tiles and stages.
-    types : dict
-        The signature.
     num_b : int
         How many B share the tile: 2 in a gated form.
     """

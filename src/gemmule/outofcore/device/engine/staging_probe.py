@@ -86,14 +86,10 @@ def staged_by(device: DeviceStreams, pinned: int, threads: int, sample: Sample =
 
     Parameters
     ----------
-    device : DeviceStreams
-        The device.
     pinned : int
         Bytes of pinned memory.
     threads : int
         Threads that fill buffers, and as many that empty them.
-    sample : Sample
-        The matrix.
     """
     nbytes = min(sample.most, max(2 * pinned, sample.piece))
     with contextlib.closing(_Probe(device, nbytes, pinned, threads, sample.piece)) as probe:

@@ -106,16 +106,8 @@ def stream_product(
 
     Parameters
     ----------
-    plan : DevicePlan
-        The plan.
     sources : dict of str to MatrixSource
         ``a``, ``b`` and, where the plan adds one, ``c``.
-    sink : MatrixSink
-        The result.
-    device : DeviceStreams
-        Where it is computed.
-    alpha, beta : float or int
-        Scalars.
     settings : Settings, optional
         How much of the host is taken.
     tracking : Tracking, optional

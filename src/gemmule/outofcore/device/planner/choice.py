@@ -85,8 +85,6 @@ def choose_plan(
 
     Parameters
     ----------
-    product : Product
-        What is computed.
     sum_dtype : dtype
         Type that slices are summed in.
     memory : int
