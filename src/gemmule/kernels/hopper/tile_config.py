@@ -122,16 +122,9 @@ class HopperConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class WarpScheduleConfig(HopperConfig):
-    """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong.
+    """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, stages : int
-        As of `HopperConfig`.
-    pingpong : int
-        1: each consumer warpgroup has tiles of its own, and one writes while the other multiplies; 0: they share one.
-    """
-
+    #: 1: each consumer warpgroup has tiles of its own, and one writes while the other multiplies; 0: they share one.
     pingpong: int = 0
 
     switches: ClassVar[frozenset[str]] = frozenset({"pingpong"})

@@ -26,20 +26,12 @@ NO_TENSOR = TmaTensor(None, None)
 
 
 class Matrices(NamedTuple):
-    """The matrices of a launch; C and D have no TMA atom where threads access them.
-
-    Attributes
-    ----------
-    a, b, c, d : TmaTensor
-        The operands.
-    d_transposed : TmaTensor
-        D's transpose, for SYRK only: before `d`, in the order of the launch recipe.
-    """
+    """The matrices of a launch; C and D have no TMA atom where threads access them."""
 
     a: TmaTensor
     b: TmaTensor
     c: TmaTensor = NO_TENSOR
-    d_transposed: TmaTensor = NO_TENSOR
+    d_transposed: TmaTensor = NO_TENSOR  #: For SYRK only: before `d`, in the order of the launch recipe.
     d: TmaTensor = NO_TENSOR
 
 
