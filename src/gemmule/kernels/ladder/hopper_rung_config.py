@@ -49,7 +49,7 @@ class RungConfig(HopperConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RolesConfig(RungConfig):
-    """A tile of D that two consumer warpgroups compute, its stages, which a producer warpgroup fills, and the raster."""
+    """A tile of D that two consumer warpgroups compute, its stages, filled by a producer warpgroup, and the raster."""
 
     tile_n: int = 256
     stages: int = 4
