@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeVar, cast
 
 from .block_triangle import BlockTriangle
-from .dtype import DType, Kind, Precision, accumulator
+from .dtype import DType, Kind, Precision, accumulator, dtype_named
 from .epilogue import Epilogue
-from .layout import StridedMatrix, layout_name
+from .layout import StridedMatrix, contiguous, layout_name
 
 
 class OperandTypes(NamedTuple):
@@ -133,6 +133,49 @@ class GemmProblem:
         c = self.c.transposed() if self.c is not None else None
         epilogue = self.epilogue.transposed() if self.epilogue is not None else None
         return dataclasses.replace(self, m=self.n, n=self.m, a=a, b=b, c=c, d=d, epilogue=epilogue)
+
+
+def contiguous_gemm(
+    m: int,
+    n: int,
+    k: int,
+    dtypes: tuple[str, ...],
+    *,
+    batch: tuple[int, ...] = (),
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    precision: Precision = Precision.IEEE,
+) -> GemmProblem:
+    """Return the product of contiguous matrices, as host arrays have on a GPU.
+
+    Parameters
+    ----------
+    m, n, k : int
+        A is (m, k), B is (k, n), D is (m, n).
+    dtypes : tuple of str
+        Types of A, B and D, and of C where a matrix is added.
+    batch, alpha, beta, precision
+        As of `GemmProblem`.
+
+    Raises
+    ------
+    DTypeError
+        If kernels do not support a type.
+    """
+    a, b, d, *added = map(dtype_named, dtypes)
+    return GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        a=contiguous(a, m, k, batch),
+        b=contiguous(b, k, n, batch),
+        c=contiguous(added[0], m, n, batch) if added else None,
+        d=contiguous(d, m, n, batch),
+        alpha=alpha,
+        beta=beta,
+        precision=precision,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

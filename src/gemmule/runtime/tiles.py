@@ -9,8 +9,7 @@ import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
-from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.problem import Problem, contiguous_gemm
 from gemmule.core.spec import Choice
 from gemmule.executor.tiles import Array
 
@@ -94,9 +93,6 @@ class _Operand:
     rows: int
     cols: int
 
-    def matrix(self) -> StridedMatrix:
-        return contiguous(self.dtype, self.rows, self.cols)
-
     def column(self) -> _Operand:
         """Return its elements as one column."""
         return dataclasses.replace(self, rows=self.rows * self.cols, cols=1)
@@ -172,22 +168,14 @@ class GpuTileSum:
         precision: Precision | None = None,
     ) -> None:
         executor = self._executor
-        problem = GemmProblem(
-            m=d.rows,
-            n=d.cols,
-            k=a.cols,
-            batch=(),
-            a=a.matrix(),
-            b=b.matrix(),
-            c=c.matrix() if c is not None else None,
-            d=d.matrix(),
-            alpha=alpha,
-            beta=beta if c is not None else 0,
+        operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
+        types = tuple(operand.dtype.name for operand in operands.values())
+        problem = contiguous_gemm(
+            d.rows, d.cols, a.cols, types, alpha=alpha, beta=0 if c is None else beta,
             precision=precision or executor.precision,
-        )
+        )  # fmt: skip
         device = executor.device
         choice = executor.choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
-        operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
         pointers = {name: operand.buffer.address for name, operand in operands.items()}
         run_kernel(problem, choice, pointers, executor.device.ordinal, executor.stream)
 

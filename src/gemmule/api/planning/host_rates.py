@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmule import __version__
 from gemmule.core.dtype import Precision, numpy_dtype
-from gemmule.dispatch.select import contiguous_gemm
+from gemmule.core.problem import contiguous_gemm
 from gemmule.outofcore.device.planner.probe_cache import ProbeCache, probes_file
 from gemmule.runtime.device import get_device
 
