@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 import gemmule as gm
+from gemmule.core.errors import ArgumentError
 
 from .grouped import grouped_mm
 from .product import may_skip_operator
-from .shapes import modules_of
 
 #: Bytes of the types that are multiplied on a GPU.
 _HALF = 2
@@ -125,7 +125,9 @@ def replace_experts(model: Any) -> tuple[str, ...]:
     >>> gemmule.torch.replace_experts(torch.nn.Linear(4, 8))
     ()
     """
-    found = modules_of(model, _are_experts)
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
+    found = [(name, module) for name, module in model.named_modules() if _are_experts(module)]
     for _, module in found:
         kind: type = type(module)
         module.__class__ = _with_grouped_products(kind)
