@@ -46,9 +46,15 @@ SCHEDULES = ("late", "eager", "random")
 
 
 class Launches:
-    """Launches of this process."""
+    """Launches of this process.
 
-    number: ClassVar[int] = 0  #: How many there were so far.
+    Attributes
+    ----------
+    number : int
+        How many there were so far.
+    """
+
+    number: ClassVar[int] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,11 +228,21 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """A launch with the bytes of its parameters."""
+    """A launch with the bytes of its parameters.
 
-    recipe: Launch  #: Grid, block, cluster and shared memory; its parameters are not read.
-    params: bytes  #: The parameters, each at the offset that the kernel expects.
-    maps: dict[int, TensorMap]  #: The tensor maps among them by offset.
+    Attributes
+    ----------
+    recipe : Launch
+        Grid, block, cluster and shared memory; its parameters are not read.
+    params : bytes
+        The parameters, each at the offset that the kernel expects.
+    maps : dict of int to TensorMap
+        The tensor maps among them by offset.
+    """
+
+    recipe: Launch
+    params: bytes
+    maps: dict[int, TensorMap]
 
 
 def run_packed(

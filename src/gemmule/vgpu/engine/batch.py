@@ -69,19 +69,41 @@ class Geometry:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What all batches of a launch share."""
+    """What all batches of a launch share.
 
-    kernel: Kernel  #: The kernel.
-    binder: Binder  #: Its slots, rows and addresses.
-    geometry: Geometry  #: Shape of the launch.
-    params: bytes  #: The kernel's parameters.
-    memory: GlobalMemory  #: The arrays.
-    shared_bytes: int  #: Dynamic shared memory of a CTA.
-    #: When asynchronous operations complete and in which order warps run: ``late``, ``eager`` or ``random``.
+    Attributes
+    ----------
+    kernel : Kernel
+        The kernel.
+    binder : Binder
+        Its slots, rows and addresses.
+    geometry : Geometry
+        Shape of the launch.
+    params : bytes
+        The kernel's parameters.
+    memory : GlobalMemory
+        The arrays.
+    shared_bytes : int
+        Dynamic shared memory of a CTA.
+    schedule : str
+        When asynchronous operations complete and in which order warps run: ``late``, ``eager`` or ``random``.
+    seed : int
+        Seed of the random schedule.
+    mma : str
+        How the tensor core adds: ``exact`` or ``hopper``.
+    maps : mapping of int to TensorMap
+        Tensor maps by the place of their parameter.
+    """
+
+    kernel: Kernel
+    binder: Binder
+    geometry: Geometry
+    params: bytes
+    memory: GlobalMemory
+    shared_bytes: int
     schedule: str = "late"
-    seed: int = 0  #: Seed of the random schedule.
-    mma: Literal["exact", "hopper"] = "exact"  #: How the tensor core adds: ``exact`` or ``hopper``.
-    #: Tensor maps by the place of their parameter.
+    seed: int = 0
+    mma: Literal["exact", "hopper"] = "exact"
     maps: Mapping[int, TensorMap] = dataclasses.field(default_factory=dict)
 
 

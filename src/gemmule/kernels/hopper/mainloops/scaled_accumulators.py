@@ -24,11 +24,21 @@ _WARP, _WARP_ROWS, _ROW_STEP, _COL_STEP, _BYTES = 32, MMA_M // 4, 8, 8, 4
 
 
 class TileScales(NamedTuple):
-    """A lane's copies of a warp's scales for a tile."""
+    """A lane's copies of a warp's scales for a tile.
 
-    sources: Any  #: Tuple of Int64. Of each scale that the lane copies, the address of that of the tile's first k-tile.
-    steps: Any  #: Tuple of Int32. Elements from there to the scale of the next k-tile.
-    stages: Any  #: Pointer. The warp's stages in shared memory.
+    Attributes
+    ----------
+    sources : tuple of Int64
+        Of each scale that the lane copies, the address of that of the tile's first k-tile.
+    steps : tuple of Int32
+        Elements from there to the scale of the next k-tile.
+    stages : Pointer
+        The warp's stages in shared memory.
+    """
+
+    sources: Any
+    steps: Any
+    stages: Any
 
 
 class ScaledMainloop(PromotedMainloop):

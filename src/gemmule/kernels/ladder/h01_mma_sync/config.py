@@ -22,21 +22,37 @@ _MAX_CLUSTER, _SUM_BYTES = 8, 4
 
 @dataclasses.dataclass(frozen=True)
 class MmaSyncConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
 
-    #: tile_m, tile_n: Elements, multiples of 64.
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements, multiples of 64.
+    k_bytes : int
+        Depth of a k-tile in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
+    warps_m, warps_n : int
+        Warps along M and N. A warp tile is a multiple of 16 x 32.
+    stages : int
+        Stages in shared memory, at least 2.
+    mma_k_bytes : int
+        Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
+    sum_bits : int
+        32, or 16 for accumulators in float16: coarser than other kernels, so that no search may take it.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    cluster_k : int
+        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and the first writes the tile.
+    """
+
     tile_m: int = 128
     tile_n: int = 128
-    k_bytes: int = 128  #: Depth of a k-tile in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
-    #: warps_m, warps_n: Warps along M and N. A warp tile is a multiple of 16 x 32.
+    k_bytes: int = 128
     warps_m: int = 2
     warps_n: int = 2
-    stages: int = 3  #: Stages in shared memory, at least 2.
-    mma_k_bytes: int = 32  #: Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
-    #: 32, or 16 for accumulators in float16: coarser than other kernels, so that no search may take it.
+    stages: int = 3
+    mma_k_bytes: int = 32
     sum_bits: int = 32
-    group: int = 8  #: Tiles that CTAs take downwards before they go to the right.
-    #: CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and the first writes the tile.
+    group: int = 8
     cluster_k: int = 1
 
     def __post_init__(self) -> None:

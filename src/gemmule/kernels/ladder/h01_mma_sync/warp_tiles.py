@@ -24,18 +24,28 @@ class WarpTile:
     """Writes of a warp tile, in pairs of subtiles of 16 x 32, or with `gated` each subtile of both B.
 
     The accumulators of a second B follow those of the first in every row of products.
+
+    Attributes
+    ----------
+    warp_m, warp_n : int
+        Rows and columns of the warp tile.
+    vector : int
+        Elements of D (and C) that are read and written at once: they divide its rows.
+    whole : bool
+        Whether all of the tile is inside the matrix.
+    paired_m, paired_n : bool
+        Whether fragment rows g and g + 8 (columns g of the first and the second 8) are the rows 2g and 2g + 1.
+    epilogue : VectorEpilogue or None
+        Function of each element.
     """
 
-    #: warp_m, warp_n: Rows and columns of the warp tile.
     warp_m: int
     warp_n: int
-    vector: int  #: Elements of D (and C) that are read and written at once: they divide its rows.
-    whole: bool  #: Whether all of the tile is inside the matrix.
-    #: paired_m, paired_n: Whether fragment rows g and g + 8 (columns g of the first and the second 8) are the rows 2g
-    #: and 2g + 1.
+    vector: int
+    whole: bool
     paired_m: bool
     paired_n: bool
-    epilogue: Any = None  #: VectorEpilogue or None. Function of each element.
+    epilogue: Any = None
 
     @property
     def gated(self) -> bool:
