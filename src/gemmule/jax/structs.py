@@ -7,12 +7,14 @@ end of a struct, whose size it gives; what is read here is the same from version
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
 class Head(ctypes.Structure):
     """What most structs begin with."""
 
-    _fields_ = (("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p))
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = (("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p))
 
 
 class Version(Head):
