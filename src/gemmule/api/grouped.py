@@ -58,42 +58,21 @@ class _Call:
 
 @dataclasses.dataclass(frozen=True)
 class GroupedProduct:
-    """A grouped product whose arguments have passed validation.
+    """A grouped product whose arguments have passed validation."""
 
-    Attributes
-    ----------
-    operands : Operands
-        The arrays.
-    axis : str
-        The dimension that the offsets divide: ``m``, ``n`` or ``k``.
-    m, n, k, groups : int
-        As of `GroupedProblem`.
-    out_dtype : str
-        Element type of the result.
-    out : array or None
-        The caller's output.
-    views : mapping of str to ArrayView
-        The arrays by role; of a gated form `b` and the bias are cut in two.
-    ending : Ending or None
-        What is done to the product before it is rounded.
-    epilogue : str, callable or None
-        The same as the caller names it.
-    precision : Precision
-        Of 8-bit floats.
-    """
-
-    operands: Operands
-    axis: str
+    operands: Operands  #: The arrays.
+    axis: str  #: The dimension that the offsets divide: ``m``, ``n`` or ``k``.
+    #: m, n, k, groups: As of `GroupedProblem`.
     m: int
     n: int
     k: int
     groups: int
-    out_dtype: str
-    out: Any
-    views: Mapping[str, ArrayView]
-    ending: Ending | None
-    epilogue: Any
-    precision: Precision
+    out_dtype: str  #: Element type of the result.
+    out: Any  #: Array or None. The caller's output.
+    views: Mapping[str, ArrayView]  #: The arrays by role; of a gated form `b` and the bias are cut in two.
+    ending: Ending | None  #: What is done to the product before it is rounded.
+    epilogue: Any  #: Str, callable or None. The same as the caller names it.
+    precision: Precision  #: Of 8-bit floats.
 
     @property
     def result(self) -> tuple[int, ...]:

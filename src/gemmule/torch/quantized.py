@@ -13,6 +13,7 @@ from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import LEAST_SCALE
 
 from .scaled import quantize_operator, scaled_operator
+from .shapes import modules_of
 
 #: What shares a scale in activations, by the kinds of quantisation.
 KINDS = {"fp8-row": "row", "fp8-block": "block"}
@@ -99,15 +100,7 @@ def quantize_linear(
     """
     if kind not in KINDS:
         raise ArgumentError(f"kind={kind!r} is not known; {remedy_for(kind, KINDS)}")
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
-    if where is not None and not callable(where):
-        raise ArgumentError(f"where={where!r} cannot be called; give a function of a module's name and the module")
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if type(module) is torch.nn.Linear and _fits(module) and (where is None or where(name, module))
-    ]
+    found = modules_of(model, lambda module: type(module) is torch.nn.Linear and _fits(module), where)
     for _, module in found:
         _replace(module, kind)
     return tuple(name for name, _ in found)

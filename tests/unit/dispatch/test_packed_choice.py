@@ -15,13 +15,13 @@ from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.errors import CompilerMissingError
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import inner_problem
+from gemmule.core.problem import contiguous_gemm, inner_problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch import select
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY, kernels_of
-from gemmule.dispatch.select import PackedKernelWarning, choose, clear_choices, contiguous_gemm
+from gemmule.dispatch.select import PackedKernelWarning, choose, clear_choices
 from gemmule.lab.transposes import transpose_of
 from support.artifacts import compile_by, compiler_is_installed, made
 

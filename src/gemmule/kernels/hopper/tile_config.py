@@ -44,18 +44,12 @@ class HopperConfig(Config):
     """A tile of D and its stages.
 
     State: `min_stages` and `max_n`, the fewest stages and the most columns that the kernel takes.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements: tile_m a multiple of 64 for each of `warpgroups_per_tile`, tile_n of `tile_n_multiple`.
-    stages : int
-        Pairs of a k-tile of A and one of B in shared memory.
     """
 
+    #: tile_m, tile_n: Elements: tile_m a multiple of 64 for each of `warpgroups_per_tile`, tile_n of `tile_n_multiple`.
     tile_m: int = 128
     tile_n: int = 128
-    stages: int = 4
+    stages: int = 4  #: Pairs of a k-tile of A and one of B in shared memory.
 
     min_stages: ClassVar[int] = 2
     max_n: ClassVar[int] = 256
@@ -128,16 +122,9 @@ class HopperConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class WarpScheduleConfig(HopperConfig):
-    """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong.
+    """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, stages : int
-        As of `HopperConfig`.
-    pingpong : int
-        1: each consumer warpgroup has tiles of its own, and one writes while the other multiplies; 0: they share one.
-    """
-
+    #: 1: each consumer warpgroup has tiles of its own, and one writes while the other multiplies; 0: they share one.
     pingpong: int = 0
 
     switches: ClassVar[frozenset[str]] = frozenset({"pingpong"})

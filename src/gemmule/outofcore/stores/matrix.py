@@ -137,52 +137,42 @@ class TransposedSource:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
         return f"{self.source.name} transposed"
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         rows, cols = self.source.shape
         return cols, rows
 
     @property
     def dtype(self) -> AnyDType:
-        """Element type."""
         return self.source.dtype
 
     @property
     def order(self) -> str:
-        """``C`` where rows are contiguous, ``F`` where columns are."""
         return "C" if self.source.order == "F" else "F"
 
     @property
     def stored_itemsize(self) -> int:
-        """Bytes of an element as it is stored."""
         return self.source.stored_itemsize
 
     @property
     def grain(self) -> tuple[int, int]:
-        """Rows and columns of the blocks that the store reads as a whole."""
         rows, cols = self.source.grain
         return cols, rows
 
     @property
     def scratch_bytes(self) -> int:
-        """Most bytes of memory that one read takes beside `out`."""
         return self.source.scratch_bytes
 
     @property
     def path(self) -> str | None:
-        """File or folder that holds it."""
         return self.source.path
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         return self.source.read(cols, rows, out.T)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells this matrix from one that was changed."""
         return {**self.source.fingerprint(), "transposed": True}
 
     def close(self) -> None:

@@ -22,26 +22,18 @@ COMPUTES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Uses:
-    """A kernel's registers.
+    """A kernel's registers."""
 
-    Attributes
-    ----------
-    reads, operands, writes : tuple of tuple of Register
-        For each instruction, by its number: what it reads, its guard included; what its operands read; what it writes.
-    touching : dict of Register to list of (int, Instruction)
-        For each register, the instructions that read or write it, each with its block, in the order of the code.
-    results : dict of Register to set of Register
-        For each register, those into which an instruction of `COMPUTES` puts what it makes of it.
-    unwritten : frozenset of Register
-        Registers that some path reads before it writes them.
-    """
-
+    #: reads, operands, writes: For each instruction, by its number: what it reads, its guard included; what its
+    #: operands read; what it writes.
     reads: tuple[tuple[Register, ...], ...]
     operands: tuple[tuple[Register, ...], ...]
     writes: tuple[tuple[Register, ...], ...]
+    #: For each register, the instructions that read or write it, each with its block, in the order of the code.
     touching: dict[Register, list[tuple[int, Instruction]]]
+    #: For each register, those into which an instruction of `COMPUTES` puts what it makes of it.
     results: dict[Register, set[Register]]
-    unwritten: frozenset[Register]
+    unwritten: frozenset[Register]  #: Registers that some path reads before it writes them.
 
 
 @functools.lru_cache(maxsize=256)

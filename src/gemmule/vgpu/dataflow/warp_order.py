@@ -15,18 +15,12 @@ _OTHERS = frozenset(("global", "local", "param", "const"))
 
 @dataclasses.dataclass(frozen=True)
 class Neighbours:
-    """Numbers of the instructions of which an access of some kind is a neighbour: no barrier of the warp lies between.
+    """Numbers of the instructions next to an access of some kind: no barrier of the warp lies between."""
 
-    Attributes
-    ----------
-    before_write, before_access : frozenset of int
-        A write to shared memory, or any access, may follow.
-    after_write, after_read : frozenset of int
-        A write to shared memory, or a read, may precede.
-    """
-
+    #: before_write, before_access: A write to shared memory, or any access, may follow.
     before_write: frozenset[int]
     before_access: frozenset[int]
+    #: after_write, after_read: A write to shared memory, or a read, may precede.
     after_write: frozenset[int]
     after_read: frozenset[int]
 

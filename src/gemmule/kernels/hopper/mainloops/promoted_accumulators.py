@@ -23,29 +23,17 @@ from .wgmma import issue_group, k_block_mmas, wait_group_and_release
 
 
 class PromotedFragments(NamedTuple):
-    """As `Fragments`, with two accumulators.
+    """As `Fragments`, with two accumulators."""
 
-    Attributes
-    ----------
-    mma_init, mma_acc : TiledMma
-        wgmma that overwrites its accumulators, and wgmma that adds to them.
-    k_tile_accumulators : Tensor
-        Those of wgmma, for one k-tile.
-    a, b : Tensor
-        Operands by stage.
-    accumulators : Tensor
-        The promoted ones, for all k-tiles.
-    scales : TileScales or None
-        Scales of A and B by blocks, for the tile.
-    """
-
+    #: mma_init, mma_acc: TiledMma. wgmma that overwrites its accumulators, and wgmma that adds to them.
     mma_init: Any
     mma_acc: Any
-    k_tile_accumulators: Any
+    k_tile_accumulators: Any  #: Tensor. Those of wgmma, for one k-tile.
+    #: a, b: Tensor. Operands by stage.
     a: Any
     b: Any
-    accumulators: Any
-    scales: Any = None
+    accumulators: Any  #: Tensor. The promoted ones, for all k-tiles.
+    scales: Any = None  #: TileScales or None. Scales of A and B by blocks, for the tile.
 
 
 class PromotedMainloop(Mainloop):

@@ -34,8 +34,14 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
-from gemmule.kernels.parts.leading_dimension import address_multiple, leading_dimension
+from gemmule.kernels.parts.batched_launch import (
+    batched_params,
+    copies_signature,
+    tile_grid,
+    tiles_divide,
+    tiles_signature,
+)
+from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
 
 from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 
@@ -54,13 +60,7 @@ _WORD, _MAX_WORDS = 4, 192
 
 def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
-    item = problem.d.dtype.itemsize
-    vector = _widest(problem.d.dtype)
-    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    fits = problem.n % vector == 0 and all(
-        address_multiple(x, x.rows, x.row_stride) % (vector * item) == 0 for x in outputs
-    )
-    return vector if fits else 1
+    return result_vector(problem, _widest(problem.d.dtype))
 
 
 def _widest(dtype: DType) -> int:
@@ -183,12 +183,8 @@ def _signature(
         ("c", out.name),
         ("d", out.name),
         ("acc", acc.name),
-        ("a_major", a[0]),
-        ("a_copies", str(a[1])),
-        ("b_major", b[0]),
-        ("b_copies", str(b[1])),
-        ("d_vector", str(vector)),
-        ("tiles", "whole" if whole else "ragged"),
+        *copies_signature(a, b, vector),
+        *tiles_signature(whole),
     )
 
 
