@@ -134,40 +134,12 @@ class TransposedSource:
 
     def __init__(self, source: MatrixSource) -> None:
         self.source = source
-
-    @property
-    def name(self) -> str:
-        return f"{self.source.name} transposed"
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        rows, cols = self.source.shape
-        return cols, rows
-
-    @property
-    def dtype(self) -> AnyDType:
-        return self.source.dtype
-
-    @property
-    def order(self) -> str:
-        return "C" if self.source.order == "F" else "F"
-
-    @property
-    def stored_itemsize(self) -> int:
-        return self.source.stored_itemsize
-
-    @property
-    def grain(self) -> tuple[int, int]:
-        rows, cols = self.source.grain
-        return cols, rows
-
-    @property
-    def scratch_bytes(self) -> int:
-        return self.source.scratch_bytes
-
-    @property
-    def path(self) -> str | None:
-        return self.source.path
+        self.name = f"{source.name} transposed"
+        self.shape = source.shape[1], source.shape[0]
+        self.grain = source.grain[1], source.grain[0]
+        self.order = "C" if source.order == "F" else "F"
+        self.dtype, self.stored_itemsize, self.path = source.dtype, source.stored_itemsize, source.path
+        self.scratch_bytes = source.scratch_bytes
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         return self.source.read(cols, rows, out.T)
