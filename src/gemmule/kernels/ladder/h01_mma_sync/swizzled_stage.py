@@ -17,6 +17,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.kernels.parts.stage_copies import StageLayout
+from gemmule.kernels.parts.target import target_major
 
 #: Rows of a fragment (of B: columns), and its bytes of K.
 ROWS, K_BYTES = 16, 32
@@ -165,5 +166,11 @@ def _load_word(address):
 
 @cute.jit
 def _rounded_to_tf32(word):
-    """Round a float32 to the nearest TF32; mma.sync by itself would cut its last bits off."""
-    return cute.arch.inline_ptx("cvt.rna.tf32.f32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[word])
+    """Round a float32 to the nearest TF32; mma.sync by itself would cut its last bits off.
+
+    Ties to even are one instruction, and need sm_90; ties away from zero are two or three.
+    """
+    mode = cutlass.const_expr("rn" if target_major() >= 9 else "rna")
+    return cute.arch.inline_ptx(
+        f"cvt.{mode}.tf32.f32 {{$w0}}, {{$r0}};", write_only_types=[Int32], read_only_args=[word]
+    )

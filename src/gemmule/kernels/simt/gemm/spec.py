@@ -117,7 +117,7 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
 
 
 #: Multiply-adds below which preparing operands takes longer than it saves.
-_FEW = 1 << 33
+_FEW = 1 << 29
 #: What the predicted time without it is multiplied by, of aligned operands and of others: predictions of large squares
 #: are 4 % less than MN-major ones took, and 12 % more than unaligned ones did.
 _MARGIN = 0.96, 0.9
