@@ -36,6 +36,8 @@ from .validation.rules import check_output_kind, dtype_name, promoted
 
 _OFFSETS = "offsets"
 _MOST_ALIGNED = 256
+#: Bytes of the shortest rows that TMA loads; the roles of the factors that have a matrix for each group of rows.
+_ROW_BYTES, _FACTORS_B = 16, ("b", SECOND)
 #: The divided dimension by the number of dimensions of A and B.
 _AXIS_OF = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
 
@@ -120,6 +122,21 @@ class GroupedProduct:
             return own
         second = {OPERAND: SECOND} if self.ending.gated else {}
         return own | {f"{MATRIX}{place}": role for place, role in enumerate(self.ending.roles)} | second
+
+    def of_zeros(self) -> GroupedProduct:
+        """Return a product that adds up nothing as one of zeros, which kernels take; on a GPU without their memory."""
+        a, b = self.views["a"], self.views["b"]
+        depth = _ROW_BYTES // a.itemsize
+        rows, lines = (self.m, depth), (self.groups, self.n, depth)
+        host_a, host_b = (
+            None if x.host is None else np.zeros(shape, x.host.dtype) for x, shape in ((a, rows), (b, lines))
+        )
+        a = dataclasses.replace(a, shape=rows, host=host_a, address=0, strides=(depth, 1))
+        b = dataclasses.replace(
+            b, shape=(self.groups, depth, self.n), address=0, strides=(self.n * depth, 1, depth),
+            host=None if host_b is None else host_b.swapaxes(-1, -2),
+        )  # fmt: skip
+        return dataclasses.replace(self, k=depth, views=dict(self.views) | {"a": a} | dict.fromkeys(_FACTORS_B, b))
 
     def problem(self, views: Mapping[str, ArrayView]) -> GroupedProblem:
         """Return the problem for arrays as they lie in memory."""
@@ -367,6 +384,7 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
 
     if not product.multiplies:
         return _zeroed_on_virtual_gpu(product, device_name())
+    product = product if product.k else product.of_zeros()
     given = product.views
     seen = {role: as_device_view(view) for role, view in given.items()}
     # The kernel reads ends one behind another.
@@ -413,6 +431,8 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
     device, views = get_device(operands.device), product.views
     if not product.multiplies:
         return _zeroed(product, device, reason)
+    if not product.k:
+        return _of_zeros(product.of_zeros(), device, reason)
     problem = product.problem(views)
     choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
 
@@ -429,6 +449,36 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
         product, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
         reason=reason, problem=problem, choice=choice, chosen_by=choice.chosen_by, predicted_us=choice.predicted_us,
         places={name: (role, views[role].address) for name, role in product.roles.items()},
+    )  # fmt: skip
+
+
+def _of_zeros(product: GroupedProduct, device: Device, reason: str) -> Plan:
+    """Return the plan of an epilogue of nothing: of a product of zeros, which all factors share."""
+    from gemmule.dispatch.grouped import choose_grouped
+
+    operands, views = product.operands, product.views
+    problem = product.problem(views)
+    choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+
+    def run() -> Any:
+        from gemmule.runtime.memory import clear
+
+        stream = operands.work_stream()
+        assert stream is not None
+        out, finish = product.new_output(stream)
+        factor = views["a"]
+        zeros = operands.new((max(product.m, product.groups * product.n), product.k), factor.dtype_name, stream).view
+        clear(zeros.address, math.prod(zeros.shape) * zeros.itemsize, device.ordinal, stream)
+        of_nothing = dict.fromkeys(("a", *_FACTORS_B), zeros.address)
+        addresses = (of_nothing.get(role, views[role].address) for role in product.roles.values())
+        grouped_queue(problem, device.ordinal, generation())((*addresses, out.address), stream)
+        operands.keep_until_done(stream, out, zeros)
+        return finish()
+
+    # Without a problem: a call that is found again would take the factors' addresses from its arrays.
+    return _planned(
+        product, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
+        reason=reason,
     )  # fmt: skip
 
 

@@ -93,6 +93,20 @@ def test_nothing_to_multiply_gives_zeros(executor, a, b, ends):
     assert not found.any()
 
 
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize("epilogue", [None, "gelu", "swiglu"])
+def test_an_epilogue_of_nothing_is_that_of_the_bias(executor, epilogue, rng):
+    if executor == "vgpu":
+        pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+    a, b, ends = np.ones((9, 0), np.float16), np.ones((3, 0, 32), np.float16), np.array([2, 2, 7], np.int32)
+    bias = rng.standard_normal((3, 32)).astype(np.float16)
+    found = gm.grouped_gemm(a, b, ends, bias=bias, epilogue=epilogue, executor=executor)
+    zeros = np.zeros((9, 16), np.float16), np.zeros((3, 16, 32), np.float16)
+    wanted = gm.grouped_gemm(*zeros, ends, bias=bias, epilogue=epilogue, executor="cpu")
+    assert wanted[:7].any()
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-3)
+
+
 def test_without_offsets_it_is_a_batch(rng):
     a, b = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 6))
     np.testing.assert_allclose(gm.grouped_gemm(a, b), a @ b, rtol=1e-13)
