@@ -108,6 +108,30 @@ def test_quantized_layers(kind):
         model(x.requires_grad_())
 
 
+@pytest.mark.parametrize("kind", ["fp8-row", "fp8-block"])
+def test_quantized_weights_keep_their_types(kind):
+    """Whatever a model is converted to, and through a state_dict; the bias is converted."""
+    model = torch.nn.Sequential(torch.nn.Linear(144, 272), torch.nn.Linear(272, 16))
+    gt.quantize_linear(model, kind)
+    layer, before = model[0], {name: x.clone() for name, x in model.state_dict().items()}
+    for convert in (model.half, lambda: model.to(torch.bfloat16), model.double, lambda: model.to("cpu", torch.half)):
+        convert()
+        assert (layer.weight.dtype, layer.weight_scale.dtype) == (E4M3, torch.float32)
+        assert layer.bias.dtype not in (E4M3, torch.float32)
+        assert torch.equal(layer.weight.float(), before["0.weight"].float())
+        assert torch.equal(layer.weight_scale, before["0.weight_scale"])
+    assert {x.device.type for x in model.to("meta").state_dict().values()} == {"meta"}
+    other = torch.nn.Sequential(torch.nn.Linear(144, 272), torch.nn.Linear(272, 16))
+    gt.quantize_linear(other, kind)
+    other.half().load_state_dict(before)
+    for name in ("0.weight", "0.weight_scale"):
+        assert torch.equal(other.state_dict()[name].float(), before[name].float())
+        assert other.state_dict()[name].dtype == before[name].dtype
+    x = torch.randn(3, 144)
+    with torch.no_grad():
+        assert other(x.half()).dtype == torch.float16
+
+
 def test_quantized_errors():
     with pytest.raises(ArgumentError, match="kind='fp8' is not known"):
         gt.quantize_linear(torch.nn.Linear(16, 16), "fp8")

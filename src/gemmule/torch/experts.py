@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import torch
@@ -102,7 +103,8 @@ def replace_experts(model: Any) -> tuple[str, ...]:
     A module is taken for experts if it has the parameters ``gate_up_proj`` (experts, 2 * inner, features) and
     ``down_proj`` (experts, features, inner) and an ``act_fn``, without biases, as the experts of Hugging Face's
     transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters; its router is left
-    alone. Lists of experts that are modules each, as in transformers 4, are not replaced.
+    alone. Lists of experts that are modules each, as in transformers 4, are not replaced; nor are, with a warning,
+    those whose class overrides the `forward` of another one, or that have one of their own.
 
     Parameters
     ----------
@@ -127,11 +129,27 @@ def replace_experts(model: Any) -> tuple[str, ...]:
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
-    found = [(name, module) for name, module in model.named_modules() if _are_experts(module)]
+    found = []
+    for name, module in model.named_modules():
+        if _are_experts(module):
+            if reason := _own_forward(module):
+                warnings.warn(f"experts {name!r} stay as they are: {reason}", stacklevel=2)
+            else:
+                found.append((name, module))
     for _, module in found:
         kind: type = type(module)
         module.__class__ = _with_grouped_products(kind)
     return tuple(name for name, _ in found)
+
+
+def _own_forward(module: Any) -> str | None:
+    """Say whose `forward` is not the one that experts of this form were made with, or None."""
+    if "forward" in vars(module):
+        return f"this {type(module).__name__} has a forward of its own; delete it to have them replaced"
+    named = [kind.__name__ for kind in type(module).__mro__ if "forward" in vars(kind) and kind is not torch.nn.Module]
+    if len(named) > 1:
+        return f"forward of {named[0]} overrides that of {named[1]}; make them of {named[1]} to have them replaced"
+    return None
 
 
 def _are_experts(module: Any) -> bool:
