@@ -75,3 +75,14 @@ def test_nothing_to_add_up(form, shape, rng):
     out = torch.full(shape[:2], float("nan"), device="cuda", dtype=torch.bfloat16)
     gm.scaled_gemm(a, b, *on_gpu(scales_of(form, shape, rng)), out=out)
     assert (out == 0).all()
+
+
+def test_scales_far_apart_along_k(rng):
+    """More than 2**31 elements from the first block of K to the last."""
+    shape, step = (16, 32, 130 * 128), 1 << 24
+    a, b = operands(shape)
+    scale_a, scale_b = scales_of("block", shape, rng)
+    far = torch.empty(129 * step + 16, device="cuda").as_strided((16, 130), (1, step))
+    far.copy_(torch.from_numpy(scale_a))
+    got = gm.scaled_gemm(a, b, far, torch.from_numpy(scale_b.copy()).cuda())
+    assert_close(got, *reference(a.float().cpu().numpy(), b.float().cpu().numpy(), scale_a, scale_b))
