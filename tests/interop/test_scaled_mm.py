@@ -55,6 +55,23 @@ def test_scales_by_exponents(rng):
     assert torch.equal(got, wanted)
 
 
+def test_groups_with_scales():
+    """By the shapes of torch._scaled_grouped_mm, of which the CPU has none; and as an operator."""
+    a, b = torch.randn(40, 48).to(E4M3), torch.randn(3, 32, 48).to(E4M3).mT
+    offs, scale_a, scale_b = torch.tensor([7, 7, 30], dtype=torch.int32), torch.rand(40), torch.rand(3, 32)
+    got = gt.scaled_grouped_mm(a, b, scale_a, scale_b, offs, out_dtype=torch.float32)
+    wanted = torch.zeros(40, 32)
+    for group, part in ((0, slice(7)), (2, slice(7, 30))):
+        wanted[part] = (a[part].float() * scale_a[part, None]) @ (b[group].float() * scale_b[group])
+    torch.testing.assert_close(got, wanted)
+    assert gt.scaled_grouped_mm(a, b, scale_a, scale_b, offs).dtype == torch.bfloat16
+    given = a, b, scale_a[:, None], scale_b[:, None], offs, None, torch.float32
+    tests = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(torch.ops.gemmule.scaled_grouped_mm.default, given, test_utils=tests)
+    compiled = torch.compile(gt.scaled_grouped_mm, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(a, b, scale_a, scale_b, offs, out_dtype=torch.float32), wanted)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
