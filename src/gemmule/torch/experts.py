@@ -43,7 +43,12 @@ class Experts:
         chosen, order = top_k_index.reshape(-1).sort(stable=True)
         experts = torch.arange(down.shape[0], device=order.device)
         ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
-        rows = hidden_states.index_select(0, order // slots)
+        # Of one token every row is the same.
+        rows = (
+            hidden_states.expand(slots, -1).contiguous()
+            if tokens == 1
+            else hidden_states.index_select(0, order // slots)
+        )
         if self._in_one_pass(rows, up, down, ends):
             inner = gm.grouped_gemm(rows, up.detach().mT, ends, epilogue="swiglu")
             found = gm.grouped_gemm(inner, down.detach().mT, ends)
@@ -53,10 +58,10 @@ class Experts:
             # A number beyond the last expert is none, and has no weight of its own.
             top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
         weights = top_k_weights.to(found.dtype)
+        if tokens == 1:
+            return weights.index_select(1, order) @ found
         # Each slot of a token reads its own row again, so that the sum has one order.
         found = found.index_select(0, order.argsort())
-        if tokens == 1:
-            return weights @ found
         return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
