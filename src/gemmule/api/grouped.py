@@ -256,7 +256,7 @@ def _scaled(call: _Call) -> _Call:
         if name_of(x) not in FLOAT8:
             raise DTypeError(f"{role} is {name_of(x) or type(x).__name__}; scaled products take {' or '.join(FLOAT8)}")
     (rows, _), (groups, _, cols) = _shapes_of_rows(call)
-    shapes = {SCALES[0]: [(rows, 1)], SCALES[1]: [(groups, 1, cols), (groups, 1, 1)]}
+    shapes: dict[str, list[tuple[int, ...]]] = {SCALES[0]: [(rows, 1)], SCALES[1]: [(groups, 1, cols), (groups, 1, 1)]}
     for role, x in call.scales.items():
         shape = tuple(getattr(x, "shape", ()))
         if shape not in shapes[role] and math.prod(shape) != 1:
