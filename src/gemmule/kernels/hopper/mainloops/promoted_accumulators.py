@@ -79,9 +79,9 @@ class PromotedMainloop(Mainloop):
                 cute.arch.barrier(
                     barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                 )
-            if cutlass.const_expr(self.takes_turns == 1 and not self.pingpong):
+            if cutlass.const_expr(self.takes_turns in (1, 3) and not self.pingpong):
                 mmas = tuple(k_block_mmas(mma_init, a, b, stage, mma_acc))
-                half = cutlass.const_expr(len(mmas) // 2)
+                half = cutlass.const_expr(len(mmas) * (3 if self.takes_turns == 3 else 2) // 4)
                 issue_group(mmas[:half], k_tile_accumulators)
                 issue_group(mmas[half:], k_tile_accumulators, fence=False)
                 # The other warpgroup issues its products while the second half of these is computed.
