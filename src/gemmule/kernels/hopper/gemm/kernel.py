@@ -220,14 +220,17 @@ class HopperGemm:
 
     @cute.jit
     def produce_scales(self, scales, barriers, k_range, schedule, warp):
-        """Copy the scales of every k-tile of every work tile, by the warp behind that which issues TMA loads."""
-        if warp == 1:
-            state = self.mainloop.producer_state()
-            start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
-            for work_index in cutlass.range(start, end, stride):
-                (i, j, _), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
-                origin = i * self.tile_m, j * self.tile_n
-                state = self.mainloop.load_scales(scales, origin, barriers, state, work_k_range)
+        """Copy the scales of every k-tile of every work tile, by the two warps behind that which issues TMA loads."""
+        tensors, stages = scales
+        for operand in cutlass.range_constexpr(2):
+            if warp == 1 + operand:
+                state = self.mainloop.producer_state()
+                start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
+                for work_index in cutlass.range(start, end, stride):
+                    (i, j, _), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+                    first_line = (i * self.tile_m, j * self.tile_n)[operand]
+                    own = tensors[operand], stages
+                    state = self.mainloop.load_scales(operand, own, first_line, barriers, state, work_k_range)
 
     def make_tiled_mma(self) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile."""

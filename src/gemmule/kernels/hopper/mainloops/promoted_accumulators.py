@@ -79,22 +79,11 @@ class PromotedMainloop(Mainloop):
                 cute.arch.barrier(
                     barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                 )
-            if cutlass.const_expr(self.takes_turns in (1, 3) and not self.pingpong):
-                mmas = tuple(k_block_mmas(mma_init, a, b, stage, mma_acc))
-                half = cutlass.const_expr(len(mmas) * (3 if self.takes_turns == 3 else 2) // 4)
-                issue_group(mmas[:half], k_tile_accumulators)
-                issue_group(mmas[half:], k_tile_accumulators, fence=False)
-                # The other warpgroup issues its products while the second half of these is computed.
-                warpgroup.wait_group(1)
+            issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
+            if cutlass.const_expr(self.takes_turns and not self.pingpong):
                 cute.arch.barrier_arrive(
                     barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                 )
-            else:
-                issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
-                if cutlass.const_expr(self.takes_turns == 2 and not self.pingpong):
-                    cute.arch.barrier_arrive(
-                        barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
-                    )
             wait_group_and_release(0, release, barriers.empty, (stage,))
             self.promote(fragments, scales)
             state = self.advance(state)

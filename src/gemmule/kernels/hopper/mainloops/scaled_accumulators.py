@@ -1,8 +1,8 @@
 """FP8 mainloop with scales of A and B by blocks: each k-tile's accumulators are scaled as they are promoted.
 
-A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. A warp of the
-producer copies them into the stage of the k-tile by cp.async, which arrives at the stage's full barrier; consumers read
-them in front of wgmma.
+A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two warps of
+the producer copy them into the stage of the k-tile by cp.async, which arrives at the stage's full barrier; consumers
+read them in front of wgmma.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ScaledMainloop(PromotedMainloop):
         Rows and columns of a tile.
     """
 
-    #: The arrival of the TMA loads and of each lane that copies scales; a release by each warp, which has read them.
-    producer_arrivals, releasing = 1 + _WARP, _WARP
-    early = False
+    #: The arrival of the TMA loads and of each lane that copies scales, a warp for A and one for B; a release by each
+    #: warp that has read them.
+    producer_arrivals, releasing = 1 + 2 * _WARP, _WARP
 
     def __init__(
         self, num_stages: int, stage_bytes: int, *, lines: tuple[int, int], tile_m: int, tile_n: int, **options: Any
@@ -63,6 +63,8 @@ class ScaledMainloop(PromotedMainloop):
         self.same_columns = same_columns(lines[1], tile_n)
         self.rows, self.stage_scales = scales_of_rows(lines[0], tile_m), stage_scales(lines, tile_m, tile_n)
         self.thread_columns = thread_columns(tile_n)
+        # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
+        self.takes_turns = lines[1] == 1 and tile_n >= BLOCK
         self.copied = tile_m if lines[0] == 1 else 1, tile_n // self.same_columns
 
     def allocate(self, smem: Any) -> Any:
@@ -70,48 +72,54 @@ class ScaledMainloop(PromotedMainloop):
         return smem.allocate_tensor(Float32, cute.make_layout(self.num_stages * self.stage_scales), 16).iterator
 
     @cute.jit
-    def load_scales(self, scales, origin, barriers, state, k_range):
+    def load_scales(self, operand, scales, first_line, barriers, state, k_range):
         """Copy the scales of a tile's k-tiles, each as soon as a stage is empty, by one warp; return the next state.
 
         Parameters
         ----------
+        operand : int
+            0 for those of A, 1 for those of B.
         scales : tuple
-            The tensors of A and B, by line of blocks and block of K, and the stages in shared memory.
-        origin : tuple of Int32
-            The tile's first row and column.
+            Their tensor, by line of blocks and block of K, and the stages in shared memory.
+        first_line : Int32
+            The tile's first row or column.
         barriers, state, k_range
             As of `load`.
         """
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % _WARP
-        (of_a, of_b), stages = scales
-        row, col = origin
+        tensor, stages = scales
         start, num_k_tiles = k_range
-        if cutlass.const_expr(self.lines[0] == 1):
-            rows = [(row + first + lane, first + lane) for first in range(0, self.tile_m, _WARP)]
-        else:
-            rows = [(row // BLOCK, Int32(0))]
-        if cutlass.const_expr(self.lines[1] == 1):
-            first_place = self.rows + lane % COL_STEP // 2 * self.thread_columns + lane // COL_STEP * 2 + lane % 2
-            cols = [(col + first + lane, first_place + first // COL_THREADS) for first in range(0, self.tile_n, _WARP)]
-        else:
-            cols = [((col + lane * self.same_columns) // BLOCK, self.rows + lane)]
-        copies = []
-        for tensor, lines, count in ((of_a, rows, self.copied[0]), (of_b, cols, self.copied[1])):
-            step = Int64(tensor.stride[1]) * _BYTES
-            for number, (line, place) in enumerate(lines):
-                copies.append((_address(tensor, line, start), step, place, count - number * _WARP))
+        step, count = Int64(tensor.stride[1]) * _BYTES, self.copied[operand]
+        copies = [
+            (_address(tensor, line, start), place, count - number * _WARP)
+            for number, (line, place) in enumerate(self.lane_copies(operand, first_line, lane))
+        ]
         for k in cutlass.range(num_k_tiles, unroll=1):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.empty + stage, state.phase)
             target = stages + stage * self.stage_scales
             for i in cutlass.range_constexpr(len(copies)):
-                address, step, place, left = copies[i]
+                address, place, left = copies[i]
                 if cutlass.const_expr(left >= _WARP) or lane < left:
                     _copy(target + place, address + k * step)
             cute.arch.cp_async_mbarrier_arrive_noinc(barriers.full + stage)
             state = self.advance(state)
         return state
+
+    def lane_copies(self, operand: int, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
+        """Return lines of blocks of A or B whose scales a lane copies, and where they lie in a stage.
+
+        Those of a thread's columns lie one behind another: the next two are 8 columns on.
+        """
+        number = range(0, self.copied[operand], _WARP)
+        if self.lines[operand] == BLOCK:
+            same = self.same_columns if operand else BLOCK
+            return [((first_line + lane * same) // BLOCK, lane + (self.rows if operand else 0))]
+        if operand == 0:
+            return [(first_line + first + lane, first + lane) for first in number]
+        place = self.rows + lane % COL_STEP // 2 * self.thread_columns + lane // COL_STEP * 2 + lane % 2
+        return [(first_line + first + lane, place + first // COL_THREADS) for first in number]
 
     def lane_scales(self, stages: Any, warpgroup_idx: Any) -> LaneScales:
         """Return what this lane reads of the first stage.
@@ -138,11 +146,7 @@ class ScaledMainloop(PromotedMainloop):
         count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
         vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
-        if self.lines[1] == BLOCK:
-            return [[a * b for b in of_b] for a in of_a]
-        if self.early:
-            return [[a * b for b in of_b] for a in of_a]
-        return of_a, of_b
+        return [[a * b for b in of_b] for a in of_a] if self.lines[1] == BLOCK else (of_a, of_b)
 
     def promote(self, fragments: Any, scales: Any) -> None:
         """Add a k-tile's accumulators, scaled."""
@@ -151,8 +155,6 @@ class ScaledMainloop(PromotedMainloop):
             half, col = v // 2 % 2, v // 4 * 2 + v % 2
             if self.lines[1] == BLOCK:
                 total[v] = total[v] + part[v] * scales[half][v // 4 * COL_STEP // self.same_columns]
-            elif self.early:
-                total[v] = total[v] + part[v] * scales[half][col]
             else:
                 total[v] = total[v] + part[v] * scales[1][col] * scales[0][half]
 
