@@ -58,6 +58,19 @@ class QuantizedLinear(torch.nn.Module):
         found = scaled_operator(values, weight, scales, weight_scale, self.bias, None, input.dtype)
         return found.reshape(*input.shape[:-1], self.out_features)
 
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        """Move weights and scales as `fn` moves a tensor, in their types: ``half()`` is for the other layers."""
+        own = {name: self._buffers.pop(name) for name in ("weight", "weight_scale")}
+        try:
+            super()._apply(fn, recurse)
+        finally:
+            self._buffers.update(own)
+        for name, x in own.items():
+            moved = fn(x)
+            # A conversion may have rounded the values: they are moved alone.
+            self._buffers[name] = moved if moved.dtype == x.dtype else x.to(moved.device)
+        return self
+
     def extra_repr(self) -> str:
         """Return what `print` shows of the layer."""
         return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.kind!r}"

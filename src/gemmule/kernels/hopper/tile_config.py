@@ -23,6 +23,8 @@ MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 MAX_ACC_COLUMNS = 384
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
 MAX_PROMOTED_N = 192
+#: The same with a scale for each column of a k-tile.
+MAX_SCALED_N = 160
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
 #: cluster.
 SMS = 132
