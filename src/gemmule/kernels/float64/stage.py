@@ -71,10 +71,14 @@ class Float64Stage(StageLayout):
             g = column_of(g)
         if cutlass.const_expr(self.k_major):
             return (row + g) * self.line + (t * _ITEM ^ self.swizzle(g))
+        return self.panel_place(row, g, t)
+
+    def panel_place(self, row: Any, g: Any, t: Any) -> Any:
+        """Return the offset of row g and the t-th element of K of an MN-major warp tile, which begins at `row`."""
         return (row // _PANEL * self.depth + t) * self.line + (g * _ITEM ^ self.swizzle(t))
 
     @cute.jit
-    def read(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int]):
+    def read(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int], flip: cutlass.Constexpr[int] = 0):
         """Return one of this lane's elements.
 
         Parameters
@@ -83,9 +87,11 @@ class Float64Stage(StageLayout):
             Address of the stage, a multiple of 1024, plus this lane's offset in it.
         octet, word : int
             Which 8 rows of the warp's, and which 4 elements of K of the k-tile.
+        flip : int
+            Bits of the address that are changed.
         """
         change, plus = cutlass.const_expr(self.step(octet, word))
-        place = cute.make_ptr(Float64, (start ^ change) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)
+        place = cute.make_ptr(Float64, (start ^ change ^ flip) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)
         return cute.make_tensor(place, cute.make_layout(1))[0]
 
 
