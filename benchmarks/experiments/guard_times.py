@@ -64,7 +64,7 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
 def spread(pool: Pool) -> None:
     """Multiply all inputs by random powers of two."""
     for part in pool.inputs.view(torch.float64).split(1 << 26):
-        part *= torch.exp2(torch.randint(-_SPAN, _SPAN, part.shape, device="cuda").double())
+        part.mul_(torch.exp2(torch.randint(-_SPAN, _SPAN, part.shape, device="cuda").double()))
     torch.cuda.synchronize()
 
 

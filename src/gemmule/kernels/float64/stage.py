@@ -78,7 +78,7 @@ class Float64Stage(StageLayout):
         return (row // _PANEL * self.depth + t) * self.line + (g * _ITEM ^ self.swizzle(t))
 
     @cute.jit
-    def read(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int], flip: cutlass.Constexpr[int] = 0):
+    def read(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int]):
         """Return one of this lane's elements.
 
         Parameters
@@ -87,11 +87,9 @@ class Float64Stage(StageLayout):
             Address of the stage, a multiple of 1024, plus this lane's offset in it.
         octet, word : int
             Which 8 rows of the warp's, and which 4 elements of K of the k-tile.
-        flip : int
-            Bits of the address that are changed.
         """
         change, plus = cutlass.const_expr(self.step(octet, word))
-        place = cute.make_ptr(Float64, (start ^ change ^ flip) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)
+        place = cute.make_ptr(Float64, (start ^ change) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)
         return cute.make_tensor(place, cute.make_layout(1))[0]
 
 

@@ -49,9 +49,8 @@ class Complex128Mainloop(Float64Mainloop):
         for word in cutlass.range_constexpr(self.words):
             for half in cutlass.range_constexpr(2):
                 for form in cutlass.range_constexpr(2):
-                    rA[half, word, form] = self.stageA.read(
-                        start, 2 * block + half, first * self.words + word, form * _OTHER
-                    )
+                    place = start ^ (form * _OTHER)
+                    rA[half, word, form] = self.stageA.read(place, 2 * block + half, first * self.words + word)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
