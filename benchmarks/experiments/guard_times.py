@@ -1,4 +1,4 @@
-"""Times of float64 squares by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
+"""Times of squares of float64 or complex128 by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
 
 Ordinary inputs are normal numbers; those that the guard refuses are spread over 2**200. All are timed interleaved, in
 CUDA graphs over rotating buffers. What the choice between emulation and the native kernel is fitted to. Needs a Hopper
@@ -25,7 +25,9 @@ from gemmule.core.errors import CompileError, UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX_NATIVE
 from gemmule.kernels.emulation.decision import decision_choice
+from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI
 from gemmule.kernels.float64.gemm.spec import SPEC as NATIVE
 from gemmule.lab.experiment import experiment
@@ -35,14 +37,21 @@ from gemmule.lab.records import RecordFile
 from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.device import get_device
 
-SIDES = (2048, 1024, 4096, 1536, 512, 256, 2560, 3072, 1792)
+#: The guarded and the native kernel, and squares.
+KERNELS = {"float64": (OZAKI, NATIVE), "complex128": (OZAKI_COMPLEX, COMPLEX_NATIVE)}
+SIDES = {
+    "float64": (2048, 1024, 4096, 1536, 512, 256, 2560, 3072, 1792),
+    "complex128": (8192, 2048, 4096, 1024, 1536),
+}
+#: Algorithms of cuBLASLt that are timed, those that its heuristic names first.
+_ALGORITHMS = 4
 #: Powers of two of the inputs that the guard refuses; seconds of load before the first product.
 _SPAN, _WARM_UP = 100, 1.5
 
 
-def problem_of(side: int) -> GemmProblem:
+def problem_of(side: int, dtype: str) -> GemmProblem:
     """Return a guarded square product."""
-    plain = gemm_problem(side, side, side, "float64", "float64", "nn")
+    plain = gemm_problem(side, side, side, dtype, dtype, "nn")
     return dataclasses.replace(plain, precision=Precision.OZAKI)
 
 
@@ -50,14 +59,15 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
     """Return what is timed, by name."""
     rates = rates_for(device.name, device.multiprocessors)
     plain = dataclasses.replace(problem, precision=Precision.IEEE)
-    native = NATIVE.cheapest(plain, device.arch, rates)
+    spec, native_spec = KERNELS[problem.a.dtype.name]
+    native = native_spec.cheapest(plain, device.arch, rates)
     assert native is not None
-    guarded = Choice(OZAKI, OZAKI.default, gpu=rates)
+    guarded = Choice(spec, spec.default, gpu=rates)
     return {
         "emulated": (problem, guarded),
         "refused": (problem, guarded),
         "guard": (problem, decision_choice(problem, rates)),
-        "native": (plain, Choice(NATIVE, native[0], gpu=rates)),
+        "native": (plain, Choice(native_spec, native[0], gpu=rates)),
     }
 
 
@@ -80,11 +90,11 @@ def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], probl
             works[name] = gpu.kernel(product, choice, operands)  # type: ignore[arg-type]
             works[name]()
             if name == "native":
-                for number, one in enumerate(stack.enter_context(lt.algorithms(product, operands))):
+                for number, one in enumerate(stack.enter_context(lt.algorithms(product, operands))[:_ALGORITHMS]):
                     with contextlib.suppress(UnsupportedError):
                         one.work()
                         works[f"cublaslt {number}"] = one.work
-        expected = problem.m**3 * 2 / 5e7 + 10
+        expected = problem.flop / 5e7 + 10
         times = timer(list(works.values()), [expected] * len(works), operands.sets)
         gpu.wait()
     found = dict(zip(works, times, strict=True))
@@ -97,10 +107,11 @@ def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], probl
 def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sides", type=int, nargs="*", default=SIDES)
+    parser.add_argument("--dtype", choices=KERNELS, default="float64")
+    parser.add_argument("--sides", type=int, nargs="*")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
-    device, problems = get_device(), [problem_of(side) for side in given.sides]
+    device, problems = get_device(), [problem_of(side, given.dtype) for side in given.sides or SIDES[given.dtype]]
     jobs = {
         str(job): job
         for problem in problems
@@ -110,15 +121,15 @@ def main() -> None:
     for job, result in compile_all(jobs.values()):
         if isinstance(result, CompileError):
             print(f"left out: {job}: {str(result)[:200]}", flush=True)
-    block = experiment("python benchmarks/experiments/guard_times.py", device.pci_bus_id)
+    block = experiment(f"python benchmarks/experiments/guard_times.py --dtype {given.dtype}", device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
         pools, timer = {"emulated": Pool(), "refused": Pool()}, Timer(gpu)
         for pool in pools.values():
-            pool.fill("float64")
+            pool.fill(given.dtype)
         spread(pools["refused"])
         warm = time.time()
         while time.time() - warm < _WARM_UP:
-            measured(gpu, lt, timer, pools, problems[0])
+            measured(gpu, lt, timer, pools, problems[-1])
         for problem in problems:
             found = measured(gpu, lt, timer, pools, problem)
             file.write(found)
