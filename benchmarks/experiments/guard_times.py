@@ -1,4 +1,4 @@
-"""Times of squares of float64 or complex128 by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
+"""Times of squares by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
 
 Ordinary inputs are normal numbers; those that the guard refuses are spread over 2**200. All are timed interleaved, in
 CUDA graphs over rotating buffers. What the choice between emulation and the native kernel is fitted to. Needs a Hopper
