@@ -144,7 +144,9 @@ def _taken(spec):
         ]
         problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
         emulated = (Precision.OZAKI_15, Precision.OZAKI)
-        problems += [dataclasses.replace(x, precision=one) for one in emulated for x in problems if x.a.dtype.itemsize > 4]
+        problems += [
+            dataclasses.replace(x, precision=one) for one in emulated for x in problems if x.a.dtype.itemsize > 4
+        ]
         problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
         owns = ("float16", "complex64", "complex128")
         problems += [own_product(gemm_problem(512, 512, 256, dtype, dtype, "nt")) for dtype in owns]
