@@ -1,4 +1,4 @@
-"""Fit the rates of predicted times of `float64_gemm`, or `complex128_gemm`, to records of `config_times.py` and searches.
+"""Fit the rates of predicted times of `float64_gemm`, or `complex128_gemm`, to records of `config_times.py` and tuning.
 
 Every fourth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
 fastest one and with cuBLASLt's first choice. `--choose` first says which configs together come closest to the best of
