@@ -5,7 +5,7 @@ kernel (`hopper_gemm`, of float32 `simt_gemm`, of float64 `float64_gemm`, of com
 are not registered are timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic
 names, in CUDA graphs over rotating buffers. A config is plausible if the cost model predicts little more than its
 least, or if it differs from such a one in the cluster only; some others are drawn. Of the other kernels all are
-timed, and a third of the products of float32 and float64 has odd extents. ``--squares`` puts squares from 512 to 4096
+timed, and a third of the products of float32 and float64 has odd extents. ``--squares`` puts squares from 256 to 4096
 before them. Needs an NVIDIA GPU, PyTorch and the compiler.
 """
 
@@ -72,7 +72,7 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "complex64": ("complex64", None, 2, ("nn",), 5e10),
     "complex128": ("complex128", None, 1, ("nn",), 5e10),
 }
-_SQUARES = (4096, 2048, 1024, 512)
+_SQUARES = (4096, 2048, 1024, 512, 3072, 1536, 256)
 #: Of float32, TF32 and float64 every so many-th product has odd extents.
 _ONE_ODD_OF = 3
 #: Registered and candidate tiles, `c` cooperative and `p` ping-pong, with clusters along M, N and K.
@@ -160,6 +160,8 @@ _MMA_SYNC = {
 }
 #: Candidates of `float64_gemm`, as what differs from the default.
 _FLOAT64: tuple[dict[str, int], ...] = (
+    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
+    {"stages": 3, "mma_k": 4},
     *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 6)),
     *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4, 5)),
     *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),
@@ -179,11 +181,12 @@ _COMPLEX64 = (
 )
 #: Candidates of `complex128_gemm`, as what differs from the default.
 _COMPLEX128: tuple[dict[str, int], ...] = (
-    {"stages": 6},
-    {"tile_k": 16, "stages": 2},
+    {"tile_k": 16, "stages": 3, "mma_k": 16},
+    {"mma_k": 4},
+    {"warps_m": 4, "warps_n": 1},
     {"tile_n": 128, "warps_n": 4, "tile_k": 16, "stages": 3},
-    {"tile_m": 32, "warps_m": 1, "warps_n": 4},
-    {"group": 16},
+    {"tile_n": 32, "stages": 6},
+    {"tile_m": 32, "stages": 6},
 )
 
 
@@ -439,7 +442,7 @@ def main() -> None:
     parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
     parser.add_argument("--layouts", default=",".join(LAYOUTS), help="only random products in these")
     parser.add_argument("--least", type=float, default=0.0, help="fewest operations of a random product")
-    parser.add_argument("--squares", action="store_true", help="squares of 512 to 4096 before the random products")
+    parser.add_argument("--squares", action="store_true", help="squares of 256 to 4096 before the random products")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()

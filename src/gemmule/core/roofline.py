@@ -130,7 +130,8 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
         and chip.peaks.bf16_tensor is not None
     ):
         rates["bf16_tensor"] = chip.peaks.bf16_tensor / BF16_PRODUCTS
-    if precision in FEWEST_INT8_PRODUCTS and a.name == b.name == "float64" and chip.peaks.int8_tensor is not None:
+    double = a.name == b.name and a.part.name == "float64"
+    if precision in FEWEST_INT8_PRODUCTS and double and chip.peaks.int8_tensor is not None:
         rates["int8_tensor"] = chip.peaks.int8_tensor / FEWEST_INT8_PRODUCTS[precision]
     if not rates:
         raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")

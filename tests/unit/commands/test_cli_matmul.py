@@ -105,6 +105,14 @@ def test_scalars_transposes_and_types(folder):
     assert np.load("f.npy").dtype == np.float64
 
 
+def test_an_adjoint(folder, rng):
+    a, b = (rng.standard_normal((30, 20)) + 1j * rng.standard_normal((30, 20)) for _ in range(2))
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    assert run("a.npy", "b.npy", "-o", "out.npy", "--transpose-a", "--conj-a", "--verify").exit_code == 0
+    np.testing.assert_allclose(np.load("out.npy"), a.conj().T @ b, rtol=1e-13, atol=1e-12)
+
+
 def test_raw_items_need_a_type(folder):
     x = np.arange(12).reshape(3, 4).astype(ml_dtypes.bfloat16)
     np.save("x.npy", x)

@@ -39,6 +39,21 @@ def test_arrays_in_and_out(factors):
     np.testing.assert_array_equal(out, a @ b)
 
 
+def test_conjugates_and_adjoints(rng):
+    """Of arrays and files, of both, of a matrix times its own adjoint, which is not symmetric; real ones stay."""
+    a, b = (rng.standard_normal(s) + 1j * rng.standard_normal(s) for s in ((70, 50), (70, 90)))
+    np.save("a.npy", a)
+    out = poisoned((50, 90), "c16")
+    gm.outofcore.matmul("a.npy", b, out, transpose_a=True, conj_a=True, conj_b=True, memory="200KB")
+    np.testing.assert_allclose(out, a.conj().T @ b.conj(), rtol=1e-13, atol=1e-12)
+    for first, second in (("a.npy", "a.npy"), (a, a)):
+        gm.outofcore.matmul(first, second, "own.npy", transpose_b=True, conj_b=True, verify=True, force=True)
+        np.testing.assert_allclose(np.load("own.npy"), a @ a.conj().T, rtol=1e-13, atol=1e-12)
+    gm.outofcore.matmul(a.real, b.real, out := poisoned((50, 90), "f8"), transpose_a=True, conj_a=True)
+    np.testing.assert_allclose(out, a.real.T @ b.real, rtol=1e-13, atol=1e-12)
+    np.testing.assert_array_equal(np.load("a.npy"), a)
+
+
 def test_memory_maps_in_and_out(factors):
     a, b = factors
     np.save("a.npy", a)

@@ -15,6 +15,8 @@ THREADS, RUN = 256, 4
 ACROSS, LINES = 16, 32
 #: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
 PITCH = SLICE + 1
+#: Side of a square of complex elements that a CTA copies.
+SIDE = 32
 #: The scale of a row or column with an element that is not finite.
 NOT_FINITE = 2**20
 
@@ -31,6 +33,11 @@ class ResiduesConfig(Config):
     """How lines are converted."""
 
     runs: int = 2  #: K-tiles of K-major lines that a warp converts.
+
+
+@dataclasses.dataclass(frozen=True)
+class RealFormsConfig(Config):
+    """Nothing to choose."""
 
 
 @dataclasses.dataclass(frozen=True)
