@@ -130,7 +130,8 @@ def _unset(config: Any, signature: Signature) -> Buildable:
     raise NotImplementedError
 
 
-@dataclasses.dataclass(frozen=True)
+# Slots, as an instance's dictionary of so many fields is slow to read.
+@dataclasses.dataclass(frozen=True, slots=True)
 class KernelSpec:
     """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`.
 
@@ -188,6 +189,9 @@ class KernelSpec:
         ``further()`` are additional configs for a search.
     outdone : callable, optional
         ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
+    yields_to : callable, optional
+        ``yields_to(problem)`` is the name of a later kernel that is faster for a problem of such extents, if that takes
+        it, or None: then no time is predicted.
     mirrors : bool
         Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
     own_refuses, own_why_not : callable
@@ -221,6 +225,7 @@ class KernelSpec:
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
+    yields_to: Callable[[Any], str | None] | None = dataclasses.field(default=None, compare=False)
     mirrors: bool = False
     own_refuses: _Refuses | None = dataclasses.field(init=False, compare=False)
     own_why_not: _WhyNot = dataclasses.field(init=False, compare=False)
@@ -315,17 +320,18 @@ class _TypesThenOwn:
 
 
 def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str | None:
-    if reason := _why_not_epilogue(spec, problem):
+    if reason := why_not_epilogue(spec, problem):
         return reason
     reason = spec.refuses(inner_problem(problem, spec.batch_dims), arch) if spec.refuses is not None else None
     return reason or spec.own_why_not(problem, arch, config)
 
 
 def _why_not_config(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
-    return _why_not_epilogue(spec, problem) or own(problem, arch, config)
+    return why_not_epilogue(spec, problem) or own(problem, arch, config)
 
 
-def _why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
+def why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
+    """Return why a kernel computes no such epilogue, or None where it does, or the problem has none."""
     epilogue = problem.epilogue if isinstance(problem, GemmProblem) else None
     if epilogue is not None:
         if not spec.epilogues:

@@ -130,7 +130,8 @@ class TransposedOperands:
         """Say why operands cannot be transposed with `config`, or repacked, or None where they can."""
         if reason := why_not_copied(self.packed(problem), _PACKING, "repack"):
             return reason
-        reasons = (self._transpose.why_not(one.problem, HOPPER, config) for one in self.transposed(problem))
+        # All that transposes refuse whatever their config, no operand has.
+        reasons = (self._transpose.own_why_not(one.problem, HOPPER, config) for one in self.transposed(problem))
         return next((reason for reason in reasons if reason), None)
 
     def refuses(self, problem: GemmProblem) -> str | None:

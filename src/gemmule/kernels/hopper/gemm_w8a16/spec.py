@@ -152,11 +152,14 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that upcasts operands in memory, where that is expected to be faster."""
-    if min(problem.m, problem.n) > _MOST_ROWS:
-        return UPCAST.name
     if UPCAST.costs is None or UPCAST.refuses is None or UPCAST.refuses(problem, UPCAST.archs[0]):
         return None
     return UPCAST.name if min(UPCAST.costs(problem, UPCAST.configs, gpu)) < cost else None
+
+
+def yields_to(problem: GemmProblem) -> str | None:
+    """Return the same kernel for more rows than were measured."""
+    return UPCAST.name if min(problem.m, problem.n) > _MOST_ROWS else None
 
 
 #: For each tile its stages, slots, CTAs on a multiprocessor and blocks.
@@ -197,6 +200,7 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     outdone=outdone,
+    yields_to=yields_to,
     epilogues=True,
     absmax=True,
 )

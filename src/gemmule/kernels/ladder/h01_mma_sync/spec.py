@@ -267,6 +267,8 @@ _PARTS = (1, 2, 4, 8)
 #: Those of tiles of 128 x 64 in TF32: a k-tile by the bytes of a copy, and how much longer each round after the first
 #: takes. Fitted to 70 points of record 20261124T231318: 9 % off. No other type was timed with them.
 _WIDE_PARTS, _WIDE_TILE, _WIDE_ROUNDS = (2, 4), {16: 0.454, 8: 0.6}, 1.05
+#: Less than a k-tile of 64 x 64 takes in any config, where all SMs have many of them.
+_LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 
@@ -299,9 +301,17 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     return min(_times(problem, gpu))
 
 
-def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
-    return min(_times(problem, gpu)[1:])
+def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates, *, split: bool = False) -> bool:
+    """Return whether less than `cost` microseconds are predicted; with `split`, of clusters that share each tile."""
+    if _least_us(problem, gpu) >= cost:
+        return False
+    return min(_times(problem, gpu)[1 if split else 0 :]) < cost
+
+
+def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return a time that no predicted one is less than; it costs a fraction of these."""
+    k_tiles = problem.k * problem.a.dtype.itemsize * math.prod(problem.batch) / _K_BYTES
+    return gpu.load * _LEAST * problem.m * problem.n / _TILE**2 * k_tiles / gpu.multiprocessors
 
 
 @cache_last_call
