@@ -238,6 +238,8 @@ class KernelSpec:
             fill("build", functools.partial(_build, self.package))
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
+        if self.costs is not None:
+            fill("costs", _LastCosts(self.costs))
         fill("own_refuses", self.refuses)
         fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
         if self.refuses_types is not None:
@@ -292,6 +294,27 @@ def _build(package: str, config: Any, signature: Signature) -> Any:
 
 def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return costs(problem, [config], gpu)[0]
+
+
+class _LastCosts:
+    """A kernel's `costs`; those of the last call are cached: the kernels of a choice ask for each other's."""
+
+    __slots__ = ("_costs", "_last")
+
+    def __init__(self, costs: _Costs) -> None:
+        self._costs = costs
+        self._last: tuple[object, object, object, Sequence[float]] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _LastCosts, (self._costs,)
+
+    def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float]:
+        last = self._last
+        if last is not None and last[0] is problem and last[1] is configs and last[2] is gpu:
+            return last[3]
+        found = self._costs(problem, configs, gpu)
+        self._last = problem, configs, gpu, found
+        return found
 
 
 class _TypesThenOwn:

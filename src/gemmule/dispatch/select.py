@@ -301,9 +301,7 @@ def _faster(
     return _able(spec.outdone(inner, cost, gpu), problem, arch, gpu, registry)
 
 
-def _able(
-    name: str | None, problem: Problem, arch: Arch, gpu: GpuRates, registry: Sequence[KernelSpec]
-) -> str | None:
+def _able(name: str | None, problem: Problem, arch: Arch, gpu: GpuRates, registry: Sequence[KernelSpec]) -> str | None:
     """Return a kernel's name if the kernel is among those to choose from and supports the problem, else None."""
     other = _by_name(registry).get(name) if name is not None else None
     return name if other is not None and _is_able(other, problem, arch, gpu) else None

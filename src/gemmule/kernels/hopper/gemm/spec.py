@@ -109,7 +109,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem):
+    if problem.epilogue is not None and (
+        reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem)
+    ):
         return reason
     for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
         if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES:

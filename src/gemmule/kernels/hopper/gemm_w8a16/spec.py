@@ -12,7 +12,7 @@ from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, wh
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, inner_problem
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_grid
 from gemmule.core.signature import adds_key, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -47,6 +47,11 @@ def _why_not_factors(a: DType, b: DType) -> str | None:
         f"rows of the result are of {a}, and its columns of {b}; this kernel takes columns of "
         f"{' and '.join(map(str, NARROW))}, and rows of these or of {' and '.join(map(str, ROWS[2:]))}"
     )
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    del arch
+    return None if types.a in NARROW or types.b in NARROW else _why_not_factors(types.a, types.b)
 
 
 @cache_last_call
@@ -197,6 +202,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     outdone=outdone,
