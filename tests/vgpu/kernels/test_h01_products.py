@@ -164,10 +164,10 @@ def test_instructions_of_half_the_depth(rng, dtype):
 @pytest.mark.parametrize(
     ("dtype", "shape"),
     [
-        (FLOAT32, (65, 70, 0)),
+        (FLOAT32, (70, 65, 0)),
         # Fewer k-tiles than CTAs, and as many as do not divide.
-        (FLOAT32, (65, 70, 35)),
-        (FLOAT32, (70, 65, 301)),
+        (FLOAT32, (70, 65, 29)),
+        (FLOAT32, (70, 65, 141)),
         pytest.param(INT8, (65, 70, 901), marks=pytest.mark.slow),
     ],
     ids=str,

@@ -34,8 +34,14 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
-from gemmule.kernels.parts.leading_dimension import address_multiple, leading_dimension
+from gemmule.kernels.parts.batched_launch import (
+    batched_params,
+    copies_signature,
+    tile_grid,
+    tiles_divide,
+    tiles_signature,
+)
+from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
 
 from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 from .tf32_cost import RATES as TF32_RATES
@@ -56,13 +62,7 @@ _WORD, _MAX_WORDS = 4, 192
 
 def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
-    item = problem.d.dtype.itemsize
-    vector = _widest(problem.d.dtype)
-    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    fits = problem.n % vector == 0 and all(
-        address_multiple(x, x.rows, x.row_stride) % (vector * item) == 0 for x in outputs
-    )
-    return vector if fits else 1
+    return result_vector(problem, _widest(problem.d.dtype))
 
 
 def _widest(dtype: DType) -> int:
@@ -193,12 +193,8 @@ def _signature(
         ("c", out.name),
         ("d", out.name),
         ("acc", acc.name),
-        ("a_major", a[0]),
-        ("a_copies", str(a[1])),
-        ("b_major", b[0]),
-        ("b_copies", str(b[1])),
-        ("d_vector", str(vector)),
-        ("tiles", "whole" if whole else "ragged"),
+        *copies_signature(a, b, vector),
+        *tiles_signature(whole),
     )
 
 
@@ -279,6 +275,8 @@ FOR_TF32 = (
     *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
 )
+#: Less than a k-tile of 64 x 64 takes in any config, where all SMs have many of them.
+_LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 #: Configs that a call chooses among; the first is the default.
@@ -303,8 +301,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     their number.
     """
     if problem.a.dtype == FLOAT32:
-        times_of_tf32: list[float] = tf32_us(problem, configs, gpu).tolist()
-        return times_of_tf32
+        return _registered_us(problem, gpu) if configs is CONFIGS else _tf32_list(problem, configs, gpu)
     counts = [ctas(problem, one) for one in configs]
     plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
 
@@ -328,24 +325,35 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     return min(_able_us(problem, gpu, 1))
 
 
-def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
-    return min(_able_us(problem, gpu, 2))
+def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates, *, split: bool = False) -> bool:
+    """Return whether less than `cost` microseconds are predicted; with `split`, of clusters that share each tile."""
+    if _least_us(problem, gpu) >= cost:
+        return False
+    return min(_able_us(problem, gpu, 2 if split else 1)) < cost
 
 
 def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    copied, times = min(_copied(_oriented(problem))), tf32_us(problem, CONFIGS, gpu).tolist()
+    copied = min(_copied(_oriented(problem)))
     return [
         us
-        for us, one in zip(times, CONFIGS, strict=True)
+        for us, one in zip(_registered_us(problem, gpu), CONFIGS, strict=True)
         if one.cluster_k >= least and (one.cluster_k == 1 or _has_registers(one, copied))
     ]
 
 
 @cache_last_call
+def _registered_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    return _tf32_list(problem, CONFIGS, gpu)
+
+
+def _tf32_list(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates) -> list[float]:
+    found: list[float] = tf32_us(problem, configs, gpu).tolist()
+    return found
+
+
 def tf32_us(
     problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = TF32_RATES
 ) -> Numbers:
@@ -353,6 +361,12 @@ def tf32_us(
     oriented = _oriented(problem)
     lines = Lines(min(_copied(oriented)), _vector(oriented))
     return times_us(oriented, configs, gpu, lines, rates)
+
+
+def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return a time that no predicted one is less than; it costs a fraction of these."""
+    k_tiles = problem.k * problem.a.dtype.itemsize * math.prod(problem.batch) / _K_BYTES
+    return gpu.load * _LEAST * problem.m * problem.n / _TILE**2 * k_tiles / gpu.multiprocessors
 
 
 @cache_last_call

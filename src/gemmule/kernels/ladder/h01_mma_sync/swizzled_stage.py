@@ -26,17 +26,10 @@ _CHUNK, _LONG, _SHORT = 16, 128, 64
 
 @dataclasses.dataclass(frozen=True)
 class SwizzledStage(StageLayout):
-    """Layout of a k-tile, and the reads of its fragments; MN-major, a line is 128 (or 64) bytes of rows of one k.
+    """Layout of a k-tile, and the reads of its fragments; MN-major, a line is 128 (or 64) bytes of rows of one k."""
 
-    Attributes
-    ----------
-    extent, depth, k_major, itemsize
-        As of `StageLayout`.
-    rows_first : bool
-        Order of the four words of a fragment. Rows first, as mma.sync takes A: rows 0 to 7 and 8 to 15 of the first 16
-        bytes of K, then of the second. Else, as it takes B: the two halves of K of columns 0 to 7, then of the others.
-    """
-
+    #: Order of the four words of a fragment. Rows first, as mma.sync takes A: rows 0 to 7 and 8 to 15 of the first 16
+    #: bytes of K, then of the second. Else, as it takes B: the two halves of K of columns 0 to 7, then of the others.
     rows_first: bool
 
     @property
