@@ -294,8 +294,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     their number.
     """
     if problem.a.dtype == FLOAT32:
-        found: list[float] = tf32_us(problem, configs, gpu).tolist()
-        return found
+        return _every_tf32_us(problem, gpu) if configs is CONFIGS else tf32_us(problem, configs, gpu).tolist()
     counts = [ctas(problem, one) for one in configs]
 
     def order(number: int) -> tuple[int, int, int]:
@@ -332,7 +331,7 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    copied, times = min(_copied(_oriented(problem))), tf32_us(problem, CONFIGS, gpu).tolist()
+    copied, times = min(_copied(_oriented(problem))), _every_tf32_us(problem, gpu)
     return [
         us
         for us, one in zip(times, CONFIGS, strict=True)
@@ -341,6 +340,11 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
 
 
 @cache_last_call
+def _every_tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    found: list[float] = tf32_us(problem, CONFIGS, gpu).tolist()
+    return found
+
+
 def tf32_us(
     problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = TF32_RATES
 ) -> Numbers:
