@@ -66,3 +66,4 @@ def test_it_is_faster_than_what_takes_longer(shape, layout):
     assert is_faster(problem, 1.001 * best, H100_RATES)
     assert not is_faster(problem, best, H100_RATES)
     assert not is_faster(problem, best, H100_RATES, split=True)
+    assert is_faster(problem, math.inf, H100_RATES, split=True)

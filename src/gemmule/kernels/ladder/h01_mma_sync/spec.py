@@ -301,7 +301,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     their number.
     """
     if problem.a.dtype == FLOAT32:
-        return _registered_us(problem, gpu) if configs is CONFIGS else _tf32_list(problem, configs, gpu)
+        return _every_tf32_us(problem, gpu) if configs is CONFIGS else tf32_us(problem, configs, gpu).tolist()
     counts = [ctas(problem, one) for one in configs]
     plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
 
@@ -336,21 +336,17 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    copied = min(_copied(_oriented(problem)))
+    copied, times = min(_copied(_oriented(problem))), _every_tf32_us(problem, gpu)
     return [
         us
-        for us, one in zip(_registered_us(problem, gpu), CONFIGS, strict=True)
+        for us, one in zip(times, CONFIGS, strict=True)
         if one.cluster_k >= least and (one.cluster_k == 1 or _has_registers(one, copied))
     ]
 
 
 @cache_last_call
-def _registered_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
-    return _tf32_list(problem, CONFIGS, gpu)
-
-
-def _tf32_list(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates) -> list[float]:
-    found: list[float] = tf32_us(problem, configs, gpu).tolist()
+def _every_tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    found: list[float] = tf32_us(problem, CONFIGS, gpu).tolist()
     return found
 
 
