@@ -332,7 +332,9 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    copied, times = min(_copied(_oriented(problem))), tf32_us(problem, CONFIGS, gpu).tolist()
+    assert SPEC.costs is not None
+    # Of the spec, which keeps them for a choice that asks again.
+    copied, times = min(_copied(_oriented(problem))), SPEC.costs(problem, CONFIGS, gpu)
     return [
         us
         for us, one in zip(times, CONFIGS, strict=True)
@@ -340,7 +342,6 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     ]
 
 
-@cache_last_call
 def tf32_us(
     problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = TF32_RATES
 ) -> Numbers:
