@@ -323,7 +323,7 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
 
 def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates, *, split: bool = False) -> bool:
     """Return whether less than `cost` microseconds are predicted; with `split`, of clusters that share each tile."""
-    if problem.a.dtype != FLOAT32 and _least_us(problem, gpu) >= cost:
+    if _least_us(problem, gpu) >= cost:
         return False
     return min(_able_us(problem, gpu, 2 if split else 1)) < cost
 
