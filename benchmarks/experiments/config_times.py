@@ -162,6 +162,12 @@ _MMA_SYNC = {
 _FLOAT64: tuple[dict[str, int], ...] = (
     *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
     {"stages": 3, "mma_k": 4},
+    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
+    {"stages": 3, "mma_k": 4},
+    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
+    {"stages": 3, "mma_k": 4},
+    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
+    {"stages": 3, "mma_k": 4},
     *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 6)),
     *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4, 5)),
     *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),

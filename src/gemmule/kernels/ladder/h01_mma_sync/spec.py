@@ -294,8 +294,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     their number.
     """
     if problem.a.dtype == FLOAT32:
-        found: list[float] = tf32_us(problem, configs, gpu).tolist()
-        return found
+        return _every_tf32_us(problem, gpu) if configs is CONFIGS else tf32_us(problem, configs, gpu).tolist()
     counts = [ctas(problem, one) for one in configs]
 
     def order(number: int) -> tuple[int, int, int]:
@@ -332,14 +331,18 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    assert SPEC.costs is not None
-    # Of the spec, which keeps them for a choice that asks again.
-    copied, times = min(_copied(_oriented(problem))), SPEC.costs(problem, CONFIGS, gpu)
+    copied, times = min(_copied(_oriented(problem))), _every_tf32_us(problem, gpu)
     return [
         us
         for us, one in zip(times, CONFIGS, strict=True)
         if one.cluster_k >= least and (one.cluster_k == 1 or _has_registers(one, copied))
     ]
+
+
+@cache_last_call
+def _every_tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    found: list[float] = tf32_us(problem, CONFIGS, gpu).tolist()
+    return found
 
 
 def tf32_us(
