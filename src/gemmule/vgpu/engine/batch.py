@@ -149,7 +149,8 @@ class Batch:
         self.thread_of_lane = lane % self.cta_lanes
         self.alive = self.thread_of_lane < geometry.threads
         self.shared_end = binder.static_shared_end + setting.shared_bytes
-        self.shared_stride = -(-self.shared_end // 128) * 128
+        # An odd multiple of 128, so that equal places of many CTAs are not in one set of the host's caches.
+        self.shared_stride = (-(-self.shared_end // 128) | 1) * 128
         self.shared = np.full(len(self.ctas) * self.shared_stride, _POISON, np.uint8)
         self.shared_words = {size: self.shared.view(f"u{size}") for size in (1, 2, 4, 8)}
         # As rows of 16 bytes, which TMA and wgmma move.
