@@ -12,6 +12,8 @@ by lane only when a write touches one of their blocks.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..dataflow.granule import shared_granule
@@ -150,7 +152,7 @@ class LaneRaces(Check):
         written = self._unmet(self._written, pieces, index, access) if number in near.after_write else None
         if written is not None and not access.atomic:
             earlier = self._kernel.instructions[int(self._writer[pieces[int(written.argmax())]])]
-            self._report(access, written, f"another lane of its warp wrote it {earlier.place}")
+            self._report(access, written, f"another lane of its warp wrote it {earlier.place}", earlier)
         if not access.write:
             # After most reads comes a barrier before any write.
             if number in near.before_write:
@@ -270,11 +272,9 @@ class LaneRaces(Check):
                 address = int(pieces[copy, int(late[copy].argmax())]) * self._granule % access.batch.shared_stride
                 does = "reads" if access.agent == "store" else "writes"
                 size = min(access.size, _ROW)
-                what = (
-                    f"a copy that it issues {does} {size} bytes at {address:#x} of shared memory; another lane of its "
-                )
-                what += f"warp {did} it"
-                self._add(access.batch, access.instruction, access.lanes[copy : copy + 1], what, address)
+                where = access.batch.shared_place(address)
+                what = f"a copy that it issues {does} {size} bytes at {where}; another lane of its warp {did} it"
+                self._add(access.batch, access.instruction, access.lanes[copy : copy + 1], what, address=address)
         if access.barriers is not None:
             self._check_made(access.batch, access.instruction, access.lanes, access.barriers)
 
@@ -284,18 +284,19 @@ class LaneRaces(Check):
         if late.any():
             place = int(places[late][0])
             what = f"uses the mbarrier at {MBarriers.of(batch).name(place)}; another lane of its warp initialised it"
-            self._add(batch, instruction, index[late], what, MBarriers.of(batch).address(place))
+            self._add(batch, instruction, index[late], what, address=MBarriers.of(batch).address(place))
 
-    def _report(self, access: Access, late: Array, why: str) -> None:
+    def _report(self, access: Access, late: Array, why: str, earlier: Instruction | None = None) -> None:
         bad = late.reshape(access.lanes.count, -1).any(axis=1)
         address = int(access.address[int(bad.argmax())]) % access.batch.shared_stride
         does = "writes" if access.write else "reads"
-        what = f"{does} {access.size} bytes at {address:#x} of shared memory; {why}"
-        self._add(access.batch, access.instruction, access.lanes.index[bad], what, address)
+        what = f"{does} {access.size} bytes at {access.batch.shared_place(address)}; {why}"
+        where = {"address": address, "earlier": earlier}
+        self._add(access.batch, access.instruction, access.lanes.index[bad], what, **where)
 
-    def _add(self, batch: Batch, instruction: Instruction, index: Array, what: str, address: int) -> None:
-        what += ", and no bar.warp.sync or barrier orders the two"
-        self._collected.add(batch, "race", what, instruction, index, space="shared", address=address)
+    def _add(self, batch: Batch, instruction: Instruction, index: Array, what: str, **where: Any) -> None:
+        what += ", and no bar.warp.sync or barrier orders the two; sync_warp between them would"
+        self._collected.add(batch, "race", what, instruction, index, space="shared", **where)
 
 
 def _touch_blocks(address: Array, base: Array, shift: int, before: Array, noted: Array) -> bool:

@@ -79,7 +79,8 @@ class MBarrierUse(ClockCheck):
         unknown = ~clocks.knows_initialised(index // WARP, numbers)
         if unknown.any():
             who = clocks.who(int(column[unknown][0]))
-            why = f", which {who} initialised, and nothing orders the two"
+            mend = "mbarrier_init_fence and a barrier (sync_threads) behind it would"
+            why = f", which {who} initialised, and nothing orders the two; {mend}"
             self._race(batch, instruction, index[unknown], int(places[unknown][0]), why)
 
     def _check_fence(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:

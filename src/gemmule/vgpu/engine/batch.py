@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gemmule.compiler.host_functions.shared_tiles import SharedTile
 from gemmule.vgpu.memory import GlobalMemory
 from gemmule.vgpu.ptx.module import Instruction, Kernel
 from gemmule.vgpu.report import FaultError, Finding
@@ -93,6 +94,8 @@ class Setting:
         How the tensor core adds: ``exact`` or ``hopper``.
     maps : mapping of int to TensorMap
         Tensor maps by the place of their parameter.
+    tiles : tuple of SharedTile
+        Named parts of shared memory, by their addresses.
     """
 
     kernel: Kernel
@@ -105,6 +108,7 @@ class Setting:
     seed: int = 0
     mma: Literal["exact", "hopper"] = "exact"
     maps: Mapping[int, TensorMap] = dataclasses.field(default_factory=dict)
+    tiles: tuple[SharedTile, ...] = ()
 
 
 class Batch:
@@ -163,6 +167,19 @@ class Batch:
         self.file = RegisterFile(binder.counts, binder.template, self.lane_count)
         self.random = np.random.default_rng((setting.seed, *self.ctas))
         self.units: dict[type[Any], Any] = {}
+
+    def tile_at(self, address: int) -> SharedTile | None:
+        """Return the named part of shared memory that an address lies in."""
+        tiles = self.setting.tiles
+        return next((tile for tile in tiles if tile.start <= address < tile.start + tile.size), None)
+
+    def shared_place(self, address: int) -> str:
+        """Say where an address of shared memory lies: in which part, where that has a name."""
+        address %= self.shared_stride
+        tile = self.tile_at(address)
+        if tile is None:
+            return f"{address:#x} of shared memory"
+        return f"byte {address - tile.start} of {tile.name} ({address:#x} of shared memory)"
 
     def fault(
         self, kind: str, message: str, instruction: Instruction, lanes: Lanes, bad: Array, **where: Any
