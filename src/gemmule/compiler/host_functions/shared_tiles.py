@@ -127,12 +127,15 @@ def _kernel() -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _targets(file: str, line: int) -> Sequence[str]:
-    """Return the names that the assignment at a line of a file assigns to."""
+    """Return the names that assignments at a line of a file give to allocations, in their order."""
+    found: list[str] = []
     for node in ast.walk(_tree(file)):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno <= line <= (node.end_lineno or line):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        if node.lineno <= line <= (node.end_lineno or line) and "alloc" in ast.unparse(node.value):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            return [ast.unparse(one) for one in target.elts] if isinstance(target, ast.Tuple) else [ast.unparse(target)]
-    return ()
+            found += map(ast.unparse, target.elts if isinstance(target, ast.Tuple) else [target])
+    return found
 
 
 @functools.lru_cache(maxsize=64)

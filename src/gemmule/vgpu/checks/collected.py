@@ -10,7 +10,7 @@ from typing import Any
 from ..engine.batch import Batch
 from ..engine.observer import Observer
 from ..ptx.module import Instruction
-from ..report import CheckError, Finding, VirtualGpuError
+from ..report import CheckError, DeadlockError, FaultError, Finding
 from ..types import Array
 
 #: The mend where several warps write one place.
@@ -68,7 +68,7 @@ class Collected:
         """Put the findings so far before those of a fault or deadlock that ends the run inside the block."""
         try:
             yield
-        except VirtualGpuError as error:
+        except (FaultError, DeadlockError) as error:
             if not self._found:
                 raise
             raise type(error)((*self.findings, *error.findings)) from error

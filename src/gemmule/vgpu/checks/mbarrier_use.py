@@ -46,6 +46,15 @@ class MBarrierUse(ClockCheck):
             )
         self._valid.update(dict.fromkeys(places.tolist(), instruction))
 
+    def load_repeated(self, batch: Batch, instruction: Instruction, index: Array, place: int) -> None:
+        barriers, warp = MBarriers.of(batch), index // WARP
+        count = np.count_nonzero(warp == warp[0])
+        what = (
+            f"{count} lanes of the warp issue the same TMA load, and each may count its bytes at the mbarrier at "
+            f"{barriers.name(place)}; one thread must (elect_one)"
+        )
+        self._collected.add(batch, "barrier", what, instruction, index, space="shared", address=barriers.address(place))
+
     def mbarrier_invalidated(self, batch: Batch, places: Array) -> None:
         del batch
         for place in places.tolist():
