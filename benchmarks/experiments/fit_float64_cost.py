@@ -1,4 +1,4 @@
-"""Fit the rates of `float64_gemm`'s predicted times to records of `config_times.py --dtype float64` and of searches.
+"""Fit the rates of predicted times of `float64_gemm`, or `complex128_gemm`, to records of `config_times.py` and tuning.
 
 Every fourth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
 fastest one and with cuBLASLt's first choice. `--choose` first says which configs together come closest to the best of
@@ -20,14 +20,22 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.former_names import current_record
 from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.complex import cost as complex_cost
+from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
+from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.float64 import cost
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.cost import Float64Rates
-from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 
 HELD_OUT = 4
+#: By the type: kernel, class of its configs, and what its predicted times were fitted to.
+KINDS = {
+    "float64": (FLOAT64_GEMM, Float64Config, cost.RATES, cost.FACTORS),
+    "complex128": (COMPLEX128_GEMM, Complex128Config, complex_cost.RATES, complex_cost.FACTORS),
+}
 _SMS = 132
 #: How near two predictions are that are chosen alike, as a logarithm; how much errors of predicted times count beside
 #: what choices lose, and changes of rates and factors.
@@ -43,22 +51,23 @@ class Product(NamedTuple):
     first: float | None
 
 
-def products(path: Path) -> list[Product]:
+def products(path: Path, dtype: str) -> list[Product]:
     """Return the products of a record, of `config_times.py` or of a search."""
     found = [current_record(one) for one in read_records(path)]
     gpu = rates_for(found[0]["gpu"], _SMS)
-    configs = [Float64Config(**one) for x in found if x["record"] == "configs" for one in x["configs"]]
+    spec, config_class, _, _ = KINDS[dtype]
+    configs = [config_class(**one) for x in found if x["record"] == "configs" for one in x["configs"]]
     result = []
     for one in found:
         if one["record"] == "config_times":
             times = {configs[int(x)]: us for x, us in one["times_us"].items()}
-            first = one["cublaslt_us"][0]
-        elif one.get("kernel") == SPEC.name and "looked" in one:
-            times = {Float64Config(**x["config"]): x["median_us"] for x in one["looked"]}
+            first = next(iter(one["cublaslt_us"]), None)
+        elif one.get("kernel") == spec.name and "looked" in one:
+            times = {config_class(**x["config"]): x["median_us"] for x in one["looked"]}
             first = one.get("yardstick_first_us")
         else:
             continue
-        problem = gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"])
+        problem = gemm_problem(one["m"], one["n"], one["k"], dtype, dtype, one["layout"])
         result.append(Product(problem, gpu, times, first))
     return result
 
@@ -102,9 +111,11 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+")
     parser.add_argument("--choose", type=int, default=0, help="how many configs to choose; 0 are the registered ones")
     parser.add_argument("--steps", type=int, default=40, help="steps of the fit")
+    parser.add_argument("--dtype", choices=KINDS, default="float64")
     given = parser.parse_args()
-    found = [one for path in given.records for one in products(path)]
-    configs = chosen(found, given.choose) if given.choose else list(SPEC.configs)
+    spec, _, first_rates, first_factors = KINDS[given.dtype]
+    found = [one for path in given.records for one in products(path, given.dtype)]
+    configs = chosen(found, given.choose) if given.choose else list(spec.configs)
     keys = list(dict.fromkeys(map(cost.key_of, configs)))
     count = len(dataclasses.fields(Float64Rates))
 
@@ -127,8 +138,8 @@ def main() -> None:
             lost += float(chances @ (times - times.min()) / chances.sum() + _ABSOLUTE * np.abs(logs - times).mean())
         return lost / len(points) + _PRIOR * float(np.square(values - start).mean())
 
-    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(len(keys))])
-    before = np.concatenate([start[:count], np.log([cost.FACTORS.get(key, 1.0) for key in keys])])
+    start = np.concatenate([np.log(dataclasses.astuple(first_rates)), np.zeros(len(keys))])
+    before = np.concatenate([start[:count], np.log([first_factors.get(key, 1.0) for key in keys])])
     values = minimize(loss, before, method="L-BFGS-B", options={"maxiter": given.steps}).x
     print("RATES =", Float64Rates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
     for key, factor in zip(keys, np.exp(values[count:]), strict=True):

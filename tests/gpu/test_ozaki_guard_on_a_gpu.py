@@ -50,6 +50,20 @@ def test_what_runs_is_within_the_bound(dtype, name, ran, torch):
     assert within(torch, gm.matmul(a, b, precision="ozaki"), a, b, unit)
 
 
+@pytest.mark.parametrize(("name", "ran"), [("normal", "ozaki-14"), ("wide", "ieee"), ("infinity", "ieee")])
+def test_parts_of_complex_products_are_within_the_bound(name, ran, torch):
+    a, b = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.complex128) for _ in range(2))
+    change(torch, name, a)
+    plan = gm.matmul.plan(a.mH, b, precision="ozaki")
+    assert plan.decision() == (ran,)
+    got, plain = gm.matmul(a.mH, b, precision="ozaki"), gm.matmul(a.mH, b)
+    (ar, ai), (br, bi) = ((x.real.abs(), x.imag.abs()) for x in (a.mT, b))
+    for part, size in (("real", ar @ br + ai @ bi), ("imag", ar @ bi + ai @ br)):
+        one, other, fine = getattr(got, part), getattr(plain, part), torch.isfinite(size)
+        assert torch.equal(torch.isfinite(one), torch.isfinite(other))
+        assert bool(((one - other).abs() <= 2 * (2 * SIDE + 6) * FLOAT64.unit_roundoff * size)[fine].all())
+
+
 def test_a_graph_decides_at_each_replay(torch):
     a, b = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float64) for _ in range(2))
     out = torch.full_like(a, float("nan"))

@@ -90,6 +90,8 @@ class _Number(click.ParamType[Any]):
 @click.option("--c", "c0", metavar="C0", type=_FILE, help="Matrix to add; needs --beta.")
 @click.option("--transpose-a", is_flag=True, help="Multiply the transpose of A.")
 @click.option("--transpose-b", is_flag=True, help="Multiply by the transpose of B.")
+@click.option("--conj-a", is_flag=True, help="Multiply the complex conjugate of A; with --transpose-a, its adjoint.")
+@click.option("--conj-b", is_flag=True, help="Multiply by the complex conjugate of B; with --transpose-b, its adjoint.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: the common type; int32 for int8.")
 @click.option("--compute-dtype", metavar="DTYPE", help="Convert A and B to this type first. Default: as stored.")
 @click.option("--dtype", metavar="DTYPE", help=_RAW.format("all files"))

@@ -25,28 +25,15 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DType:
-    """An element type of a matrix: one object for each, so that types compare and hash by identity.
+    """An element type of a matrix: one object for each, so that types compare and hash by identity."""
 
-    Attributes
-    ----------
-    name : str
-        Name as NumPy and ml_dtypes spell it, e.g. ``"bfloat16"``.
-    itemsize : int
-        Bytes per element.
-    kind : Kind
-        Floating point, integer or complex.
-    significand : int
-        Bits of the significand, the hidden one included; for integers, the bits of the value. Of complex types, those
-        of a part.
-    max_value : float
-        Largest finite value, of complex types that of a part.
-    """
-
-    name: str
-    itemsize: int
-    kind: Kind
+    name: str  #: Name as NumPy and ml_dtypes spell it, e.g. ``"bfloat16"``.
+    itemsize: int  #: Bytes per element.
+    kind: Kind  #: Floating point, integer or complex.
+    #: Bits of the significand, the hidden one included; for integers, the bits of the value. Of complex types, those of
+    #: a part.
     significand: int
-    max_value: float
+    max_value: float  #: Largest finite value, of complex types that of a part.
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _interned, (self.name,)
@@ -128,8 +115,8 @@ class Precision(enum.Enum):
     rounded to multiples of a power of two, so that numbers small beside others of their row or column have fewer bits,
     and infinities become NaN; ``OZAKI_14`` has one product and four bits less, ``OZAKI_16`` one product and four bits
     more. ``OZAKI`` emulates only where a guard on the device shows that the native product's error bound holds: float64
-    by 14 to 16 products of int8, float32 by six of bfloat16; else the native kernel computes. ``FLOAT8`` accumulates
-    8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores do.
+    and complex128 by 14 to 16 products of int8, float32 by six of bfloat16; else the native kernel computes.
+    ``FLOAT8`` accumulates 8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores do.
     """
 
     IEEE = "ieee"
@@ -181,7 +168,8 @@ class Precision(enum.Enum):
         if precision in INT8_PRODUCTS:
             types, what = {"float64"}, "float64 products"
         if precision is cls.OZAKI:
-            types, what = set(inputs) & {"float32", "float64"}, "products of float32 or of float64"
+            types = set(inputs) & {"float32", "float64", "complex128"}
+            what = "products of float32, of float64 or of complex128"
             types = types if len(types) == 1 else set()
         if precision is not cls.IEEE and not types.issuperset(inputs):
             names = " x ".join(inputs)

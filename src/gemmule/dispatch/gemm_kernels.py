@@ -7,6 +7,7 @@ from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.complex.syrk import COMPLEX64_SYRK, COMPLEX128_SYRK
 from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC as BF16X6_GEMM
+from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI_GEMM
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.float64.syrk import SPEC as FLOAT64_SYRK
@@ -39,6 +40,7 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     H01,
     BF16X6_GEMM,
     OZAKI_GEMM,
+    OZAKI_COMPLEX,
     H08,
     H07,
     H06,

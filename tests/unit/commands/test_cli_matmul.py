@@ -20,6 +20,7 @@ from gemmule.commands.matmul import _context_opened
 from gemmule.outofcore.calls.plan import LIBRARY_BYTES
 from gemmule.outofcore.journal.resumption import Work
 from support.fakes.cuda import FakeCuda, Result, installed
+from support.outofcore.wrong_tiles import spoil_tiles
 from support.system_calls import replaced
 
 #: What Python, its libraries and BLAS may take beyond the limit.
@@ -104,6 +105,14 @@ def test_scalars_transposes_and_types(folder):
     assert np.load("f.npy").dtype == np.float64
 
 
+def test_an_adjoint(folder, rng):
+    a, b = (rng.standard_normal((30, 20)) + 1j * rng.standard_normal((30, 20)) for _ in range(2))
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    assert run("a.npy", "b.npy", "-o", "out.npy", "--transpose-a", "--conj-a", "--verify").exit_code == 0
+    np.testing.assert_allclose(np.load("out.npy"), a.conj().T @ b, rtol=1e-13, atol=1e-12)
+
+
 def test_raw_items_need_a_type(folder):
     x = np.arange(12).reshape(3, 4).astype(ml_dtypes.bfloat16)
     np.save("x.npy", x)
@@ -182,15 +191,7 @@ def test_help_has_an_example():
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_failed_check_keeps_no_output(folder, monkeypatch, as_json):
-    from gemmule.host.tiles import HostTileSum
-
-    finish = HostTileSum.finish
-
-    def wrong(self, out, *args, **kwargs):
-        finish(self, out, *args, **kwargs)
-        out[0, 0] += 1000
-
-    monkeypatch.setattr(HostTileSum, "finish", wrong)
+    spoil_tiles(monkeypatch)
     result = run("A.npy", "B.npy", "-o", "C.npy", "--verify", *(["--json"] if as_json else []))
     assert result.exit_code == 1
     assert result.stderr.startswith("gemmule: C.npy: ")

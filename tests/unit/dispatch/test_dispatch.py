@@ -143,7 +143,10 @@ def _taken(spec):
             for m, n, k, layout in shapes
         ]
         problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
-        problems += [dataclasses.replace(one, precision=Precision.OZAKI_15) for one in problems if "64" in str(one.a)]
+        emulated = (Precision.OZAKI_15, Precision.OZAKI)
+        problems += [
+            dataclasses.replace(x, precision=one) for one in emulated for x in problems if x.a.dtype.itemsize > 4
+        ]
         problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
         owns = ("float16", "complex64", "complex128")
         problems += [own_product(gemm_problem(512, 512, 256, dtype, dtype, "nt")) for dtype in owns]

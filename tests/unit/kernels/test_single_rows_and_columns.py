@@ -44,6 +44,8 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
         dtype, out, precision = "float32", "float32", Precision.BF16X6
     if spec.name == "ozaki_gemm":
         dtype, out, precision = "float64", "float64", Precision.OZAKI_15
+    if spec.name == "ozaki_complex":
+        dtype, out, precision = "complex128", "complex128", Precision.OZAKI
     for m, n, k in itertools.product((1, 2, 64, 1024), repeat=3):
         problem = dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=precision)
         problem = mark_own_transpose(problem, same=True)

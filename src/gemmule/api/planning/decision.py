@@ -15,7 +15,7 @@ Decide = Callable[[GemmProblem, Choice, dict[str, int]], int]
 
 def is_guarded(problem: GemmProblem, choice: Choice) -> bool:
     """Return whether a guard decides how a product is computed."""
-    return problem.precision is Precision.OZAKI and choice.spec.name in ("ozaki_gemm", "bf16x6_gemm")
+    return problem.precision is Precision.OZAKI and choice.spec.name in ("ozaki_gemm", "ozaki_complex", "bf16x6_gemm")
 
 
 def decided(problem: GemmProblem, choice: Choice, decide: Decide) -> tuple[str, ...]:

@@ -41,24 +41,12 @@ _ALIGNMENT = 256
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where an operand lies in a call's device memory.
+    """Where an operand lies in a call's device memory."""
 
-    Attributes
-    ----------
-    matrix : StridedMatrix
-        The operand there.
-    begin : int
-        Bytes behind the beginning.
-    nbytes : int
-        Its size.
-    transposed : bool
-        Whether the transposes of its matrices lie there in C order, as they do on the host.
-    """
-
-    matrix: StridedMatrix
-    begin: int
-    nbytes: int
-    transposed: bool
+    matrix: StridedMatrix  #: The operand there.
+    begin: int  #: Bytes behind the beginning.
+    nbytes: int  #: Its size.
+    transposed: bool  #: Whether the transposes of its matrices lie there in C order, as they do on the host.
 
     def sent(self, x: Array) -> Array:
         """Return what is copied of an array: in the order of its memory, and no matrix of a batch twice."""
@@ -78,8 +66,6 @@ class RoundTrip:
         Scalars.
     precision : Precision
         What a float32 product may be rounded to.
-    ordinal : int
-        The GPU.
 
     Attributes
     ----------
@@ -122,6 +108,7 @@ class RoundTrip:
         link = link_of(ordinal)
         with link.lock, current(ordinal):
             if link.has_room(self._bytes):
+                link.expect(out)
                 with link.room(self._bytes) as base:
                     pointers = {role: base + place.begin for role, place in self._places.items()}
                     for role, x in (("a", a), ("b", b), ("c", c)):

@@ -25,4 +25,4 @@ class Complex128Config(Float64Config):
     mma_k: int = 8
     itemsize: ClassVar[int] = COMPLEX128.itemsize
     depths: ClassVar[tuple[int, int]] = (8, 16)
-    others: ClassVar[int] = 112
+    others: ClassVar[int] = 80

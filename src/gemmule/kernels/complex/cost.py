@@ -13,16 +13,18 @@ from gemmule.kernels.simt import cost as simt_cost
 
 from .config import Complex64Config, Complex128Config
 
-#: Elements of complex128 are never moved by halves.
-_RATES = dataclasses.replace(
+#: Rates of complex128, whose elements are never moved by halves, and factors of its configs.
+RATES = dataclasses.replace(
     float64_cost.RATES, products=4 * float64_cost.RATES.products, odd_copies=1.0, odd_writes=1.0
 )
-_times = functools.cache(functools.partial(float64_cost.times_of, rates=_RATES))
+FACTORS: dict[tuple[int, ...], float] = {}
+_times = functools.cache(functools.partial(float64_cost.times_of, rates=RATES))
 
 
 def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex128_gemm`."""
-    return float64_cost.limits(problem, configs, gpu, _RATES, _times)
+    found = float64_cost.limits(problem, configs, gpu, RATES, _times)
+    return [FACTORS.get(float64_cost.key_of(one), 1.0) * time for one, time in zip(configs, found, strict=True)]
 
 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:

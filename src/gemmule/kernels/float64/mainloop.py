@@ -20,30 +20,19 @@ from .stage import DEPTH, Float64Stage
 
 @dataclasses.dataclass(frozen=True)
 class _Tile:
-    """A tile's operands, and a lane's registers.
+    """A tile's operands, and a lane's registers."""
 
-    Attributes
-    ----------
-    a, b : OperandCopies
-        Copies of A and of B.
-    start_a, start_b : Int32
-        This lane's first elements in the first stage.
-    fragments_a, next_a : Tensor
-        Fragments of the 16 rows of A that are multiplied, and of the next 16.
-    fragments_b : Tensor
-        Fragments of all columns of B.
-    accumulators : Tensor
-        Accumulators.
-    """
-
+    #: a, b: Copies of A and of B.
     a: OperandCopies
     b: OperandCopies
+    #: start_a, start_b: Int32. This lane's first elements in the first stage.
     start_a: Any
     start_b: Any
+    #: fragments_a, next_a: Tensor. Fragments of the 16 rows of A that are multiplied, and of the next 16.
     fragments_a: Any
     next_a: Any
-    fragments_b: Any
-    accumulators: Any
+    fragments_b: Any  #: Tensor. Fragments of all columns of B.
+    accumulators: Any  #: Tensor. Accumulators.
 
 
 class Float64Mainloop(WarpTileMainloop):
@@ -58,6 +47,8 @@ class Float64Mainloop(WarpTileMainloop):
     """
 
     copies_first = True
+    #: Real elements of K for each of an operand.
+    parts = 1
     stage_type: type[Float64Stage] = Float64Stage
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
@@ -74,7 +65,7 @@ class Float64Mainloop(WarpTileMainloop):
             self.tile_n, self.tile_k, types["b_major"] == "k", permuted=int(types["d_vector"]) == 1
         )
         self.stage_bytes = self.stageA.bytes + self.stageB.bytes
-        steps = self.tile_k // (DEPTH * self.words) * self.blocks
+        steps = self.parts * self.tile_k // (DEPTH * self.words) * self.blocks
         # The last step waits for an older k-tile.
         super().__init__(config.stages, self.stage_bytes, steps, max(steps - 1, 1))
         self.copyA = StageCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
@@ -88,8 +79,7 @@ class Float64Mainloop(WarpTileMainloop):
         """
         smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
         row, col = self.corner()
-        rA, rNext = self.registers(2, self.words), self.registers(2, self.words)
-        rB, rC = self.registers(self.words, self.columns), self.registers(4, self.blocks, self.columns)
+        rA, rNext, rB, rC = self.fragments()
         rC.fill(Float64(0))
         wait_for_predecessor()
 
@@ -112,9 +102,10 @@ class Float64Mainloop(WarpTileMainloop):
         self.accumulate(_Tile(a, b, startA, startB, rA, rNext, rB, rC), sources, k_tiles)
         return rC, stagesA
 
-    def registers(self, *shape: int) -> Any:
-        """Return registers for fragments or accumulators of a shape."""
-        return cute.make_rmem_tensor(cute.make_layout(shape), Float64)
+    def fragments(self) -> tuple[Any, Any, Any, Any]:
+        """Return registers for two fragments of A, for those of B, and accumulators."""
+        rows, every = (2, self.words), (self.words, self.columns)
+        return registers(rows), registers(rows), registers(every), registers((4, self.blocks, self.columns))
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
@@ -167,3 +158,8 @@ class Float64Mainloop(WarpTileMainloop):
                 for half in cutlass.range_constexpr(2):
                     rows = cute.make_tensor(rC.iterator + 2 * half, cute.make_layout(2))
                     mma_sync(self.mma, rows, tuple(rA[half, word] for word in words), b)
+
+
+def registers(shape: tuple[int, ...]) -> Any:
+    """Return registers for float64 elements of a shape."""
+    return cute.make_rmem_tensor(cute.make_layout(shape), Float64)

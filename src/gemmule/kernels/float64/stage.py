@@ -71,6 +71,10 @@ class Float64Stage(StageLayout):
             g = column_of(g)
         if cutlass.const_expr(self.k_major):
             return (row + g) * self.line + (t * _ITEM ^ self.swizzle(g))
+        return self.panel_place(row, g, t)
+
+    def panel_place(self, row: Any, g: Any, t: Any) -> Any:
+        """Return the offset of row g and the t-th element of K of an MN-major warp tile, which begins at `row`."""
         return (row // _PANEL * self.depth + t) * self.line + (g * _ITEM ^ self.swizzle(t))
 
     @cute.jit

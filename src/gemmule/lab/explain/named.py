@@ -24,6 +24,7 @@ _UNEXPLAINED = {
     "complex64_syrk": (_HALF, "complex64_gemm"),
     "float64_syrk": (_HALF, "float64_gemm"),
     "simt_syrk": (_HALF, "simt_gemm"),
+    "ozaki_complex": ("it begins a chain of launches, none of which is the product by itself", "complex128_gemm"),
     "ozaki_gemm": ("it begins a chain of launches, none of which is the product by itself", "hopper_gemm"),
     "hopper_syrk": (_HALF, "hopper_gemm"),
     "transpose_rows": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),

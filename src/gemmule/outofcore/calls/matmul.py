@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Arguments by how they are validated, but for those with a rule of their own; the first are by what opens or plans.
 _PLAIN = ("a", "b", "out", "c", "memory", "precision", "executor", "device_memory", "pinned_memory")
 _TEXTS = ("a_dtype", "b_dtype", "c_dtype", "scheduler", "strategy")
-_FLAGS = ("transpose_a", "transpose_b", "resume", "force")
+_FLAGS = ("transpose_a", "transpose_b", "conj_a", "conj_b", "resume", "force")
 _TYPES = ("out_dtype", "compute_dtype")
 #: Kinds of numbers, the narrowest first, with what makes Python's own of them.
 _KINDS: list[tuple[type, Callable[[Any], Any]]] = [
@@ -103,6 +103,8 @@ def matmul(
     beta: Any = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
+    conj_a: bool = False,
+    conj_b: bool = False,
     memory: int | str | None = None,
     out_dtype: Any = None,
     compute_dtype: Any = None,
@@ -143,6 +145,9 @@ def matmul(
         Scalars; integers where the result is of an integer type. The defaults are 1 and 0.
     transpose_a, transpose_b : bool
         Whether to multiply the transpose of `a` and of `b`, whose shapes are then (k, m) and (n, k).
+    conj_a, conj_b : bool
+        Whether to multiply the complex conjugate of `a` and of `b`: with a transpose, the adjoint. The host conjugates
+        what it reads.
     memory : int or str, optional
         Limit for all buffers together: bytes, or text like ``"2GB"``. The default is half of what is free.
     out_dtype : dtype or str, optional

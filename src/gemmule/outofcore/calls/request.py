@@ -16,6 +16,7 @@ from gemmule.executor.memory_overlap import overlaps_itself, share_memory
 
 from ..journal.fingerprint import mapped_file
 from ..stores.arrays import file_range
+from ..stores.conversion import ConjugatedSource
 from ..stores.formats.zarr_sink import ZarrArraySink
 from ..stores.formats.zarr_source import array_folder, same_array
 from ..stores.mapped_sink import array_sink
@@ -36,6 +37,8 @@ class Request:
     beta: Any = 0
     transpose_a: bool = False
     transpose_b: bool = False
+    conj_a: bool = False
+    conj_b: bool = False
     memory: int | str | None = None
     out_dtype: str | None = None
     compute_dtype: str | None = None
@@ -77,10 +80,17 @@ def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, 
         Precision.of_inputs(request.precision, (a.dtype.name, b.dtype.name))
         c = None if request.c is None else opened(request.c, "c", request.c_dtype)
         yield (
-            TransposedSource(a) if request.transpose_a else a,
-            TransposedSource(b) if request.transpose_b else b,
+            _seen(a, conj=request.conj_a, transposed=request.transpose_a),
+            _seen(b, conj=request.conj_b, transposed=request.transpose_b),
             c,
         )
+
+
+def _seen(source: MatrixSource, *, conj: bool, transposed: bool) -> MatrixSource:
+    """Return a factor as it is multiplied; real ones are their own conjugates."""
+    if conj and source.dtype.kind == "c":
+        source = ConjugatedSource(source)
+    return TransposedSource(source) if transposed else source
 
 
 def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSink:

@@ -1,4 +1,4 @@
-"""A source whose elements are converted while they are read."""
+"""Sources whose elements are converted, or conjugated, while they are read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ class ConvertedSource:
         self.source = source
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         if not out.size:
             return 0
         by_rows = self.order == "C"
@@ -81,8 +80,38 @@ class ConvertedSource:
         return total
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells this matrix from one that was changed."""
         return {**self.source.fingerprint(), "read_as": self.source.dtype.name, "computed_in": self.dtype.name}
+
+    def close(self) -> None:
+        """Close the source."""
+        self.source.close()
+
+
+class ConjugatedSource:
+    """The complex conjugate of a matrix.
+
+    Parameters
+    ----------
+    source : MatrixSource
+        The matrix, of a complex type.
+    """
+
+    def __init__(self, source: MatrixSource) -> None:
+        self.name = f"{source.name} conjugated"
+        self.shape, self.dtype, self.order = source.shape, source.dtype, source.order
+        self.stored_itemsize, self.grain = source.stored_itemsize, source.grain
+        self.path, self.scratch_bytes = source.path, source.scratch_bytes
+        self.source = source
+
+    def read(self, rows: slice, cols: slice, out: Array) -> int:
+        """Fill `out` with that piece and return the bytes read."""
+        total = self.source.read(rows, cols, out)
+        np.conjugate(out, out=out)
+        return total
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this matrix from one that was changed."""
+        return {**self.source.fingerprint(), "conjugated": True}
 
     def close(self) -> None:
         """Close the source."""

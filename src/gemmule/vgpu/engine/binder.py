@@ -33,11 +33,6 @@ def _own_name(name: str) -> str:
 class Binder:
     """Slots, rows and addresses of one kernel.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-
     Attributes
     ----------
     template : list

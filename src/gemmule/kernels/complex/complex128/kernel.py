@@ -1,11 +1,12 @@
 """complex128 GEMM on the float64 tensor cores: four real products for each complex one (4M), all layouts.
 
 Idea
-    A warp loads real and imaginary part of an element by one load of 16 bytes: two operands of mma.sync. Both are used
-    for two real products each, so that a fragment is read once for four.
+    Real and imaginary parts are successive elements of K: rows (Ar, -Ai) times columns (Br, Bi) are the real parts of
+    the product, rows (Ai, Ar) its imaginary ones. mma.sync takes A's operands from contiguous registers; each load of
+    8 bytes is one of them, where loads of whole elements had to be moved apart, four moves for an instruction.
 Data movement
-    The tile of 64 x 64 elements: 16 FLOP a byte. For 8 of K a warp reads 8 KiB of fragments of shared memory for its
-    32 x 32 accumulators, 32 instructions of 16 x 8 x 8: half of what the float64 kernel reads for an instruction.
+    The tile of 64 x 64 elements: 16 FLOP a byte. For 8 of K a warp reads 12 KiB of fragments of shared memory for its
+    32 x 32 accumulators, 32 instructions of 16 x 8 x 8: three quarters of what the float64 kernel reads for one.
 Limits
     The tensor cores, and power at large sizes. 128 registers of a thread are accumulators.
 Sources
@@ -22,13 +23,13 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.float64.config import COLUMNS
+from gemmule.kernels.float64.stage import column_of
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 from .mainloop import Complex128Mainloop
-from .stage import column_of
 
 
 class Complex128Gemm:

@@ -1,23 +1,28 @@
-"""Mainloop of the complex128 GEMM: the float64 one with two parts an element, four real products for each."""
+"""Mainloop of the complex128 GEMM: the float64 one with twice as many elements of K, and two forms of A."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Float64, Int64, cute
 
 from gemmule.kernels.float64.config import Float64Config
-from gemmule.kernels.float64.mainloop import Float64Mainloop
+from gemmule.kernels.float64.mainloop import Float64Mainloop, registers
 
 from .stage import Complex128Stage
 
+#: What changes the address of a part into that of the other one.
+_OTHER = 8
+_SIGN_BIT = 63
+
 
 class Complex128Mainloop(Float64Mainloop):
-    """The loop over K. Registers have a last mode for real and imaginary parts.
+    """The loop over K, where real and imaginary parts are successive elements of real matrices.
 
-    The sign of one product of the four is made by negating imaginary parts of A: for Ar Br - Ai Bi, or, where one of
-    the operands is conjugated, for Ar Bi - Ai Br. Then conj(A) B is computed, and A conj(B) is its conjugate.
+    Rows (Ar, -Ai) of A times columns (Br, Bi) of B are the real parts of the product, rows (Ai, Ar) its imaginary ones.
+    Where one of the operands is conjugated, rows are (Ar, Ai) and (-Ai, Ar): then conj(A) B is computed, and A conj(B)
+    is its conjugate. Both forms of A are read from the same elements, and B is as it lies.
 
     Parameters
     ----------
@@ -27,46 +32,45 @@ class Complex128Mainloop(Float64Mainloop):
         The signature.
     """
 
+    parts = 2
     stage_type = Complex128Stage
-    stageA: Complex128Stage  # noqa: N815 - as of the real one
-    stageB: Complex128Stage  # noqa: N815
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.mixed = types["conj"] in ("a", "b")
 
-    def registers(self, *shape: int) -> Any:
-        return super().registers(*shape, 2)
+    def fragments(self) -> tuple[Any, Any, Any, Any]:
+        rows, every = (2, self.words, 2), (self.words, self.columns)
+        return registers(rows), registers(rows), registers(every), registers((4, self.blocks, self.columns, 2))
 
     @cute.jit
     def read_rows(self, rA: cute.Tensor, start, step: cutlass.Constexpr[int]):
         first, block = cutlass.const_expr(divmod(step, self.blocks))
         for word in cutlass.range_constexpr(self.words):
             for half in cutlass.range_constexpr(2):
-                self.stageA.read_parts(rA[half, word, None], start, 2 * block + half, first * self.words + word)
-
-    @cute.jit
-    def read_column(self, rB: cute.Tensor, start, j: cutlass.Constexpr[int], first: cutlass.Constexpr[int]):
-        for word in cutlass.range_constexpr(self.words):
-            self.stageB.read_parts(rB[word, j, None], start, j, first * self.words + word)
+                for form in cutlass.range_constexpr(2):
+                    place = start ^ (form * _OTHER)
+                    rA[half, word, form] = self.stageA.read(place, 2 * block + half, first * self.words + word)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Multiply 16 rows with all columns, real parts of A first, so that successive products are independent."""
+        """Multiply 16 rows with all columns; after the last rows, fragments of B are replaced by the next k's."""
         i, after = cutlass.const_expr((step % self.blocks, (step + 1) % self.steps // self.blocks))
         rA, rB = tile.fragments_a, tile.fragments_b
-        negated = cute.make_rmem_tensor(cute.make_layout((2, self.words)), rA.element_type)
-        for word in cutlass.range_constexpr(self.words):
-            for half in cutlass.range_constexpr(2):
-                negated[half, word] = -rA[half, word, 1]
-        real, imag = rA[None, None, 0], rA[None, None, 1]
-        first, second = (imag, negated) if cutlass.const_expr(self.mixed) else (negated, imag)
+        self.negate(rA)
         for j in cutlass.range_constexpr(self.columns):
-            self.multiply_column(real, rB[None, j, 0], tile.accumulators[None, i, j, 0])
-            self.multiply_column(real, rB[None, j, 1], tile.accumulators[None, i, j, 1])
-        for j in cutlass.range_constexpr(self.columns):
-            self.multiply_column(first, rB[None, j, 1], tile.accumulators[None, i, j, 0])
-            self.multiply_column(second, rB[None, j, 0], tile.accumulators[None, i, j, 1])
+            for form in cutlass.range_constexpr(2):
+                self.multiply_column(rA[None, None, form], rB[None, j], tile.accumulators[None, i, j, form])
             if cutlass.const_expr(i == self.blocks - 1):
                 self.read_column(rB, tile.start_b + stage, j, after)
         rA.store(tile.next_a.load())
+
+    @cute.jit
+    def negate(self, rA: cute.Tensor):
+        """Negate imaginary parts of one of the forms: those of odd lanes, or in the other form those of even ones."""
+        tid, _, _ = cute.arch.thread_idx()
+        form = cutlass.const_expr(1 if self.mixed else 0)
+        sign = Int64(tid % 2 ^ form) << _SIGN_BIT
+        for word in cutlass.range_constexpr(self.words):
+            for half in cutlass.range_constexpr(2):
+                rA[half, word, form] = (rA[half, word, form].bitcast(Int64) ^ sign).bitcast(Float64)

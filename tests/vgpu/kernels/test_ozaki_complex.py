@@ -1,0 +1,78 @@
+"""complex128 with ``precision="ozaki"`` on the virtual GPU, all checks on: the native product's bound, and what ran."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.dtype import FLOAT64
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+M, N, K = 19, 23, 70
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+
+
+def share_of_bound(got, a, b, addend=0):
+    """The largest error of a part over the bound of a real sum of 2 K products."""
+    wide = [x.astype(np.clongdouble) for x in (a, b)]
+    exact = wide[0] @ wide[1] + addend
+    (ar, ai), (br, bi) = ((np.abs(x.real), np.abs(x.imag)) for x in wide)
+    unit, terms, worst = FLOAT64.unit_roundoff, 2 * a.shape[1] + 6, 0.0
+    for part, size in (("real", ar @ br + ai @ bi), ("imag", ar @ bi + ai @ br)):
+        error = np.abs(getattr(got, part) - getattr(exact, part))
+        worst = max(worst, float(np.max(error / (unit * terms * (size + np.abs(getattr(exact, part)))))))
+    return worst
+
+
+def product(a, b, c=None, **options):
+    plan = gm.gemm.plan(a, b, c, precision="ozaki", executor="vgpu", **options)
+    return plan.execute(), plan.decision()
+
+
+def test_ordinary_numbers_are_emulated_and_others_are_not(rng):
+    a, b = normal(rng, M, K), normal(rng, K, N)
+    got, ran = product(a, b, conj_b=True)
+    assert ran == ("ozaki-14",)
+    assert share_of_bound(got, a, b.conj()) <= 1
+    a, b = (x * np.exp2(rng.integers(-100, 100, x.shape)) for x in (a, b))
+    got, ran = product(a, b, conj_b=True)
+    assert ran == ("ieee",)
+    assert share_of_bound(got, a, b.conj()) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conj", ["", "a", "ab"])
+def test_layouts_conjugates_and_addends(conj, rng):
+    a, b, c = normal(rng, K, M).T, normal(rng, N, K).T, normal(rng, M, N)
+    marks = {f"conj_{name}": True for name in conj}
+    got, ran = product(a, b, c, alpha=-0.5, beta=2.0, **marks)
+    assert ran == ("ozaki-14",)
+    first, second = (x.conj() if name in conj else x for name, x in (("a", a), ("b", b)))
+    assert share_of_bound(got, -0.5 * first, second, 2.0 * c) <= 1
+
+
+@pytest.mark.slow
+def test_batches_are_decided_for_one_by_one(rng):
+    a, b = normal(rng, 2, M, K), normal(rng, K, N)
+    a[1, 2, 3] = complex(0, np.inf)
+    got, ran = product(np.ascontiguousarray(a.mT).mT, b)
+    assert ran == ("ozaki-14", "ieee")
+    assert share_of_bound(got[0], a[0], b) <= 1
+    with np.errstate(invalid="ignore"):
+        expected = np.isfinite(a[1].real @ b.real - a[1].imag @ b.imag)
+    np.testing.assert_array_equal(np.isfinite(got[1].real), expected)
+
+
+def test_what_runs_natively(rng):
+    """Complex scalars, and sums of nothing."""
+    a, b = normal(rng, M, K), normal(rng, K, N)
+    plan = gm.gemm.plan(a, b, alpha=1j, precision="ozaki", executor="vgpu")
+    assert "complex128_gemm" in str(plan)
+    empty = gm.matmul.plan(a[:, :0], b[:0], precision="ozaki", executor="vgpu")
+    np.testing.assert_array_equal(empty.execute(), np.zeros((M, N)))
+    assert empty.decision() == ("ieee",)
