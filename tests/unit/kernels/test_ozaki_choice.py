@@ -12,6 +12,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import ArgumentError, DTypeError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam, TensorParam
 from gemmule.core.layout import contiguous
 from gemmule.core.roofline import fastest_unit
@@ -22,6 +23,7 @@ from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
+from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.lab.products import gemm_problem
 from gemmule.outofcore.calls.device_engine import beside_parts
 
@@ -208,9 +210,29 @@ def test_the_guarded_form_launches_the_guard_first_and_the_native_kernel_last():
     assert launches[0].launch.workspaces[0].zeroed
 
 
-def test_small_products_are_not_guarded():
-    choice = chosen(problem_of(1024, 1024, 1024, precision=Precision.OZAKI))
-    assert choice.spec.name == "float64_gemm"
+@pytest.mark.parametrize(
+    ("dtype", "guarded", "native", "sides"),
+    [
+        ("float64", "ozaki_gemm", "float64_gemm", (2048, 3072)),
+        ("complex128", "ozaki_complex", "complex128_gemm", (1536, 3072)),
+    ],
+)
+@pytest.mark.parametrize("chip", ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])
+def test_emulation_must_save_time(dtype, guarded, native, sides, chip):
+    """Where both are predicted to take about as long, the native kernel runs: its time is less of a guess."""
+    for side, expected in zip(sides, (native, guarded), strict=True):
+        problem = problem_of(side, side, side, dtype=dtype, precision=Precision.OZAKI)
+        assert choose(problem, HOPPER, multiprocessors=132, chip=chip, tuned=False).spec.name == expected
+
+
+def test_a_refused_product_pays_for_guard_and_native_kernel():
+    problem = problem_of(4096, 4096, 4096, precision=Precision.OZAKI)
+    emulated, refused = own.times_us(problem, H200_RATES)
+    native = min(FLOAT64_GEMM.costs(problem, FLOAT64_GEMM.configs, H200_RATES))
+    assert emulated < native < refused
+    # Without a guard there is nothing to refuse.
+    expert = dataclasses.replace(problem, precision=Precision.OZAKI_15)
+    assert len(set(own.times_us(expert, H200_RATES))) == 1
 
 
 def test_the_guard_of_float32():
