@@ -48,6 +48,7 @@ from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
+from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as MN_MAJOR
 from gemmule.lab import protocol
 from gemmule.lab.candidates import on_gpu
 from gemmule.lab.experiment import experiment
@@ -72,7 +73,7 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "complex128": ("complex128", None, 1, ("nn",), 5e10),
 }
 _SQUARES = (4096, 2048, 1024, 512, 3072, 1536, 256)
-#: Of float32 and float64 every so many-th product has odd extents.
+#: Of float32, TF32 and float64 every so many-th product has odd extents.
 _ONE_ODD_OF = 3
 #: Registered and candidate tiles, `c` cooperative and `p` ping-pong, with clusters along M, N and K.
 _CANDIDATES = {
@@ -121,6 +122,7 @@ _MOST_STAGES = 16
 #: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and
 #: random ones among the rest up to a larger factor.
 _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR = 1.25, 24, 4, 4, 2.0
+_OTHERS = {MMA_SYNC.name: (1.8, 12), SIMT_GEMM.name: (1.25, 8)}
 #: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
 #: and seconds of load before the first product.
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
@@ -133,20 +135,29 @@ _MOST_SPILLED = 8
 #: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M and N, stages, and the CTAs of a cluster that share one.
 _SIMT = (
     (128, 128, 8, 4, 2, 4, (1,)),
-    (128, 128, 16, 4, 2, 3, (1, 2)),
+    (128, 128, 16, 4, 2, 3, (1, 2, 3)),
     (256, 128, 8, 4, 2, 4, (1,)),
     (128, 64, 16, 4, 1, 3, (1,)),
     (64, 128, 8, 2, 2, 4, (1,)),
-    (64, 128, 16, 2, 2, 3, (1,)),
+    (64, 128, 16, 2, 2, 4, (3, 6)),
+    (128, 64, 16, 4, 1, 4, (3, 6)),
     (64, 64, 16, 2, 2, 3, (1, 8)),
     (64, 32, 16, 2, 1, 4, (2, 4)),
     (32, 64, 16, 1, 2, 4, (1, 2, 4)),
 )
 
 
-#: Candidates of `h01_mma_sync`: rows, columns, warps along N and stages; and CTAs of a cluster.
-_MMA_SYNC = ((64, 128, 2, 4), (128, 64, 2, 4), (128, 128, 2, 4), (128, 128, 4, 4), (64, 64, 2, 6))
-_MMA_SYNC_CLUSTERS = (1, 2, 4, 8)
+#: Candidates of `h01_mma_sync`: rows, columns, warps along M and N, and stages; and CTAs of a cluster.
+_MMA_SYNC = {
+    (64, 64, 2, 2, 4): (1, 2, 3, 4, 6, 8),
+    (128, 64, 2, 2, 4): (1, 2, 4, 8),
+    (128, 64, 4, 2, 4): (1, 2, 4, 8),
+    (64, 128, 2, 2, 4): (2, 4),
+    (128, 128, 2, 4, 4): (1, 2, 4, 8),
+    (128, 256, 2, 4, 4): (1, 2, 4),
+    (256, 128, 4, 2, 4): (2, 4),
+    (256, 64, 4, 1, 3): (1, 2, 4),
+}
 #: Candidates of `float64_gemm`, as what differs from the default.
 _FLOAT64: tuple[dict[str, int], ...] = (
     *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
@@ -195,11 +206,9 @@ def float64_candidates() -> tuple[Float64Config, ...]:
 def mma_sync_choices() -> tuple[Choice, ...]:
     """Return the configs of `h01_mma_sync` that TF32 may need, and the kernel that transposes operands first."""
     found = list(MMA_SYNC.configs)
-    for (tile_m, tile_n, warps_n, stages), ctas in itertools.product(_MMA_SYNC, _MMA_SYNC_CLUSTERS):
-        with contextlib.suppress(ArgumentError):
-            found.append(
-                MmaSyncConfig(tile_m=tile_m, tile_n=tile_n, warps_n=warps_n, stages=stages, cluster_k=ctas)
-            )  # fmt: skip
+    for (tile_m, tile_n, warps_m, warps_n, stages), clusters in _MMA_SYNC.items():
+        tile = MmaSyncConfig(tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n, stages=stages)
+        found += [dataclasses.replace(tile, cluster_k=ctas) for ctas in clusters]
     transposed = [Choice(spec, one) for spec in (K_MAJOR, REPACKED) for one in spec.configs]
     return (*(Choice(MMA_SYNC, one) for one in dict.fromkeys(found)), *transposed)
 
@@ -237,8 +246,10 @@ def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
         logs = (numbers.uniform(math.log(_LEAST), math.log(_MOST)) for _ in range(3))
         m, n, k = (max(round(math.exp(log) / unit), 1) * unit for log in logs)
         layout = numbers.choice(layouts)
-        if dtype in ("float32", "float64") and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
+        if dtype in ("float32", "float64", "tf32") and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
             m, n, k = m | 1, n | 1, k | 1
+            # Of TF32 with aligned rows, other kernels take K-major operands.
+            layout = numbers.choice(LAYOUTS) if dtype == "tf32" else layout
         if 2.0 * m * n * k <= most:
             problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
             yield dataclasses.replace(problem, precision=Precision.parse(precision))
@@ -290,9 +301,14 @@ def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed
     order = [x for x in order if costs[x] < math.inf]
     order = [x for x in order if choices[x].spec.why_not(problem, device.arch, choices[x].config) is None]
     if choices[0].spec is not HOPPER_GEMM:
-        # Of a kernel that prepares operands for another one, its best config.
+        # Of a kernel that prepares operands for another one, its best config; of other ones the best.
         first = {choices[x].spec.name: x for x in reversed(order)}
-        return [x for x in order if choices[x].spec.next_kernel is None or first[choices[x].spec.name] == x]
+        order = [x for x in order if choices[x].spec.next_kernel is None or first[choices[x].spec.name] == x]
+        if (spec := choices[0].spec) in (MMA_SYNC, SIMT_GEMM):
+            factor, most = _OTHERS[spec.name]
+            own = [x for x in order if choices[x].spec is spec and costs[x] <= factor * costs[order[0]]]
+            order = [x for x in order if choices[x].spec is not spec or x in own[:most]]
+        return order
     least = costs[order[0]]
     found = [x for x in order if costs[x] <= _FACTOR * least][:_PLAUSIBLE]
 
@@ -424,6 +440,8 @@ def main() -> None:
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--registered", action="store_true", help="no config that is not registered")
     parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
+    parser.add_argument("--layouts", default=",".join(LAYOUTS), help="only random products in these")
+    parser.add_argument("--least", type=float, default=0.0, help="fewest operations of a random product")
     parser.add_argument("--squares", action="store_true", help="squares of 256 to 4096 before the random products")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
@@ -441,10 +459,21 @@ def main() -> None:
     if given.registered:
         configs = spec.configs
     choices = [Choice(spec, one) for one in configs]
+    if given.dtype == "float32":
+        choices += [Choice(one, config) for one in (MN_MAJOR, REPACKED) for config in one.configs]
     if given.dtype == "tf32":
-        choices = list(on_gpu(mma_sync_choices(), rates_for(device.name, device.multiprocessors)))
+        choices = list(mma_sync_choices())
+    if given.dtype in ("float32", "tf32"):
+        choices = list(on_gpu(choices, rates_for(device.name, device.multiprocessors)))
     every = draws(given.seed, given.dtype)
-    found = list(itertools.islice((one for one in every if one.k % 2 or not given.odd), given.count))
+    wanted = (
+        one
+        for one in every
+        if (one.k % 2 or not given.odd)
+        and one.layout in given.layouts.split(",")
+        and 2.0 * one.m * one.n * one.k >= given.least
+    )
+    found = list(itertools.islice(wanted, given.count))
     if given.lost:
         found = lost(given.lost, given.dtype, given.below, given.similar, given.seed)[: given.count]
     if given.squares:

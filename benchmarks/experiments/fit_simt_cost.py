@@ -55,9 +55,13 @@ def main() -> None:
     found = read_records(given.record)
     gpu = rates_for(found[0]["gpu"], _SMS)
     records = [one for one in found if one["record"] == "config_times"]
-    (named,) = (one["configs"] for one in found if one["record"] == "configs")
-    configs = [SimtConfig(**one) for one in named]
-    kept = [number for number, one in enumerate(configs) if one in SPEC.configs]
+    (every,) = (one for one in found if one["record"] == "configs")
+    configs = {
+        number: SimtConfig(**config)
+        for number, (kernel, config) in enumerate(zip(every["kernels"], every["configs"], strict=True))
+        if kernel == SPEC.name
+    }
+    kept = [number for number, one in configs.items() if one in SPEC.configs]
     works: list[SimtWork] = []
     rows: list[tuple[int, int, float]] = []
     for number, one in enumerate(records):

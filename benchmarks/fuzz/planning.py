@@ -20,10 +20,10 @@ from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import GemmuleError
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, Problem, split_batch
+from gemmule.core.problem import GemmProblem, Problem, contiguous_gemm, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.dispatch.select import choose
 
 #: Sketches drawn for a template before the last one is taken, and details drawn for a problem.
 _SKETCHES, _DETAILS = 300, 10

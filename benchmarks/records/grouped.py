@@ -1,6 +1,7 @@
 """Grouped products beside torch._grouped_mm: ``python benchmarks/records/grouped.py RESULTS_FOLDER [--sweep]``.
 
-bfloat16, weights (groups, n, k) as a layer has them, groups of random and of even sizes, forward and both gradients.
+bfloat16, weights (groups, n, k) as a layer has them, groups of random and of even sizes, forward and both gradients;
+and ``scaled``, forward in float8_e4m3fn with scales of rows and columns, beside torch._scaled_grouped_mm.
 Timed in CUDA graphs over operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every
 product is first held against float64 on a few rows. ``compile`` instead of a folder compiles what will run; ``--sweep``
 times every config that a call may choose instead, `grouped_config` records; ``--sweep all`` those of a search. Less
@@ -19,13 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.api.epilogues.scaling import Scaling
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_SEEN, FLOAT32, Precision
+from gemmule.core.epilogue import Epilogue
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice
 from gemmule.dispatch.grouped import choose_grouped
+from gemmule.kernels.hopper.grouped.config import GroupedConfig
 from gemmule.kernels.hopper.grouped.spec import SPEC, further
 
 #: Groups, rows of all, columns and k: layers of mixtures of experts.
@@ -59,6 +63,13 @@ class Cell:
     def problem(self) -> GroupedProblem:
         """Return the problem of a new, contiguous output."""
         rows, n, k, groups = self.rows, self.n, self.k, self.groups
+        if self.kind == "scaled":
+            expression, _ = Scaling(None, True, False, False).traced
+            # Of columns, then of rows, as the expression names them.
+            scales = StridedMatrix(FLOAT32, rows, n, 0, 1, (n,), 256), StridedMatrix(FLOAT32, rows, n, 1, 0, (0,), 256)
+            a, b = contiguous(FLOAT8_E4M3, rows, k, (), 256), StridedMatrix(FLOAT8_E4M3, k, n, 1, k, (n * k,), 256)
+            d = contiguous(BFLOAT16, rows, n)
+            return GroupedProblem("m", rows, n, k, groups, a, b, d, Epilogue(expression, scales), Precision.FLOAT8)
         weights = StridedMatrix(BFLOAT16, k, n, 1, k, (n * k,), 256)
         tokens, grads = contiguous(BFLOAT16, rows, k, (), 256), contiguous(BFLOAT16, rows, n, (), 256)
         if self.kind == "forward":
@@ -70,7 +81,7 @@ class Cell:
 
 
 #: What is measured.
-KINDS = ("forward", "grad_input", "grad_weight")
+KINDS = ("forward", "grad_input", "grad_weight", "scaled")
 
 
 def cells(kinds: Sequence[str] = KINDS) -> Iterator[Cell]:
@@ -83,8 +94,10 @@ def _every_cell() -> Iterator[Cell]:
         for size in SIZES:
             yield Cell("forward", even, *size)
     for size in SIZES[:2]:
-        for kind in KINDS[1:]:
+        for kind in KINDS[1:3]:
             yield Cell(kind, False, *size)
+    for size in SIZES:
+        yield Cell("scaled", False, *size)
 
 
 def graph_of(work: Callable[[int], Any], calls: int) -> Callable[[], float]:
@@ -112,8 +125,8 @@ def graph_of(work: Callable[[int], Any], calls: int) -> Callable[[], float]:
     return replay
 
 
-def operands_of(cell: Cell) -> tuple[list[tuple[Any, Any]], Any]:
-    """Return sets of operands, and the offsets."""
+def operands_of(cell: Cell) -> tuple[list[tuple[Any, ...]], Any]:
+    """Return sets of operands, with the scales of rows and of columns if there are any, and the offsets."""
     import torch
 
     def normal(*shape: int) -> Any:
@@ -127,16 +140,21 @@ def operands_of(cell: Cell) -> tuple[list[tuple[Any, Any]], Any]:
             found.append((normal(rows, k), normal(groups, n, k).mT))
         elif cell.kind == "grad_input":
             found.append((normal(rows, n), normal(groups, n, k)))
+        elif cell.kind == "scaled":
+            a, b = (normal(*shape).to(torch.float8_e4m3fn) for shape in ((rows, k), (groups, n, k)))
+            scales = (torch.rand(shape, device="cuda") + 0.5 for shape in ((rows,), (groups, n)))
+            found.append((a, b.mT, *scales))
         else:
             found.append((normal(rows, n).T, normal(rows, k)))
     return found, torch.tensor(cell.ends(), dtype=torch.int32, device="cuda")
 
 
-def largest_error(cell: Cell, a: Any, b: Any, d: Any) -> float:
-    """Return the largest error of a few rows of every group, in parts of the rounding of bfloat16."""
+def largest_error(cell: Cell, operands: tuple[Any, ...], d: Any) -> float:
+    """Return the largest error of a few rows of every group, in parts of what rounding and the sums may come to."""
     import torch
 
-    worst, start = 0.0, 0
+    a, b, *scales = operands
+    worst, start, sums = 0.0, 0, FLOAT8_SEEN if scales else 2**-20
     for group, end in enumerate(cell.ends()):
         if cell.kind == "grad_weight":
             exact, found = a[:4, start:end].double() @ b[start:end].double(), d[group, :4].double()
@@ -144,31 +162,53 @@ def largest_error(cell: Cell, a: Any, b: Any, d: Any) -> float:
         else:
             part = torch.tensor(sorted({start, end - 1, (start + end) // 2}) if end > start else [], device="cuda")
             part = part.long()
-            exact, found = a[part].double() @ b[group].double(), d[part].double()
-            size = a[part].double().abs() @ b[group].double().abs()
+            left, right = a[part].double(), b[group].double()
+            if scales:
+                left, right = left * scales[0][part, None].double(), right * scales[1][group].double()
+            exact, found, size = left @ right, d[part].double(), left.abs() @ right.abs()
         if exact.numel():
-            error = (found - exact).abs() / (exact.abs() * 2**-8 + size * 2**-20 + 1e-30)
+            error = (found - exact).abs() / (exact.abs() * 2**-8 + size * sums + 1e-30)
             # NaN counts as infinite.
             worst = max(worst, float(error.nan_to_num(nan=float("inf")).max()))
         start = end
     return worst
 
 
-def measured(cell: Cell) -> dict[str, Any]:
-    """Return the record of one product."""
+def torch_product(ends: Any, a: Any, b: Any, *scales: Any) -> Any:
+    """Return what PyTorch computes."""
     import torch
 
+    if scales:
+        return torch._scaled_grouped_mm(a, b, *scales, offs=ends, out_dtype=torch.bfloat16)
+    return torch._grouped_mm(a, b, offs=ends)
+
+
+def other_of(cell: Cell) -> str:
+    """Return the name of PyTorch's product."""
+    import torch
+
+    return f"torch.{'_scaled_grouped_mm' if cell.kind == 'scaled' else '_grouped_mm'} {torch.__version__}"
+
+
+def measured(cell: Cell) -> dict[str, Any]:
+    """Return the record of one product."""
     import gemmule as gm
 
     sets, ends = operands_of(cell)
-    a, b = sets[0]
-    plan = gm.grouped_gemm.plan(a, b, ends)
-    error = largest_error(cell, a, b, plan.execute())
+
+    def ours(a: Any, b: Any, *scales: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        given = {"scale_a": scales[0][:, None], "scale_b": scales[1][:, None]} if scales else {}
+        return (a, b, ends), given
+
+    calls_of = [ours(*one) for one in sets]
+    arrays, options = calls_of[0]
+    plan = gm.grouped_gemm.plan(*arrays, **options)
+    error = largest_error(cell, sets[0], plan.execute())
     flop = 2 * cell.rows * cell.n * cell.k
     calls = max(len(sets), 2, min(100, int(_GRAPH_S * _RATE / flop)))
     ways = {
-        "": lambda number: gm.grouped_gemm(*sets[number % len(sets)], ends),
-        "other_": lambda number: torch._grouped_mm(*sets[number % len(sets)], offs=ends),
+        "": lambda number: gm.grouped_gemm(*calls_of[number % len(sets)][0], **calls_of[number % len(sets)][1]),
+        "other_": lambda number: torch_product(ends, *sets[number % len(sets)]),
     }
     replays = {name: graph_of(work, calls) for name, work in ways.items()}
     samples: dict[str, list[float]] = {name: [] for name in ways}
@@ -179,12 +219,17 @@ def measured(cell: Cell) -> dict[str, Any]:
                 samples[name].append(time)
     us, other_us = (statistics.median(samples[name]) for name in ways)
     return {
-        "record": "grouped", **dataclasses.asdict(cell), "dtype": "bfloat16", "us": round(us, 3),
-        "other": f"torch._grouped_mm {torch.__version__}", "other_us": round(other_us, 3),
+        "record": "grouped", **dataclasses.asdict(cell), "dtype": str(arrays[0].dtype).removeprefix("torch."),
+        "us": round(us, 3), "other": other_of(cell), "other_us": round(other_us, 3),
         "ratio": round(other_us / us, 4), "tflops": round(flop / us / 1e6, 1), "error": round(error, 4),
         "kernel": plan.kernel, "config": dict(plan.config),
         **{f"{name}samples_us": [round(time, 3) for time in samples[name]] for name in ways},
     }  # fmt: skip
+
+
+def swept_configs(problem: GroupedProblem, configs: str) -> list[GroupedConfig]:
+    """Return the configs of a sweep that take a problem."""
+    return [one for one in SWEPT[configs] if SPEC.why_not(problem, HOPPER, one) is None]
 
 
 def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
@@ -197,14 +242,15 @@ def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
     problem = cell.problem()
     d = torch.empty((cell.groups, problem.m, problem.n) if problem.axis == "k" else (problem.m, problem.n),
                     device="cuda", dtype=torch.bfloat16)  # fmt: skip
-    names = ("a", "b", "offsets", "d")
+    # As the expression names them.
+    names = ("a", "b", *(("e1", "e0") if cell.kind == "scaled" else ()), "offsets", "d")
     calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE / problem.flop)))
-    other = graph_of(lambda number: torch._grouped_mm(*sets[number % len(sets)], offs=ends), calls)
+    other = graph_of(lambda number: torch_product(ends, *sets[number % len(sets)]), calls)
     other()
-    yield {"record": "grouped_config", **dataclasses.asdict(cell), "other": f"torch._grouped_mm {torch.__version__}",
+    yield {"record": "grouped_config", **dataclasses.asdict(cell), "other": other_of(cell),
            "us": round(min(other() for _ in range(3)), 3), "config": {}}  # fmt: skip
-    for config in SWEPT[configs]:
-        places = [tuple(x.data_ptr() for x in (a, b, ends, d)) for a, b in sets]
+    for config in swept_configs(problem, configs):
+        places = [tuple(x.data_ptr() for x in (*one, ends, d)) for one in sets]
         queue = repeated(problem, Choice(SPEC, config), names, places[0], 0)
         assert queue is not None
 
@@ -225,7 +271,7 @@ def compile_first(sweep: str | None, kinds: Sequence[str]) -> None:
         problem = cell.problem()
         chips = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
         chosen = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip).config for chip in chips]
-        configs = SWEPT[sweep] if sweep else chosen
+        configs = swept_configs(problem, sweep) if sweep else chosen
         jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
     list(compile_all(list(dict.fromkeys(jobs))))
 

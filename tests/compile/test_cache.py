@@ -21,6 +21,7 @@ from gemmule.core.errors import ArgumentError, CompileError
 from gemmule.core.launch import ScalarParam, TensorParam
 from gemmule.core.permutation import transpose_problem
 from gemmule.dispatch.registry import REGISTRY
+from support.homeless import without_home
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -137,7 +138,7 @@ def test_clearing_leaves_other_files_alone(folder):
 
 def test_no_home_is_told(monkeypatch):
     monkeypatch.delenv("GEMMULE_CACHE", raising=False)
-    monkeypatch.setattr(cache.Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    without_home(monkeypatch)
     with pytest.raises(ArgumentError, match="GEMMULE_CACHE"):
         cache.cache_folder()
 

@@ -184,7 +184,7 @@ def kinds(job):
 
 def covering(jobs):
     """Return the jobs that bring a kind or size of A and B which none before them had, on Hopper; elsewhere the first
-    of what calls take, but on Blackwell not those that are compiled longest.
+    of what calls take, but not of those that are compiled longest, to the same instructions.
 
     Types of results, layouts, alignments and C are seen by the tests that run the kernels. Those multiply float16 with
     every kernel that takes it: what is compiled for it once serves them too.
@@ -192,7 +192,7 @@ def covering(jobs):
     seen, kept = set(), []
     for job in sorted(jobs, key=lambda job: job.spec.name in STEPS and "float16" not in dict(job.signature).values()):
         step = job.spec.name in STEPS
-        if (step and job.arch.major != 9) or (job.spec.name in LONG and job.arch.major == 10):
+        if (step and job.arch.major != 9) or (job.spec.name in LONG and job.arch.major != 9):
             continue
         whole = job.arch.major == 9 and not step
         value = (job.spec.name, job.arch, kinds(job) if whole else None)
@@ -204,13 +204,25 @@ def covering(jobs):
 
 EVERY = jobs(lambda spec: [spec.default])
 DEFAULT = covering(EVERY)
-OTHERS = [job for job in EVERY if job not in DEFAULT] + jobs(lambda spec: spec.configs[1:])
+
+
+@functools.cache
+def others():
+    """Return the other specialisations, which are thousands, and take seconds to find."""
+    return [job for job in EVERY if job not in DEFAULT] + jobs(lambda spec: spec.configs[1:])
+
+
+def pytest_generate_tests(metafunc):
+    """Find the others only where slow tests are wanted."""
+    if "other" in metafunc.fixturenames:
+        wanted = "not slow" not in metafunc.config.getoption("markexpr")
+        metafunc.parametrize("other", others() if wanted else [], ids=str)
 
 
 @functools.cache
 def compiled(which):
     """Compile all in parallel processes, once."""
-    return {str(job): result for job, result in compile_all(DEFAULT if which == "default" else OTHERS)}
+    return {str(job): result for job, result in compile_all(DEFAULT if which == "default" else others())}
 
 
 def check(job, artifact):
@@ -242,9 +254,8 @@ def test_default_config(job):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", OTHERS, ids=str)
-def test_other_configs(job):
-    check(job, compiled("others")[str(job)])
+def test_other_configs(other):
+    check(other, compiled("others")[str(other)])
 
 
 @pytest.mark.parametrize("job", [job for job in DEFAULT if job.arch.major == 9][::40], ids=str)

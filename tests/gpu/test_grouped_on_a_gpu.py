@@ -207,6 +207,16 @@ def test_nothing_to_multiply_is_zero(torch):
     assert torch.equal(gm.grouped_gemm(a, b, ends), torch.zeros(3, 8, device="cuda", dtype=torch.bfloat16))
 
 
+def test_an_epilogue_of_nothing_is_that_of_the_bias(torch):
+    ends = torch.tensor([1, 3], dtype=torch.int32, device="cuda")
+    a, b = integers(torch, 4, 0), integers(torch, 2, 0, 8)
+    bias = torch.randn(2, 8, device="cuda").bfloat16()
+    wanted = torch.cat([bias[:1], bias[1:], bias[1:], torch.zeros_like(bias[:1])])
+    for _ in range(2):
+        assert torch.equal(gm.grouped_gemm(a, b, ends, bias=bias), wanted)
+        assert torch.equal(gm.grouped_gemm(a, b, ends, bias=bias, epilogue="relu"), wanted.relu())
+
+
 def test_what_does_not_fit_is_said_in_one_line(torch):
     a, b = operands(torch, "m", 5, 800)
     ends = random_ends(torch, 5, 800)

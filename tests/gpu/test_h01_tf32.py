@@ -20,8 +20,9 @@ from support.oracle import assert_product, poisoned, random_matrix
 
 
 def to_tf32(x):
-    """Round to 11 significand bits, ties away from zero."""
-    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    """Round to 11 significand bits, ties to even."""
+    bits = x.view(np.uint32)
+    return ((bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 @pytest.mark.parametrize("layout", list(itertools.product(("row", "col"), repeat=2)), ids="-".join)

@@ -134,3 +134,12 @@ def test_linear_transposes_and_forward_mode(jax, jnp, gj, rng):
     for got, expected in (transposed, tangents, mapped):
         for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+
+
+def test_groups_that_add_up_nothing_are_zero(jax, gj, jnp):
+    sizes = jnp.array([1, 3], jnp.int32)
+    given = jnp.ones((4, 0), jnp.bfloat16), jnp.ones((2, 0, 8), jnp.bfloat16)
+    for function in (gj.ragged_dot, jax.jit(gj.ragged_dot)):
+        got = function(*given, sizes)
+        assert got.shape == (4, 8)
+        assert not got.any()

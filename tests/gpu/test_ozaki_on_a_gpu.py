@@ -16,7 +16,6 @@ from gemmule.core.dtype import FLOAT64, Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
@@ -24,6 +23,9 @@ from support.float64_bounds import beyond_certain, largest_residues
 from support.gpu import kernel_products
 from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of
 from support.oracle import assert_product, poisoned, random_matrix
+from support.ozaki_blocks import small_blocks
+
+__all__ = ["small_blocks"]
 
 SPECS = {spec.name: spec for spec in REGISTRY}
 SPEC, PLAIN = SPECS["ozaki_gemm"], SPECS["float64_gemm"]
@@ -37,15 +39,6 @@ multiply = functools.partial(kernel_products.multiply, precision=Precision.OZAKI
 def _hopper():
     if get_device().capability != (9, 0):
         pytest.skip("needs compute capability 9.0")
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of 512 columns."""
-    monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
-    own._next_kernel.cache_clear()
-    yield
-    own._next_kernel.cache_clear()
 
 
 def with_tile(config):

@@ -8,6 +8,7 @@ import pytest
 import gemmule as gm
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
+from support.fakes import planners
 from support.gpu.repeated_products import arrays, planned, poisoned
 from support.gpu.torch_arrays import to_numpy
 from support.oracle import assert_product
@@ -232,7 +233,7 @@ def test_cupy(cupy, rng, planned):
 
 
 def test_what_is_kept_is_bounded(torch, arrays, monkeypatch):
-    monkeypatch.setattr(CALLS, "MOST_CALLS", 5)
+    planners.limited(monkeypatch, MOST_CALLS=5)
     for m in range(1, 20):
         (a, b), (da, db) = arrays("float32", (m, 8), (8, 8))
         for _ in range(2):

@@ -5,24 +5,15 @@ from __future__ import annotations
 import pytest
 
 import gemmule as gm
-from gemmule.api.calls import dispatcher
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
+from support.fakes import planners
 
 
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Forget what is known, and count the transposes that are planned."""
-    CALLS.forget()
-    calls = []
-    plan = dispatcher.plan_transpose
-
-    def counted(*arguments, **options):
-        calls.append(arguments)
-        return plan(*arguments, **options)
-
-    monkeypatch.setattr(dispatcher, "plan_transpose", counted)
-    return calls
+    return planners.counted(monkeypatch, "plan_transpose")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "int8", "complex128"])

@@ -75,3 +75,48 @@ def test_nothing_to_add_up(form, shape, rng):
     out = torch.full(shape[:2], float("nan"), device="cuda", dtype=torch.bfloat16)
     gm.scaled_gemm(a, b, *on_gpu(scales_of(form, shape, rng)), out=out)
     assert (out == 0).all()
+
+
+def test_scales_far_apart_along_k(rng):
+    """More than 2**31 elements from the first block of K to the last."""
+    shape, step = (16, 32, 130 * 128), 1 << 24
+    a, b = operands(shape)
+    scale_a, scale_b = scales_of("block", shape, rng)
+    far = torch.empty(129 * step + 16, device="cuda").as_strided((16, 130), (1, step))
+    far.copy_(torch.from_numpy(scale_a))
+    got = gm.scaled_gemm(a, b, far, torch.from_numpy(scale_b.copy()).cuda())
+    assert_close(got, *reference(a.float().cpu().numpy(), b.float().cpu().numpy(), scale_a, scale_b))
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+def test_groups_of_rows(of_all):
+    """Empty groups, and ends within tiles; planned, then found with other arrays; beside PyTorch's."""
+    import gemmule.torch as gt
+
+    for _ in range(3):
+        a, b = torch.randn(900, 272, device="cuda").to(E4M3), torch.randn(7, 144, 272, device="cuda").to(E4M3).mT
+        ends = torch.randint(0, 880, (7,), device="cuda").sort().values.int()
+        ends[3] = ends[2]
+        sides = ((1,), (1,)) if of_all else ((900,), (7, 144))
+        scales = [torch.rand(shape, device="cuda") + 0.5 for shape in sides]
+        got = gt.scaled_grouped_mm(a, b, *scales, ends)
+        first, second = a.double() * scales[0].double().view(-1, 1), b.double()
+        second = second * (scales[1].double().view(7, 1, 144) if not of_all else scales[1].double())
+        start = 0
+        for group, end in enumerate(ends.tolist()):
+            part = slice(start, end)
+            exact, size = first[part] @ second[group], first[part].abs() @ second[group].abs()
+            assert_close(got[part], exact.cpu().numpy(), size.cpu().numpy())
+            start = end
+        assert (got[start:] == 0).all()
+
+
+def test_groups_of_rows_as_torch():
+    import gemmule.torch as gt
+
+    a, b = torch.randn(512, 256, device="cuda").to(E4M3), torch.randn(4, 128, 256, device="cuda").to(E4M3).mT
+    ends = torch.tensor([128, 128, 300, 512], device="cuda", dtype=torch.int32)
+    scales = torch.rand(512, device="cuda"), torch.rand(4, 128, device="cuda")
+    got, theirs = (f(a, b, *scales, offs=ends, out_dtype=torch.bfloat16)
+                   for f in (gt.scaled_grouped_mm, torch._scaled_grouped_mm))  # fmt: skip
+    assert (got.float() - theirs.float()).norm() < 0.005 * theirs.float().norm()

@@ -111,6 +111,25 @@ def test_what_is_not_known_is_left_alone():
         gt.replace_experts([])
 
 
+class Doubled(Mixture):
+    """Experts that compute something else."""
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        return 2 * super().forward(hidden_states, top_k_index, top_k_weights)
+
+
+def test_a_forward_that_overrides_another_stays():
+    x, doubled = routed(), Doubled().double()
+    wanted = doubled(*x)
+    with pytest.warns(UserWarning, match="forward of Doubled overrides that of Mixture"):
+        assert gt.replace_experts(torch.nn.Sequential(doubled)) == ()
+    torch.testing.assert_close(doubled(*x), wanted)
+    patched = Mixture()
+    patched.forward = lambda *given: given
+    with pytest.warns(UserWarning, match="this Mixture has a forward of its own"):
+        assert gt.replace_experts(patched) == ()
+
+
 def test_it_is_compiled_without_a_break(both):
     x = routed()
     compiled = torch.compile(both[1], fullgraph=True, backend="aot_eager")

@@ -30,6 +30,7 @@ from gemmule.dispatch.select import clear_choices  # noqa: E402
 from gemmule.jax import frame, handlers, launches  # noqa: E402
 from gemmule.runtime.arrays.jax_arrays import lies_in_rows  # noqa: E402
 from gemmule.runtime.arrays.view import ArrayView  # noqa: E402
+from support.fakes import planners  # noqa: E402
 
 
 def matrix_at(address, matrix, batch):
@@ -122,8 +123,8 @@ def programs(monkeypatch):
     monkeypatch.setattr(handlers.CallFrame, "stream", lambda call: 0)
     monkeypatch.setattr(handlers, "alignments_of", lambda addresses: ())
     monkeypatch.setattr(launches, "queue_of", numpy_queue)
-    monkeypatch.setattr(dispatcher, "plan_product", as_on_a_gpu(dispatcher.plan_product))
-    monkeypatch.setattr(dispatcher, "plan_transpose", transposes_as_on_a_gpu(dispatcher.plan_transpose))
+    planners.replaced(monkeypatch, "plan_product", as_on_a_gpu(dispatcher.plan_product))
+    planners.replaced(monkeypatch, "plan_transpose", transposes_as_on_a_gpu(dispatcher.plan_transpose))
     with jax.default_device(jax.devices("cpu")[0]):
         yield found
     found._programs.clear()

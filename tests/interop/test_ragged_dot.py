@@ -41,6 +41,20 @@ def test_it_is_that_of_jax(rows, jit, rng):
     assert (got[9:] == 0).all()
 
 
+@pytest.mark.parametrize(("lhs", "rhs"), [((6, 0), (2, 0, 8)), ((0, 16), (2, 16, 8)), ((6, 16), (0, 16, 8))])
+def test_what_adds_up_nothing_is_zero_and_asks_no_kernel(lhs, rhs):
+    """Gradients too; kernels refuse such products."""
+    given = jnp.ones(lhs), jnp.ones(rhs), jnp.zeros(rhs[:1], jnp.int32)
+
+    def both(a, b):
+        found, back = jax.vjp(lambda *x: gj.ragged_dot(*x, given[2]), a, b)
+        return found, *back(found)
+
+    assert [x.shape for x in both(*given[:2])] == [(lhs[0], rhs[2]), lhs, rhs]
+    assert not any(x.any() for x in both(*given[:2]))
+    assert "ffi_call" not in str(jax.make_jaxpr(both)(*given[:2]))
+
+
 def by_parts(lhs, rhs, sizes):
     """JAX has no second derivative of its own product."""
     del sizes

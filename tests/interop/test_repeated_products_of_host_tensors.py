@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import gemmule as gm
-from gemmule.api.calls import dispatcher
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import GemmuleError
+from support.fakes import planners
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
@@ -17,15 +17,7 @@ def planned(monkeypatch):
     """Count the plans, with no call known."""
     if CALLS.library(torch.Tensor).host is None:
         pytest.skip("this PyTorch has no guards that pass the test")
-    CALLS.forget()
-    plans, plan_product = [], dispatcher.plan_product
-
-    def counted(*given, **options):
-        plans.append(given)
-        return plan_product(*given, **options)
-
-    monkeypatch.setattr(dispatcher, "plan_product", counted)
-    yield plans
+    yield planners.counted(monkeypatch)
     CALLS.forget()
 
 

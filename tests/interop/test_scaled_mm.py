@@ -55,6 +55,23 @@ def test_scales_by_exponents(rng):
     assert torch.equal(got, wanted)
 
 
+def test_groups_with_scales():
+    """By the shapes of torch._scaled_grouped_mm, of which the CPU has none; and as an operator."""
+    a, b = torch.randn(40, 48).to(E4M3), torch.randn(3, 32, 48).to(E4M3).mT
+    offs, scale_a, scale_b = torch.tensor([7, 7, 30], dtype=torch.int32), torch.rand(40), torch.rand(3, 32)
+    got = gt.scaled_grouped_mm(a, b, scale_a, scale_b, offs, out_dtype=torch.float32)
+    wanted = torch.zeros(40, 32)
+    for group, part in ((0, slice(7)), (2, slice(7, 30))):
+        wanted[part] = (a[part].float() * scale_a[part, None]) @ (b[group].float() * scale_b[group])
+    torch.testing.assert_close(got, wanted)
+    assert gt.scaled_grouped_mm(a, b, scale_a, scale_b, offs).dtype == torch.bfloat16
+    given = a, b, scale_a[:, None], scale_b[:, None], offs, None, torch.float32
+    tests = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(torch.ops.gemmule.scaled_grouped_mm.default, given, test_utils=tests)
+    compiled = torch.compile(gt.scaled_grouped_mm, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(a, b, scale_a, scale_b, offs, out_dtype=torch.float32), wanted)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
@@ -106,6 +123,30 @@ def test_quantized_layers(kind):
     assert set(model.state_dict()) >= {"0.weight", "0.weight_scale", "0.bias", "2.weight", "2.weight_scale"}
     with pytest.raises(ArgumentError, match="no_grad"):
         model(x.requires_grad_())
+
+
+@pytest.mark.parametrize("kind", ["fp8-row", "fp8-block"])
+def test_quantized_weights_keep_their_types(kind):
+    """Whatever a model is converted to, and through a state_dict; the bias is converted."""
+    model = torch.nn.Sequential(torch.nn.Linear(144, 272), torch.nn.Linear(272, 16))
+    gt.quantize_linear(model, kind)
+    layer, before = model[0], {name: x.clone() for name, x in model.state_dict().items()}
+    for convert in (model.half, lambda: model.to(torch.bfloat16), model.double, lambda: model.to("cpu", torch.half)):
+        convert()
+        assert (layer.weight.dtype, layer.weight_scale.dtype) == (E4M3, torch.float32)
+        assert layer.bias.dtype not in (E4M3, torch.float32)
+        assert torch.equal(layer.weight.float(), before["0.weight"].float())
+        assert torch.equal(layer.weight_scale, before["0.weight_scale"])
+    assert {x.device.type for x in model.to("meta").state_dict().values()} == {"meta"}
+    other = torch.nn.Sequential(torch.nn.Linear(144, 272), torch.nn.Linear(272, 16))
+    gt.quantize_linear(other, kind)
+    other.half().load_state_dict(before)
+    for name in ("0.weight", "0.weight_scale"):
+        assert torch.equal(other.state_dict()[name].float(), before[name].float())
+        assert other.state_dict()[name].dtype == before[name].dtype
+    x = torch.randn(3, 144)
+    with torch.no_grad():
+        assert other(x.half()).dtype == torch.float16
 
 
 def test_quantized_errors():

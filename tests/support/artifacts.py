@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from gemmule.compiler import cache
 from gemmule.compiler.artifact import Artifact
+from gemmule.compiler.cache import KernelCache
+from gemmule.compiler.pack import PACKS
 from gemmule.compiler.resources import Resources
 from gemmule.compiler.signature import ParamSlot
 
@@ -21,3 +24,14 @@ def made(spec, config, signature, arch, mark="compiled"):
         cubin=bytes(range(256)) * 8,
         toolchain="none",
     )
+
+
+def compile_by(monkeypatch, compiler):
+    """Let the cache of this process be another one, which compiles by `compiler`."""
+    monkeypatch.setattr(cache, "KERNELS", KernelCache(PACKS, compiler))
+
+
+def compiler_is_installed(monkeypatch, there):
+    """Let whoever asks be told whether the compiler is installed."""
+    for module in ("compiler.toolchain", "compiler.key", "dispatch.select", "dispatch.grouped"):
+        monkeypatch.setattr(f"gemmule.{module}.compiler_installed", lambda: there)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from gemmule.compiler.pool import Job, jobs_of
 from gemmule.core.arch import Arch
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.problem import Problem, inner_problem
+from gemmule.core.problem import Problem, contiguous_gemm, inner_problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY, kernels_of
-from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.dispatch.select import choose
 
 from .draws import problems, shipped_problems
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from .markdown import markdown
 
-_KINDS = {"forward": "forward", "grad_input": "gradient of the input", "grad_weight": "gradient of the weights"}
+_KINDS = {"forward": "forward", "grad_input": "gradient of the input", "grad_weight": "gradient of the weights",
+          "scaled": "forward, scaled float8, of `torch._scaled_grouped_mm`"}  # fmt: skip
 
 
 def grouped_table(records: Sequence[Mapping[str, Any]]) -> str:

@@ -75,6 +75,7 @@ class LayoutPicture:
 
 def _panel(axes: Axes, panel: Panel, page: Page) -> None:
     from matplotlib.collections import PolyCollection
+    from matplotlib.ticker import MaxNLocator
 
     theme = page.theme
     cells = np.array(panel.colours)
@@ -92,6 +93,8 @@ def _panel(axes: Axes, panel: Panel, page: Page) -> None:
     axes.set_xlabel(panel.x, fontsize=page.text - 1.5)
     axes.set_ylabel(panel.y, fontsize=page.text - 1.5)
     axes.tick_params(labelsize=page.text - 2.5)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     for spine in axes.spines.values():
         spine.set_visible(True)
     for row, line in enumerate(panel.words):
@@ -254,9 +257,62 @@ def multicast() -> LayoutPicture:
     return LayoutPicture("multicast", "A cluster of two CTAs (a colour each): who loads what of a k-tile", panels, 260)
 
 
+def tiles() -> LayoutPicture:
+    """Return what one CTA of g03 reads of A and B for its tile of C, and which part lies in shared memory."""
+    kernel, extent, block, step = "g03_shared_tile", 128, {"block_m": 2, "block_n": 1}, 1
+    config: Any = next(spec.default for spec in REGISTRY if spec.name == kernel)
+    a, b, c = (np.full((extent, extent), -1) for _ in range(3))
+    for thread in range(config.side**2):
+        names: dict[str, Any] = {"self": config, "tid": thread, **block}
+        names["i"], names["j"] = layouts.assigned(kernel, names, "i, j")
+        m, n = layouts.assigned(kernel, names, "m, n")
+        c[m, n] = 0
+        for k0 in range(0, extent, config.side):
+            series = 2 if k0 == step * config.side else 0
+            a[m, k0 + names["j"]] = series
+            b[k0 + names["i"], n] = series
+    panels = (
+        Panel("A", "k", "m", _cells(a)),
+        Panel("B", "n", "k", _cells(b)),
+        Panel("C", "n", "m", _cells(c)),
+    )
+    return LayoutPicture(
+        "tiles", "One CTA's tile of C, and the k-tiles of A and B that it needs, one at a time", panels, 270
+    )
+
+
+def stages() -> LayoutPicture:
+    """Return which k-tile each stage of h03's ring holds while a k-tile is multiplied."""
+    kernel, k_tiles, stages = "h03_stages", 12, 4
+    module = layouts.kernel_module(kernel)
+    ring = type("Ring", (), {"num_stages": stages})
+    advance = layouts.function(module, "advance", {"Int32": int})
+    held = {stage: stage for stage in range(stages - 1)}
+    cells, words = np.full((stages, k_tiles), -1), [["" for _ in range(k_tiles)] for _ in range(stages)]
+    stage, phase = 0, 0
+    for k in range(k_tiles):
+        ahead, free = layouts.assigned(kernel, {"self": ring, "k": k, "stage": stage}, "ahead, free")
+        if ahead < k_tiles:
+            held[free] = ahead
+        for one, k_tile in held.items():
+            if k_tile >= k:
+                cells[one, k] = 0 if one == stage else 1
+                words[one][k] = str(k_tile)
+        stage, phase = advance(ring, stage, phase)
+    panel = Panel(
+        "its number; the diagonal is multiplied, the others are in flight",
+        "step",
+        "stage",
+        _cells(cells),
+        tuple(map(tuple, words)),
+    )
+    return LayoutPicture("stages", "The ring: which k-tile each of four stages holds", (panel,), 230)
+
+
 _PICTURES: dict[str, Callable[[], LayoutPicture]] = {
-    "bank_conflicts": bank_conflicts, "multicast": multicast, "raster": raster, "thread_tiles": thread_tiles,
-    "tile_banks": tile_banks, "tma_swizzle": tma_swizzle, "wgmma_accumulator": wgmma_accumulator,
+    "bank_conflicts": bank_conflicts, "multicast": multicast, "raster": raster, "stages": stages,
+    "thread_tiles": thread_tiles, "tile_banks": tile_banks, "tiles": tiles, "tma_swizzle": tma_swizzle,
+    "wgmma_accumulator": wgmma_accumulator,
 }  # fmt: skip
 
 

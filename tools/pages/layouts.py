@@ -58,3 +58,20 @@ def strides(kernel: str, **names: int) -> tuple[int, ...]:
     stride = next(keyword.value for keyword in made.keywords if keyword.arg == "stride")
     found: tuple[int, ...] = eval(compile(ast.Expression(stride), kernel, "eval"), dict(names))  # noqa: S307
     return found
+
+
+def assigned(kernel: str, names: dict[str, Any], targets: str) -> Any:
+    """Return what a kernel's code assigns to variables, e.g. ``"m, n"``, first of those that it names so.
+
+    Parameters
+    ----------
+    kernel : str
+        The kernel.
+    names : dict
+        What the expression refers to.
+    targets : str
+        The left side of the assignment.
+    """
+    lines = (node for node in ast.walk(parsed(kernel_module(kernel))) if isinstance(node, ast.Assign))
+    found = next(line.value for line in lines if ast.unparse(line.targets[0]).strip("()") == targets)
+    return eval(compile(ast.Expression(found), kernel, "eval"), dict(names))  # noqa: S307 - the project's own source

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.block_scales import SCALES
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.epilogue import MATRIX, Epilogue
 from gemmule.core.epilogue import SECOND as OPERAND
@@ -25,17 +26,21 @@ from gemmule.runtime.stream import stream_handle
 from .calls.call_cache import CALLS, DeviceCall
 from .epilogues.ending import Ending, ending_of
 from .epilogues.gated import GATE_BIAS, SECOND, UP_BIAS, storage_of, with_halves
+from .epilogues.scaling import Scaling
 from .planning import functions as plans
 from .planning.choice import check_device_arrays, wanted_executor
 from .planning.plan import Plan
 from .planning.products import memory_for_sums, plan_product
 from .planning.vgpu_products import as_device_view, copy_again, copy_back
+from .scaled import FLOAT8, as_read, name_of, scaled_gemm
 from .validation.operands import Operands, gather
 from .validation.product import ProductArguments, host_array
 from .validation.rules import check_output_kind, dtype_name, promoted
 
 _OFFSETS = "offsets"
 _MOST_ALIGNED = 256
+#: Bytes of the shortest rows that TMA loads; the roles of the factors that have a matrix for each group of rows.
+_ROW_BYTES, _FACTORS_B = 16, ("b", SECOND)
 #: The divided dimension by the number of dimensions of A and B.
 _AXIS_OF = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
 
@@ -54,46 +59,32 @@ class _Call:
     precision: Any
     stream: Any
     executor: Any
+    scale_a: Any = None
+    scale_b: Any = None
+
+    @property
+    def scales(self) -> dict[str, Any]:
+        """The scales by role, if there are any."""
+        return {} if self.scale_a is None else dict(zip(SCALES, (self.scale_a, self.scale_b), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
 class GroupedProduct:
-    """A grouped product whose arguments have passed validation.
+    """A grouped product whose arguments have passed validation."""
 
-    Attributes
-    ----------
-    operands : Operands
-        The arrays.
-    axis : str
-        The dimension that the offsets divide: ``m``, ``n`` or ``k``.
-    m, n, k, groups : int
-        As of `GroupedProblem`.
-    out_dtype : str
-        Element type of the result.
-    out : array or None
-        The caller's output.
-    views : mapping of str to ArrayView
-        The arrays by role; of a gated form `b` and the bias are cut in two.
-    ending : Ending or None
-        What is done to the product before it is rounded.
-    epilogue : str, callable or None
-        The same as the caller names it.
-    precision : Precision
-        Of 8-bit floats.
-    """
-
-    operands: Operands
-    axis: str
+    operands: Operands  #: The arrays.
+    axis: str  #: The dimension that the offsets divide: ``m``, ``n`` or ``k``.
+    #: m, n, k, groups: As of `GroupedProblem`.
     m: int
     n: int
     k: int
     groups: int
-    out_dtype: str
-    out: Any
-    views: Mapping[str, ArrayView]
-    ending: Ending | None
-    epilogue: Any
-    precision: Precision
+    out_dtype: str  #: Element type of the result.
+    out: Any  #: Array or None. The caller's output.
+    views: Mapping[str, ArrayView]  #: The arrays by role; of a gated form `b` and the bias are cut in two.
+    ending: Ending | None  #: What is done to the product before it is rounded.
+    epilogue: Any  #: Str, callable or None. The same as the caller names it.
+    precision: Precision  #: Of 8-bit floats.
 
     @property
     def result(self) -> tuple[int, ...]:
@@ -121,6 +112,21 @@ class GroupedProduct:
         second = {OPERAND: SECOND} if self.ending.gated else {}
         return own | {f"{MATRIX}{place}": role for place, role in enumerate(self.ending.roles)} | second
 
+    def of_zeros(self) -> GroupedProduct:
+        """Return a product that adds up nothing as one of zeros, which kernels take; on a GPU without their memory."""
+        a, b = self.views["a"], self.views["b"]
+        depth = _ROW_BYTES // a.itemsize
+        rows, lines = (self.m, depth), (self.groups, self.n, depth)
+        host_a, host_b = (
+            None if x.host is None else np.zeros(shape, x.host.dtype) for x, shape in ((a, rows), (b, lines))
+        )
+        a = dataclasses.replace(a, shape=rows, host=host_a, address=0, strides=(depth, 1))
+        b = dataclasses.replace(
+            b, shape=(self.groups, depth, self.n), address=0, strides=(self.n * depth, 1, depth),
+            host=None if host_b is None else host_b.swapaxes(-1, -2),
+        )  # fmt: skip
+        return dataclasses.replace(self, k=depth, views=dict(self.views) | {"a": a} | dict.fromkeys(_FACTORS_B, b))
+
     def problem(self, views: Mapping[str, ArrayView]) -> GroupedProblem:
         """Return the problem for arrays as they lie in memory."""
         a, b = _matrix(views["a"]), _matrix(views["b"])
@@ -129,32 +135,39 @@ class GroupedProduct:
         epilogue = None
         if self.ending is not None:
             second = _matrix(views[SECOND]) if self.ending.gated else None
-            inputs = tuple(_input(views[role], self.m, self.n) for role in self.ending.roles)
+            inputs = tuple(_input(role, views[role], self.m, self.n) for role in self.ending.roles)
             epilogue = Epilogue(self.ending.expression, inputs, self.ending.numbers, second)
         return GroupedProblem(self.axis, self.m, self.n, self.k, self.groups, a, b, d, epilogue, self.precision)
 
 
-def _input(view: ArrayView, m: int, n: int) -> StridedMatrix:
-    """Return a bias of (groups, n) as a matrix for each group whose rows are the same."""
-    matrix = _matrix(view)
-    alignment = matrix.alignment
-    return StridedMatrix(matrix.dtype, m, n, 0, matrix.col_stride, (matrix.row_stride,), alignment)
+def _input(role: str, view: ArrayView, m: int, n: int) -> StridedMatrix:
+    """Return an epilogue's input as a matrix for each group: of scales of A the same, of others with equal rows."""
+    strides = tuple(0 if extent == 1 else step for extent, step in zip(view.shape, view.strides, strict=True))
+    if role == SCALES[0] or math.prod(view.shape) == 1:
+        group, (row, col) = 0, (strides[0], 0)
+    else:
+        group, row, col = strides[0], 0, strides[-1]
+    return StridedMatrix(dtype_named(view.dtype_name), m, n, row, col, (group,), _alignment(view))
+
+
+def _alignment(view: ArrayView) -> int:
+    return min((view.address & -view.address) or _MOST_ALIGNED, _MOST_ALIGNED)
 
 
 def _matrix(view: ArrayView) -> StridedMatrix:
-    alignment = min((view.address & -view.address) or _MOST_ALIGNED, _MOST_ALIGNED)
     (rows, cols), (row_stride, col_stride) = view.shape[-2:], view.strides[-2:]
     dtype = dtype_named(view.dtype_name)
-    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, view.strides[:-2], alignment)
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, view.strides[:-2], _alignment(view))
 
 
 def _checked(call: _Call) -> GroupedProduct:
     """Hold the arguments against each other."""
     out, out_dtype, precision = call.out, call.out_dtype, Precision.parse(call.precision)
+    scales = call.scales
     storage = storage_of(call.epilogue, None)
-    ending, _ = ending_of(call.epilogue, call.bias, None, None, gated=storage is not None)
+    ending, _ = ending_of(call.epilogue, call.bias, None, scales or None, gated=storage is not None)
     biased = {} if call.bias is None else {"bias": call.bias}
-    operands = gather({"a": call.a, "b": call.b, _OFFSETS: call.offsets, **biased, "out": out}, call.stream)
+    operands = gather({"a": call.a, "b": call.b, _OFFSETS: call.offsets, **biased, **scales, "out": out}, call.stream)
     views: Mapping[str, ArrayView] = operands.views
     if ending is not None:
         views = _with_bias_of_groups(ending, views, storage)
@@ -204,6 +217,46 @@ def _checked(call: _Call) -> GroupedProduct:
     return product
 
 
+def _scaled(call: _Call) -> _Call:
+    """Return a call with scales as one with what they do as its epilogue.
+
+    Raises
+    ------
+    ArgumentError, DTypeError, ShapeError
+        If operands, scales and the other arguments do not fit together.
+    """
+    if call.scale_a is None or call.scale_b is None:
+        raise ArgumentError("one of scale_a and scale_b is missing; pass both: one element of 1.0 scales nothing")
+    if call.epilogue is not None:
+        raise ArgumentError(f"epilogue={call.epilogue!r} is none of scaled products; apply it to the result")
+    if call.precision not in (None, Precision.FLOAT8.value):
+        raise ArgumentError(f"precision={call.precision!r} is none of scaled products; leave it away")
+    for role, x in (("a", call.a), ("b", call.b)):
+        if name_of(x) not in FLOAT8:
+            raise DTypeError(f"{role} is {name_of(x) or type(x).__name__}; scaled products take {' or '.join(FLOAT8)}")
+    (rows, _), (groups, _, cols) = _shapes_of_rows(call)
+    shapes: dict[str, list[tuple[int, ...]]] = {SCALES[0]: [(rows, 1)], SCALES[1]: [(groups, 1, cols), (groups, 1, 1)]}
+    for role, x in call.scales.items():
+        shape = tuple(getattr(x, "shape", ()))
+        if shape not in shapes[role] and math.prod(shape) != 1:
+            one = "row of a" if role == SCALES[0] else "column of each matrix of b"
+            raise ShapeError(f"{role} has shape {shape}; give one element, or {shapes[role][0]}, one for each {one}")
+    scales = {role: as_read(role, x) for role, x in call.scales.items()}
+    scales = {role: x if x.shape else x.reshape(1) for role, x in scales.items()}
+    wanted = "bfloat16" if call.out is None and call.out_dtype is None else call.out_dtype
+    scaling = Scaling(None, True, call.bias is not None, False)
+    return dataclasses.replace(
+        call, epilogue=scaling, precision=Precision.FLOAT8.value, out_dtype=wanted, **scales
+    )  # fmt: skip
+
+
+def _shapes_of_rows(call: _Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    a, b = (tuple(getattr(x, "shape", ())) for x in (call.a, call.b))
+    if (len(a), len(b)) != (2, 3):
+        raise ShapeError(f"a has shape {a} and b {b}; scales are for groups of rows, a of 2 and b of 3 dimensions")
+    return a, b
+
+
 def _with_bias_of_groups(ending: Ending, views: Mapping[str, ArrayView], storage: str | None) -> dict[str, ArrayView]:
     """Return the arrays, those of a gated form cut in two, if there is an epilogue for them.
 
@@ -223,7 +276,10 @@ def _with_bias_of_groups(ending: Ending, views: Mapping[str, ArrayView], storage
     if "bias" in views and views["bias"].shape != (shape := (b.shape[0], b.shape[-1])):
         raise ShapeError(f"bias has shape {views['bias'].shape}; it must be {shape}, a value for each group and column")
     cut = with_halves(views, storage) if storage is not None else dict(views)
-    of_a_group = {role: dataclasses.replace(cut[role], shape=(1, cut[role].shape[-1])) for role in ending.roles}
+    of_a_group = {
+        role: dataclasses.replace(cut[role], shape=(1, 1) if role == SCALES[0] else (1, cut[role].shape[-1]))
+        for role in ending.roles
+    }
     ending.check(of_a_group, (a.shape[0], cut["b"].shape[-1]), (a.dtype_name, b.dtype_name), 0)
     return cut
 
@@ -257,6 +313,8 @@ def _plan(
     precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
 ) -> Plan:
     """Say what a call of `grouped_gemm` would run, and why; nothing is computed until `Plan.execute`.
 
@@ -272,14 +330,14 @@ def _plan(
     ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
         As of `grouped_gemm`.
     """
-    return _plan_of(_Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor))
+    return _plan_of(_Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b))
 
 
 def _plan_of(call: _Call) -> Plan:
     a, b = call.a, call.b
     if call.offsets is None:
-        if call.bias is not None or call.epilogue is not None:
-            raise ArgumentError("a bias or an epilogue needs offsets; use gemm for a batch of products")
+        if any(x is not None for x in (call.bias, call.epilogue, call.scale_a, call.scale_b)):
+            raise ArgumentError("a bias, an epilogue or scales need offsets; use gemm for a batch of products")
         shapes = {name: tuple(getattr(array, "shape", ())) for name, array in (("a", a), ("b", b))}
         if any(len(shape) != 3 for shape in shapes.values()):
             raise ArgumentError(
@@ -292,7 +350,7 @@ def _plan_of(call: _Call) -> Plan:
             )
         )
     wanted = wanted_executor(call.executor)
-    product = _checked(call)
+    product = _checked(call if call.scale_a is None and call.scale_b is None else _scaled(call))
     if product.operands.device is not None:
         plan = _on_device(product, wanted)
     else:
@@ -321,6 +379,7 @@ def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
     views = product.operands.views
     a, b, ends = (host_array(views[role]) for role in ("a", "b", _OFFSETS))
     bias = host_array(views["bias"]) if "bias" in views else None
+    scale_a, scale_b = (host_array(views[role]) if role in views else None for role in SCALES)
 
     def multiply(part: slice, group: int, target: Any) -> None:
         from gemmule.host.gemm import gemm
@@ -329,6 +388,11 @@ def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
             gemm(a[part], b[group], target[part])
             return
         of_group = None if bias is None else bias[group]
+        if scale_a is not None and scale_b is not None:
+            rows = scale_a[part] if scale_a.size > 1 else scale_a
+            cols = scale_b[group] if scale_b.size > 1 else scale_b.reshape(1, 1)
+            scaled_gemm(a[part], b[group], rows, cols, bias=of_group, out=target[part], executor="cpu")
+            return
         call = ProductArguments(
             "gemm", a[part], b[group], out=target[part], executor="cpu", bias=of_group, epilogue=product.epilogue
         )
@@ -367,6 +431,7 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
 
     if not product.multiplies:
         return _zeroed_on_virtual_gpu(product, device_name())
+    product = product if product.k else product.of_zeros()
     given = product.views
     seen = {role: as_device_view(view) for role, view in given.items()}
     # The kernel reads ends one behind another.
@@ -413,6 +478,8 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
     device, views = get_device(operands.device), product.views
     if not product.multiplies:
         return _zeroed(product, device, reason)
+    if not product.k:
+        return _of_zeros(product.of_zeros(), device, reason)
     problem = product.problem(views)
     choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
 
@@ -429,6 +496,36 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
         product, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
         reason=reason, problem=problem, choice=choice, chosen_by=choice.chosen_by, predicted_us=choice.predicted_us,
         places={name: (role, views[role].address) for name, role in product.roles.items()},
+    )  # fmt: skip
+
+
+def _of_zeros(product: GroupedProduct, device: Device, reason: str) -> Plan:
+    """Return the plan of an epilogue of nothing: of a product of zeros, which all factors share."""
+    from gemmule.dispatch.grouped import choose_grouped
+
+    operands, views = product.operands, product.views
+    problem = product.problem(views)
+    choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+
+    def run() -> Any:
+        from gemmule.runtime.memory import clear
+
+        stream = operands.work_stream()
+        assert stream is not None
+        out, finish = product.new_output(stream)
+        factor = views["a"]
+        zeros = operands.new((max(product.m, product.groups * product.n), product.k), factor.dtype_name, stream).view
+        clear(zeros.address, math.prod(zeros.shape) * zeros.itemsize, device.ordinal, stream)
+        of_nothing = dict.fromkeys(("a", *_FACTORS_B), zeros.address)
+        addresses = (of_nothing.get(role, views[role].address) for role in product.roles.values())
+        grouped_queue(problem, device.ordinal, generation())((*addresses, out.address), stream)
+        operands.keep_until_done(stream, out, zeros)
+        return finish()
+
+    # Without a problem: a call that is found again would take the factors' addresses from its arrays.
+    return _planned(
+        product, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
+        reason=reason,
     )  # fmt: skip
 
 
@@ -488,6 +585,8 @@ def grouped_gemm(
     precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
 ) -> Any:
     """Multiply the groups that lie one after another in a matrix, each with a matrix of its own.
 
@@ -523,6 +622,11 @@ def grouped_gemm(
         ``'float8'`` for 8-bit floats on a GPU, as of `matmul`.
     stream, executor
         As of `matmul`; host arrays are multiplied on the host or the virtual GPU.
+    scale_a, scale_b : array of float32 or float8_e8m0fnu, optional
+        Scales of groups of rows of 8-bit floats, both or none: of one element, or one for each row of `a`, of shape
+        (m, 1), and for each column of each matrix of `b`, (groups, 1, n), or each matrix, (groups, 1, 1). The result
+        is ``(scale_a * a) @ (scale_b * b) + bias`` of each group, bfloat16 by default, without an epilogue;
+        float8_e8m0fnu is converted first.
 
     Returns
     -------
@@ -545,19 +649,20 @@ def grouped_gemm(
            [10.],
            [10.]])
     """
-    call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor)
+    call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b)
     library: Any = CALLS.library(type(a))
     if library is None or library is library.host or not _can_be_cached(call):
         return _plan_of(call).execute()
     options = ("grouped_gemm", out_dtype, epilogue, precision)
-    inputs = (a, b, offsets) if bias is None else (a, b, offsets, bias)
+    inputs = tuple(x for x in (a, b, offsets, bias, scale_a, scale_b) if x is not None)
     shapes = _shapes(options, inputs, out)
-    if library.guards_kinds and (replay := CALLS.by_shapes.get(shapes)) is not None:
+    guarded = library.guards_kinds and scale_a is None
+    if guarded and (replay := CALLS.by_shapes.get(shapes)) is not None:
         # The offsets have the place of C.
         result = replay(a, b, out, offsets, bias, None if stream is None else stream_handle(stream))
         if result is not None:
             return result
-    described = library.describe(a, b, (offsets, bias, out), options)
+    described = library.describe(a, b, (offsets, bias, scale_a, scale_b, out), options)
     # Arrays in host memory have no stream.
     if described is None or described[2] is None:
         return _plan_of(call).execute()
@@ -565,7 +670,7 @@ def grouped_gemm(
     if isinstance(found, DeviceCall):
         result = found.run(library, described, inputs, out, stream)
         if result is not None:
-            if library.guards_kinds and (stream is None or stream_handle(stream) == described[2]):
+            if guarded and (stream is None or stream_handle(stream) == described[2]):
                 keys = (options, *map(id, (*inputs, out))), shapes
                 CALLS.add_replay(library, found, keys, inputs, out, described[1], result)
             return result
@@ -591,6 +696,7 @@ def _shapes(options: tuple[Any, ...], inputs: tuple[Any, ...], out: Any) -> tupl
 def _begins(plan: Plan, library: Any, inputs: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:
     """Return for each operand of a launch the array of the call, and how far behind its first element it begins."""
     places = {"a": 0, "b": 1, _OFFSETS: 2, SECOND: 1, "bias": 3, GATE_BIAS: 3, UP_BIAS: 3}
+    places |= {role: len(inputs) - len(SCALES) + place for place, role in enumerate(SCALES)}
     addresses = [library.address(x) for x in inputs]
     begins = [(places[role], address - addresses[places[role]]) for role, address in plan.places.values()]
     return (*begins, (len(inputs), 0))
@@ -605,4 +711,6 @@ def _can_be_cached(call: _Call) -> bool:
         and isinstance(call.precision, str | None)
         and (call.epilogue is None or isinstance(call.epilogue, str))
     )
-    return call.offsets is not None and known and plain
+    # Other scales are converted, to arrays that the call does not have.
+    read = all(name_of(x) == "float32" for x in call.scales.values())
+    return call.offsets is not None and known and plain and read

@@ -15,7 +15,7 @@ from .planning.plan import Plan
 from .planning.products import plan_product
 from .validation.product import ProductArguments
 
-_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _EXPONENTS = "float8_e8m0fnu"
 #: The kernel that takes scales by blocks.
 _KERNEL = "hopper_gemm"
@@ -23,7 +23,8 @@ _KERNEL = "hopper_gemm"
 _TENSOR, _LINE = "tensor", "line"
 
 
-def _name(x: Any) -> str:
+def name_of(x: Any) -> str:
+    """Return the name of an array's type."""
     return str(getattr(x, "dtype", "")).removeprefix("torch.")
 
 
@@ -55,9 +56,9 @@ def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
     return found
 
 
-def _as_read(role: str, scale: Any) -> Any:
+def as_read(role: str, scale: Any) -> Any:
     """Return scales as kernels read them, in float32; those of 8 bits are converted by their library."""
-    name = _name(scale)
+    name = name_of(scale)
     if name == "float32":
         return scale
     if name != _EXPONENTS:
@@ -69,8 +70,8 @@ def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any
     """Hold the arguments against each other; return those of the product that computes it."""
     a, b, scale_a, scale_b = operands
     for role, x in (("a", a), ("b", b)):
-        if _name(x) not in _FLOAT8:
-            raise DTypeError(f"{role} is {_name(x) or type(x).__name__}; scaled products take {' or '.join(_FLOAT8)}")
+        if name_of(x) not in FLOAT8:
+            raise DTypeError(f"{role} is {name_of(x) or type(x).__name__}; scaled products take {' or '.join(FLOAT8)}")
         if len(x.shape) != 2:
             raise ShapeError(f"{role} has shape {tuple(x.shape)}; scaled products are of matrices: reshape it")
     (m, k), (inner, n) = a.shape, b.shape
@@ -79,13 +80,13 @@ def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any
     forms = [_form(role, x, lines, k) for role, x, lines in zip(SCALES, (scale_a, scale_b), (m, n), strict=True)]
     by_blocks = any(isinstance(form, int) for form in forms)
     blocks = tuple(1 if form in (_LINE, 1) else BLOCK for form in forms) if by_blocks else None
-    given = [_as_read(role, x) for role, x in zip(SCALES, (scale_a, scale_b), strict=True)]
+    given = [as_read(role, x) for role, x in zip(SCALES, (scale_a, scale_b), strict=True)]
     scaled = bool(m and n and k)
     arrays = dict(zip(SCALES, given, strict=True)) if scaled else {}
     if scale_result is not None:
-        if math.prod(_shape(scale_result, "scale_result")) != 1 or _name(scale_result) != "float32":
+        if math.prod(_shape(scale_result, "scale_result")) != 1 or name_of(scale_result) != "float32":
             raise ShapeError(
-                f"scale_result is {_name(scale_result)} of shape {tuple(scale_result.shape)}; give one element of "
+                f"scale_result is {name_of(scale_result)} of shape {tuple(scale_result.shape)}; give one element of "
                 "float32"
             )
         arrays["scale_result"] = scale_result

@@ -20,19 +20,12 @@ _PROBE_EDGE = 4096
 
 @dataclasses.dataclass(frozen=True)
 class ElementTypes:
-    """Element types and precision of a product.
+    """Element types and precision of a product."""
 
-    Attributes
-    ----------
-    dtype, out_dtype : str
-        Type of A and B, and of D.
-    precision : Precision
-        What the product may be computed in.
-    """
-
+    #: dtype, out_dtype: Type of A and B, and of D.
     dtype: str
     out_dtype: str
-    precision: Precision
+    precision: Precision  #: What the product may be computed in.
 
     @property
     def probe(self) -> GemmProblem:
@@ -73,27 +66,14 @@ def parse_types(words: Sequence[str], out_dtype: str | None, precision: str) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Shapes:
-    """Sizes, layouts and addresses of the products of a measurement.
+    """Sizes, layouts and addresses of the products of a measurement."""
 
-    Attributes
-    ----------
-    sizes : sequence of str
-        Words of ``--sizes``.
-    layout : str or None
-        Layout of all products; None is nn for named sizes, and drawn for draws.
-    batch : int or None
-        Products in a batch; None is one product without batch dimensions.
-    begins_late : tuple of bool
-        For each of these a product: whether its matrices begin one element after an aligned address.
-    own_transpose : bool
-        Whether B is A transposed, in the same memory.
-    """
-
-    sizes: Sequence[str]
-    layout: str | None = None
-    batch: int | None = None
+    sizes: Sequence[str]  #: Words of ``--sizes``.
+    layout: str | None = None  #: Layout of all products; None is nn for named sizes, and drawn for draws.
+    batch: int | None = None  #: Products in a batch; None is one product without batch dimensions.
+    #: For each of these a product: whether its matrices begin one element after an aligned address.
     begins_late: tuple[bool, ...] = (False,)
-    own_transpose: bool = False
+    own_transpose: bool = False  #: Whether B is A transposed, in the same memory.
 
     @property
     def draws(self) -> tuple[Draw, ...]:

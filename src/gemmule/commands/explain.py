@@ -167,18 +167,13 @@ def _draw(explained: Explanation, path: str, *, force: bool) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Rates of a chip as measured; None stands for the vendor's, or for what is assumed.
+    """Rates of a chip as measured; None stands for the vendor's, or for what is assumed."""
 
-    Attributes
-    ----------
-    bandwidth, l2_bandwidth : float, optional
-        GB/s of device memory and of the L2 cache.
-    copy_bytes, copy_latency : float, optional
-        Bytes a clock that TMA loads for an SM, and the latency of a TMA load in clocks, in a timeline.
-    """
-
+    #: bandwidth, l2_bandwidth: GB/s of device memory and of the L2 cache.
     bandwidth: float | None = None
     l2_bandwidth: float | None = None
+    #: copy_bytes, copy_latency: Bytes a clock that TMA loads for an SM, and the latency of a TMA load in clocks, in a
+    #: timeline.
     copy_bytes: float | None = None
     copy_latency: float | None = None
 

@@ -27,42 +27,18 @@ _META, _PTX, _CUBIN = "artifact.json", "kernel.ptx", "kernel.cubin"
 
 @dataclasses.dataclass(frozen=True)
 class Artifact:
-    """A kernel compiled for one architecture; it runs without the compiler.
+    """A kernel compiled for one architecture; it runs without the compiler."""
 
-    Attributes
-    ----------
-    kernel : str
-        Name of the KernelSpec.
-    config : dict
-        Fields of the config.
-    signature : Signature
-        The specialisation.
-    arch : str
-        Architecture, e.g. ``sm_90a``.
-    entry : str
-        Name of the function in the cubin.
-    params : tuple of ParamSlot
-        Its parameters in order.
-    resources : Resources
-        Registers, stack, spills and shared memory.
-    ptx : str
-        The PTX text.
-    cubin : bytes
-        The machine code.
-    toolchain : str
-        Compiler and version.
-    """
-
-    kernel: str
-    config: dict[str, int]
-    signature: Signature
-    arch: str
-    entry: str
-    params: tuple[ParamSlot, ...]
-    resources: Resources
-    ptx: str
-    cubin: bytes
-    toolchain: str
+    kernel: str  #: Name of the KernelSpec.
+    config: dict[str, int]  #: Fields of the config.
+    signature: Signature  #: The specialisation.
+    arch: str  #: Architecture, e.g. ``sm_90a``.
+    entry: str  #: Name of the function in the cubin.
+    params: tuple[ParamSlot, ...]  #: Its parameters in order.
+    resources: Resources  #: Registers, stack, spills and shared memory.
+    ptx: str  #: The PTX text.
+    cubin: bytes  #: The machine code.
+    toolchain: str  #: Compiler and version.
 
     def check_launch(self, launch: Launch) -> None:
         """Check a launch recipe against the kernel's parameter list.

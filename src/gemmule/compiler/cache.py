@@ -30,21 +30,11 @@ class CacheWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class CacheContent:
-    """Content of the disk cache.
+    """Content of the disk cache."""
 
-    Attributes
-    ----------
-    folder : Path
-        The folder.
-    kernels : int
-        Number of compiled kernels.
-    bytes : int
-        Their size on disk.
-    """
-
-    folder: Path
-    kernels: int
-    bytes: int
+    folder: Path  #: The folder.
+    kernels: int  #: Number of compiled kernels.
+    bytes: int  #: Their size on disk.
 
 
 def cache_folder() -> Path:

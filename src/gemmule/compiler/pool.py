@@ -52,8 +52,6 @@ def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tup
 
     Parameters
     ----------
-    jobs : iterable of Job
-        The compilations.
     workers : int, optional
         Number of processes; by default of CPUs.
 

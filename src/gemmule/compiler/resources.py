@@ -19,24 +19,12 @@ _LOCAL_DEPOT = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+\S+\[(\d+)\];")
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """Resource usage of a kernel.
+    """Resource usage of a kernel."""
 
-    Attributes
-    ----------
-    registers : int
-        Registers of a thread.
-    stack_bytes : int
-        Local memory of a thread.
-    spill_bytes : int
-        The part of it that is register spills, not arrays of the program.
-    static_shared_bytes : int
-        Static shared memory of a CTA; the launch adds the dynamic part.
-    """
-
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    static_shared_bytes: int
+    registers: int  #: Registers of a thread.
+    stack_bytes: int  #: Local memory of a thread.
+    spill_bytes: int  #: The part of it that is register spills, not arrays of the program.
+    static_shared_bytes: int  #: Static shared memory of a CTA; the launch adds the dynamic part.
 
 
 def read_resources(cubin: bytes, ptx: str, entry: str) -> Resources:

@@ -17,19 +17,12 @@ COMPILED = (
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Arch:
-    """A GPU architecture.
+    """A GPU architecture."""
 
-    Attributes
-    ----------
-    major, minor : int
-        Compute capability.
-    specific : bool
-        Whether code is architecture-specific (the ``a`` of ``sm_90a``).
-    """
-
+    #: major, minor: Compute capability.
     major: int
     minor: int
-    specific: bool = False
+    specific: bool = False  #: Whether code is architecture-specific (the ``a`` of ``sm_90a``).
 
     @property
     def name(self) -> str:

@@ -15,20 +15,12 @@ SCALES = ("scale_a", "scale_b")
 
 @dataclasses.dataclass(frozen=True)
 class BlockScales:
-    """Scales of A (M, K) and B (K, N), one for each block of 128 of K and `lines_a` rows, or `lines_b` columns.
+    """Scales of A (M, K) and B (K, N), one for each block of 128 of K and `lines_a` rows, or `lines_b` columns."""
 
-    Attributes
-    ----------
-    a : StridedMatrix
-        Scales of A, a row for each block of rows, a column for each block of K; a stride of 0 broadcasts.
-    b : StridedMatrix
-        Scales of B, a row for each block of K, a column for each block of columns.
-    lines_a, lines_b : int
-        Rows of A and columns of B in a block: 1 or 128.
-    """
-
+    #: Scales of A, a row for each block of rows, a column for each block of K; a stride of 0 broadcasts.
     a: StridedMatrix
-    b: StridedMatrix
+    b: StridedMatrix  #: Scales of B, a row for each block of K, a column for each block of columns.
+    #: lines_a, lines_b: Rows of A and columns of B in a block: 1 or 128.
     lines_a: int
     lines_b: int
 

@@ -15,17 +15,10 @@ class BlockTriangle:
 
     ``BlockTriangle(0, 1)`` is the lower triangle of a square result, ``BlockTriangle(r, 1)`` that of its rows from `r`
     on.
-
-    Attributes
-    ----------
-    first : int
-        Columns to the left of the first diagonal block.
-    step : int
-        Rows and columns of a diagonal block.
     """
 
-    first: int = 0
-    step: int = 1
+    first: int = 0  #: Columns to the left of the first diagonal block.
+    step: int = 1  #: Rows and columns of a diagonal block.
 
     def columns(self, row: int) -> int:
         """Return the number of needed columns of a row, in a result that is wide enough."""

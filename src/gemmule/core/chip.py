@@ -7,56 +7,31 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Multiprocessor:
-    """Limits and allocation units of a streaming multiprocessor (SM).
+    """Limits and allocation units of a streaming multiprocessor (SM)."""
 
-    Attributes
-    ----------
-    threads, warps, blocks : int
-        Most resident threads, warps and blocks.
-    threads_per_block : int
-        Most threads of a block.
-    registers, registers_per_block : int
-        32-bit registers of an SM, and most of a block.
-    registers_per_thread : int
-        Most registers of a thread.
-    register_unit : int
-        Allocation unit of registers.
-    registers_by_block : bool
-        Whether registers are allocated by block (compute capability 1.x) or by warp (later ones).
-    warp_unit : int
-        Multiple to which a block's warps are rounded up: in the allocation of registers on compute capability 1.x, in
-        the check of a block's limit on later ones.
-    partitions : int
-        Partitions of an SM, each with an equal share of the registers.
-    shared_bytes, shared_bytes_per_block : int
-        Bytes of shared memory of an SM, and most of a block (with opt-in).
-    shared_unit : int
-        Allocation unit of shared memory in bytes.
-    shared_reserved : int
-        Bytes of shared memory that the driver reserves in each block.
-    shared_bytes_per_clock : int
-        Bandwidth of an SM's shared memory in bytes a clock.
-    sources : tuple of str
-        Sources of the figures.
-    """
-
+    #: threads, warps, blocks: Most resident threads, warps and blocks.
     threads: int
     warps: int
     blocks: int
-    threads_per_block: int
+    threads_per_block: int  #: Most threads of a block.
+    #: registers, registers_per_block: 32-bit registers of an SM, and most of a block.
     registers: int
     registers_per_block: int
-    registers_per_thread: int
-    register_unit: int
+    registers_per_thread: int  #: Most registers of a thread.
+    register_unit: int  #: Allocation unit of registers.
+    #: Whether registers are allocated by block (compute capability 1.x) or by warp (later ones).
     registers_by_block: bool
+    #: Multiple to which a block's warps are rounded up: in the allocation of registers on compute capability 1.x, in
+    #: the check of a block's limit on later ones.
     warp_unit: int
-    partitions: int
+    partitions: int  #: Partitions of an SM, each with an equal share of the registers.
+    #: shared_bytes, shared_bytes_per_block: Bytes of shared memory of an SM, and most of a block (with opt-in).
     shared_bytes: int
     shared_bytes_per_block: int
-    shared_unit: int
-    shared_reserved: int
-    shared_bytes_per_clock: int
-    sources: tuple[str, ...]
+    shared_unit: int  #: Allocation unit of shared memory in bytes.
+    shared_reserved: int  #: Bytes of shared memory that the driver reserves in each block.
+    shared_bytes_per_clock: int  #: Bandwidth of an SM's shared memory in bytes a clock.
+    sources: tuple[str, ...]  #: Sources of the figures.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,54 +60,21 @@ class PeakRates:
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A GPU product.
+    """A GPU product."""
 
-    Attributes
-    ----------
-    name : str
-        Short name.
-    aliases : tuple of str
-        Other names, the driver's among them.
-    capability : tuple of int
-        Compute capability, (major, minor).
-    sms : int
-        Number of SMs.
-    sm : Multiprocessor
-        Limits of one SM.
-    boost_hz : float, optional
-        Boost clock in Hz, at which the scalar peaks and that of fp64 are stated.
-    tensor_hz : float, optional
-        Clock in Hz at which the other peaks of the tensor cores are stated.
-    peaks : PeakRates
-        Peak rates of the units.
-    memory_bandwidth : float
-        Bytes a second between the chip and its memory.
-    memory_bytes : int
-        Nominal size of the memory in bytes; drivers report a little less.
-    l2_bytes : int, optional
-        Size of the L2 cache in bytes.
-    host_link : str
-        Link to the host.
-    host_bandwidth : float
-        Bytes a second over that link in one direction, the vendor's round figure.
-    sources : tuple of str
-        Sources of the figures.
-    l2_partitions : int
-        Partitions of the L2 cache. An SM reads through the near one, which caches lines of the other.
-    """
-
-    name: str
-    aliases: tuple[str, ...]
-    capability: tuple[int, int]
-    sms: int
-    sm: Multiprocessor
-    boost_hz: float | None
-    tensor_hz: float | None
-    peaks: PeakRates
-    memory_bandwidth: float
-    memory_bytes: int
-    l2_bytes: int | None
-    host_link: str
-    host_bandwidth: float
-    sources: tuple[str, ...]
+    name: str  #: Short name.
+    aliases: tuple[str, ...]  #: Other names, the driver's among them.
+    capability: tuple[int, int]  #: Compute capability, (major, minor).
+    sms: int  #: Number of SMs.
+    sm: Multiprocessor  #: Limits of one SM.
+    boost_hz: float | None  #: Boost clock in Hz, at which the scalar peaks and that of fp64 are stated.
+    tensor_hz: float | None  #: Clock in Hz at which the other peaks of the tensor cores are stated.
+    peaks: PeakRates  #: Peak rates of the units.
+    memory_bandwidth: float  #: Bytes a second between the chip and its memory.
+    memory_bytes: int  #: Nominal size of the memory in bytes; drivers report a little less.
+    l2_bytes: int | None  #: Size of the L2 cache in bytes.
+    host_link: str  #: Link to the host.
+    host_bandwidth: float  #: Bytes a second over that link in one direction, the vendor's round figure.
+    sources: tuple[str, ...]  #: Sources of the figures.
+    #: Partitions of the L2 cache. An SM reads through the near one, which caches lines of the other.
     l2_partitions: int = 1

@@ -25,28 +25,15 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DType:
-    """An element type of a matrix: one object for each, so that types compare and hash by identity.
+    """An element type of a matrix: one object for each, so that types compare and hash by identity."""
 
-    Attributes
-    ----------
-    name : str
-        Name as NumPy and ml_dtypes spell it, e.g. ``"bfloat16"``.
-    itemsize : int
-        Bytes per element.
-    kind : Kind
-        Floating point, integer or complex.
-    significand : int
-        Bits of the significand, the hidden one included; for integers, the bits of the value. Of complex types, those
-        of a part.
-    max_value : float
-        Largest finite value, of complex types that of a part.
-    """
-
-    name: str
-    itemsize: int
-    kind: Kind
+    name: str  #: Name as NumPy and ml_dtypes spell it, e.g. ``"bfloat16"``.
+    itemsize: int  #: Bytes per element.
+    kind: Kind  #: Floating point, integer or complex.
+    #: Bits of the significand, the hidden one included; for integers, the bits of the value. Of complex types, those of
+    #: a part.
     significand: int
-    max_value: float
+    max_value: float  #: Largest finite value, of complex types that of a part.
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _interned, (self.name,)

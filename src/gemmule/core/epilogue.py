@@ -36,16 +36,11 @@ SECOND, ABSMAX = "u", "absmax"
 
 @dataclasses.dataclass(frozen=True)
 class Expression:
-    """A function of the elements of a product.
+    """A function of the elements of a product."""
 
-    Attributes
-    ----------
-    steps : tuple of str
-        ``acc`` (alpha times the product, plus beta * C unless the expression names C), ``up`` (alpha times the product
-        with the second B), ``c``, ``e0``, ``e1`` ... (matrices in the problem's order), ``s0`` ... (numbers, parameters
-        of the launch), ``=0.5`` (constants), or an operation and the numbers of earlier steps, such as ``add 0 1``.
-    """
-
+    #: ``acc`` (alpha times the product, plus beta * C unless the expression names C), ``up`` (alpha times the product
+    #: with the second B), ``c``, ``e0``, ``e1`` ... (matrices in the problem's order), ``s0`` ... (numbers, parameters
+    #: of the launch), ``=0.5`` (constants), or an operation and the numbers of earlier steps, such as ``add 0 1``.
     steps: tuple[str, ...]
 
     @functools.cached_property
@@ -92,8 +87,6 @@ class Expression:
             Returns the value of ``acc``, ``up``, ``c``, ``e0``, ``s0`` ...
         constant : callable
             Returns a constant in the type of the computation.
-        operations : mapping of str to callable
-            The operations.
         """
         values: list[Any] = []
         for step in self.steps:
@@ -120,29 +113,15 @@ class Expression:
 
 @dataclasses.dataclass(frozen=True)
 class Epilogue:
-    """An expression with its inputs.
+    """An expression with its inputs."""
 
-    Attributes
-    ----------
-    expression : Expression
-        The function, computed in the accumulator's type.
-    matrices : tuple of StridedMatrix
-        Its matrices ``e0``, ``e1`` ... in the result's shape; a stride of 0 broadcasts a row or a column.
-    numbers : tuple of float
-        Its numbers ``s0``, ``s1`` ...
-    second : StridedMatrix or None
-        The second B of a gated expression, of the first's type, shape and strides.
-    absmax : bool
-        Whether a float32 in memory is raised to the largest absolute value before rounding.
-    scales : BlockScales or None
-        Scales of A and B by blocks, with which ``acc`` is the product of the scaled operands.
-    """
-
-    expression: Expression
+    expression: Expression  #: The function, computed in the accumulator's type.
+    #: Its matrices ``e0``, ``e1`` ... in the result's shape; a stride of 0 broadcasts a row or a column.
     matrices: tuple[StridedMatrix, ...] = ()
-    numbers: tuple[float, ...] = ()
-    second: StridedMatrix | None = None
-    absmax: bool = False
+    numbers: tuple[float, ...] = ()  #: Its numbers ``s0``, ``s1`` ...
+    second: StridedMatrix | None = None  #: The second B of a gated expression, of the first's type, shape and strides.
+    absmax: bool = False  #: Whether a float32 in memory is raised to the largest absolute value before rounding.
+    #: Scales of A and B by blocks, with which ``acc`` is the product of the scaled operands.
     scales: BlockScales | None = None
 
     def __post_init__(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from .block_scales import BLOCK, SCALES
 from .dtype import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
 from .epilogue import ABSMAX, Epilogue
 from .launch import Param, TensorParam, number_params
@@ -17,8 +16,6 @@ from .spec import Signature
 INPUTS = (BFLOAT16, FLOAT16, FLOAT32)
 #: Marks of strides: constants of the compiled kernel, except `_ANY`.
 _NONE, _UNIT, _ANY = "0", "1", "s"
-#: Elements from the first scale of a line to its last.
-_MOST_OFFSET = 1 << 30
 #: Mark of a column stride of 1 where elements can be loaded in aligned pairs.
 PAIRS = "p"
 
@@ -56,9 +53,6 @@ def why_not_scales(problem: GemmProblem) -> str | None:
     for name, matrix in scales.operands().items():
         if matrix.dtype != FLOAT32:
             return f"{name} is {matrix.dtype}; scales by blocks are float32"
-        step = matrix.col_stride if name == SCALES[0] else matrix.row_stride
-        if abs(step) * problem.k >= _MOST_OFFSET * BLOCK:
-            return f"{name} spans more than {_MOST_OFFSET} elements along K, beyond the kernel's 32-bit offsets"
     return None
 
 

@@ -24,8 +24,6 @@ def formula(expression: Expression, names: Mapping[str, str]) -> str:
 
     Parameters
     ----------
-    expression : Expression
-        The expression.
     names : mapping of str to str
         Names of its leaves ``acc``, ``c``, ``e0``, ``s0`` ...; by default these.
     """

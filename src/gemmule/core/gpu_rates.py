@@ -13,33 +13,15 @@ _L2_BYTES = 50 << 20
 
 @dataclasses.dataclass(frozen=True)
 class GpuRates:
-    """Rates of a GPU. Factors multiply the times of an H200.
+    """Rates of a GPU. Factors multiply the times of an H200."""
 
-    Attributes
-    ----------
-    multiprocessors : int
-        Number of SMs.
-    memory : float
-        Memory bandwidth in bytes a microsecond.
-    multiply : float
-        Factor of the tensor cores' time.
-    load : float
-        Factor of an SM's loads, writes and waits.
-    l2 : float
-        Factor of L2 traffic.
-    launch : float
-        Factor of launch overhead.
-    learned : str
-        Chip of the biases in the learned correction of Hopper's kernels.
-    """
-
-    multiprocessors: int = 132
-    memory: float = 4.6e6
-    multiply: float = 1.0
-    load: float = 1.0
-    l2: float = 1.0
-    launch: float = 1.0
-    learned: str = "H200"
+    multiprocessors: int = 132  #: Number of SMs.
+    memory: float = 4.6e6  #: Memory bandwidth in bytes a microsecond.
+    multiply: float = 1.0  #: Factor of the tensor cores' time.
+    load: float = 1.0  #: Factor of an SM's loads, writes and waits.
+    l2: float = 1.0  #: Factor of L2 traffic.
+    launch: float = 1.0  #: Factor of launch overhead.
+    learned: str = "H200"  #: Chip of the biases in the learned correction of Hopper's kernels.
 
     def memory_rate(self, rate: float) -> float:
         """Return the memory rate of a kernel in bytes a microsecond, from its rate on an H200."""

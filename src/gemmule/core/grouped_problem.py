@@ -19,32 +19,23 @@ class GroupedProblem:
 
     The ends are int32: group g has the indices from ``offsets[g - 1]``, or 0, to ``offsets[g]``. What is beyond the
     last end belongs to no group; along M and N, D is zero there.
-
-    Attributes
-    ----------
-    axis : str
-        The divided dimension. ``m``: B has a matrix for each group; ``n``: A has; ``k``: D has.
-    m, n, k, groups : int
-        Extents, that along `axis` of all groups together, and how many groups there are.
-    a, b, d : StridedMatrix
-        The operands: A is (m, k), B is (k, n), D is (m, n), with one batch stride where there is one for each group.
-    epilogue : Epilogue or None
-        Of groups along m: its matrices, and a second B, have one batch stride for the groups. What is beyond the last
-        end is zero all the same.
-    precision : Precision
-        As of `GemmProblem`.
     """
 
-    axis: str
+    axis: str  #: The divided dimension. ``m``: B has a matrix for each group; ``n``: A has; ``k``: D has.
+    #: m, n, k, groups: Extents, that along `axis` of all groups together, and how many groups there are.
     m: int
     n: int
     k: int
     groups: int
+    #: a, b, d: The operands: A is (m, k), B is (k, n), D is (m, n), with one batch stride where there is one for each
+    #: group.
     a: StridedMatrix
     b: StridedMatrix
     d: StridedMatrix
+    #: Of groups along m: its matrices, and a second B, have one batch stride for the groups. What is beyond the last
+    #: end is zero all the same.
     epilogue: Epilogue | None = None
-    precision: Precision = Precision.IEEE
+    precision: Precision = Precision.IEEE  #: As of `GemmProblem`.
 
     #: Launches are not repeated over a batch.
     batch: ClassVar[tuple[int, ...]] = ()

@@ -27,21 +27,13 @@ def _aligned(size: int, alignment: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TensorParam:
-    """A tensor parameter in the compiled kernel's layout: {pointer; dynamic shape; dynamic strides}.
+    """A tensor parameter in the compiled kernel's layout: {pointer; dynamic shape; dynamic strides}."""
 
-    Attributes
-    ----------
-    operand : str
-        Operand whose pointer it holds: ``a``, ``b``, ``c``, ``d``.
-    shape, strides : tuple of int
-        The dynamic extents and strides, in elements.
-    shape_bits, stride_bits : int
-        Width of each extent and stride, 32 or 64.
-    """
-
-    operand: str
+    operand: str  #: Operand whose pointer it holds: ``a``, ``b``, ``c``, ``d``.
+    #: shape, strides: The dynamic extents and strides, in elements.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    #: shape_bits, stride_bits: Width of each extent and stride, 32 or 64.
     shape_bits: int = 32
     stride_bits: int = 64
     alignment: ClassVar[int] = 8
@@ -68,21 +60,11 @@ class TensorParam:
 
 @dataclasses.dataclass(frozen=True)
 class ScalarParam:
-    """A scalar parameter such as alpha.
+    """A scalar parameter such as alpha."""
 
-    Attributes
-    ----------
-    name : str
-        Name in messages.
-    dtype : DType
-        float32, float64 or int32.
-    value : float or int
-        Value.
-    """
-
-    name: str
-    dtype: DType
-    value: float | int
+    name: str  #: Name in messages.
+    dtype: DType  #: float32, float64 or int32.
+    value: float | int  #: Value.
 
     @property
     def size(self) -> int:
@@ -106,18 +88,10 @@ class ScalarParam:
 
 @dataclasses.dataclass(frozen=True)
 class ExtentsParam:
-    """The extents of a tensor that a tensor map describes, as 32-bit integers.
+    """The extents of a tensor that a tensor map describes, as 32-bit integers."""
 
-    Attributes
-    ----------
-    operand : str
-        Operand in messages.
-    extents : tuple of int
-        Extents in the kernel's order.
-    """
-
-    operand: str
-    extents: tuple[int, ...]
+    operand: str  #: Operand in messages.
+    extents: tuple[int, ...]  #: Extents in the kernel's order.
     alignment: ClassVar[int] = 4
 
     @property
@@ -136,21 +110,11 @@ class ExtentsParam:
 
 @dataclasses.dataclass(frozen=True)
 class BytesParam:
-    """A parameter given by its bytes, e.g. a structure passed by value.
+    """A parameter given by its bytes, e.g. a structure passed by value."""
 
-    Attributes
-    ----------
-    name : str
-        Name in messages.
-    data : bytes
-        The bytes.
-    alignment : int
-        Alignment of the parameter in bytes.
-    """
-
-    name: str
-    data: bytes
-    alignment: int = 4
+    name: str  #: Name in messages.
+    data: bytes  #: The bytes.
+    alignment: int = 4  #: Alignment of the parameter in bytes.
 
     @property
     def size(self) -> int:
@@ -165,40 +129,19 @@ class BytesParam:
 
 @dataclasses.dataclass(frozen=True)
 class TensorMapParam:
-    """A tensor map (TMA descriptor), which the executor encodes.
+    """A tensor map (TMA descriptor), which the executor encodes."""
 
-    Attributes
-    ----------
-    operand : str
-        Operand that it describes.
-    dtype : DType
-        Element type.
-    extents : tuple of int
-        Extents in elements, the contiguous dimension first.
-    pitches : tuple of int
-        Strides in bytes of all dimensions but the first, multiples of 16.
-    box : tuple of int
-        Extents of the TMA box.
-    swizzle : int
-        Bytes of the swizzle's span: 0, 32, 64 or 128.
-    promotion : int or None
-        L2 promotion in bytes: 0, 64, 128 or 256. None: 256 where all lines begin at multiples of 256, else 128, since
-        up to half of 256 bytes around a row of a box would be unused.
-    tf32 : bool
-        Whether TMA rounds float32 to TF32.
-    nan : bool
-        Whether floats out of bounds are filled with NaN, not zero.
-    """
-
-    operand: str
-    dtype: DType
-    extents: tuple[int, ...]
-    pitches: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
+    operand: str  #: Operand that it describes.
+    dtype: DType  #: Element type.
+    extents: tuple[int, ...]  #: Extents in elements, the contiguous dimension first.
+    pitches: tuple[int, ...]  #: Strides in bytes of all dimensions but the first, multiples of 16.
+    box: tuple[int, ...]  #: Extents of the TMA box.
+    swizzle: int  #: Bytes of the swizzle's span: 0, 32, 64 or 128.
+    #: L2 promotion in bytes: 0, 64, 128 or 256. None: 256 where all lines begin at multiples of 256, else 128, since up
+    #: to half of 256 bytes around a row of a box would be unused.
     promotion: int | None = None
-    tf32: bool = False
-    nan: bool = False
+    tf32: bool = False  #: Whether TMA rounds float32 to TF32.
+    nan: bool = False  #: Whether floats out of bounds are filled with NaN, not zero.
     alignment: ClassVar[int] = 64
     size: ClassVar[int] = 128
 
@@ -229,54 +172,29 @@ Param = TensorParam | ScalarParam | ExtentsParam | BytesParam | TensorMapParam
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-    """Device memory for one launch beyond its operands, exclusive while the launch runs.
+    """Device memory for one launch beyond its operands, exclusive while the launch runs."""
 
-    Attributes
-    ----------
-    name : str
-        Name in parameters.
-    nbytes : int
-        Size in bytes.
-    zeroed : bool
-        Whether the executor zeroes it before each launch; otherwise its content is undefined.
-    """
-
-    name: str
-    nbytes: int
-    zeroed: bool = False
+    name: str  #: Name in parameters.
+    nbytes: int  #: Size in bytes.
+    zeroed: bool = False  #: Whether the executor zeroes it before each launch; otherwise its content is undefined.
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """One launch of a compiled kernel.
+    """One launch of a compiled kernel."""
 
-    Attributes
-    ----------
-    grid, block : tuple of int
-        CTAs, and threads of a CTA, along x, y and z.
-    params : tuple of Param
-        Kernel parameters in order.
-    shared_bytes : int
-        Dynamic shared memory of a CTA.
-    cluster : tuple of int
-        CTAs of a cluster along x, y and z.
-    overlaps : bool
-        Whether the launch is dependent (PDL): its CTAs may start before the predecessor ends, and wait for the
-        predecessor's writes (griddepcontrol.wait) before they access memory.
-    workspaces : tuple of Workspace
-        Memory beyond the operands.
-    carve_out : int or None
-        Percent of the largest shared memory of an SM that it has for this kernel, at least; what is left of the same
-        memory is first-level cache. None leaves it to the driver, which lets as many CTAs as fit be resident.
-    """
-
+    #: grid, block: CTAs, and threads of a CTA, along x, y and z.
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    params: tuple[Param, ...]
-    shared_bytes: int = 0
-    cluster: tuple[int, int, int] = (1, 1, 1)
+    params: tuple[Param, ...]  #: Kernel parameters in order.
+    shared_bytes: int = 0  #: Dynamic shared memory of a CTA.
+    cluster: tuple[int, int, int] = (1, 1, 1)  #: CTAs of a cluster along x, y and z.
+    #: Whether the launch is dependent (PDL): its CTAs may start before the predecessor ends, and wait for the
+    #: predecessor's writes (griddepcontrol.wait) before they access memory.
     overlaps: bool = False
-    workspaces: tuple[Workspace, ...] = ()
+    workspaces: tuple[Workspace, ...] = ()  #: Memory beyond the operands.
+    #: Percent of the largest shared memory of an SM that it has for this kernel, at least; what is left of the same
+    #: memory is first-level cache. None leaves it to the driver, which lets as many CTAs as fit be resident.
     carve_out: int | None = None
 
     @property

@@ -10,34 +10,21 @@ from .dtype import DType
 
 @dataclasses.dataclass(frozen=True)
 class StridedMatrix:
-    """A matrix, or a batch of matrices, in memory.
+    """A matrix, or a batch of matrices, in memory."""
 
-    Attributes
-    ----------
-    dtype : DType
-        Element type.
-    rows, cols : int
-        Shape of one matrix.
-    row_stride, col_stride : int
-        Elements from one row, or column, to the next. Zero broadcasts; strides may be negative.
-    batch_strides : tuple of int
-        Elements from one matrix to the next, for each batch dimension of the problem.
-    alignment : int
-        Alignment in bytes of the address of element (0, 0) of the first matrix.
-    padded : bool
-        Whether memory after each line, up to where the next would begin, may be read: that of workspaces.
-    conj : bool
-        Whether the matrix is the complex conjugate of what is in memory.
-    """
-
-    dtype: DType
+    dtype: DType  #: Element type.
+    #: rows, cols: Shape of one matrix.
     rows: int
     cols: int
+    #: row_stride, col_stride: Elements from one row, or column, to the next. Zero broadcasts; strides may be negative.
     row_stride: int
     col_stride: int
+    #: Elements from one matrix to the next, for each batch dimension of the problem.
     batch_strides: tuple[int, ...] = ()
-    alignment: int = 16
+    alignment: int = 16  #: Alignment in bytes of the address of element (0, 0) of the first matrix.
+    #: Whether memory after each line, up to where the next would begin, may be read: that of workspaces.
     padded: bool = dataclasses.field(default=False, kw_only=True)
+    #: Whether the matrix is the complex conjugate of what is in memory.
     conj: bool = dataclasses.field(default=False, kw_only=True)
 
     @property

@@ -16,25 +16,15 @@ WARP = 32
 
 @dataclasses.dataclass(frozen=True)
 class Occupancy:
-    """Occupancy of a multiprocessor.
+    """Occupancy of a multiprocessor."""
 
-    Attributes
-    ----------
-    blocks : int
-        Resident blocks of an SM; 0 if the kernel cannot be launched.
-    active_warps, max_warps : int
-        Resident warps, and the most of an SM.
-    limited_by : tuple of str
-        Limiting resources: ``registers``, ``shared memory``, ``threads``, ``blocks`` or ``warps``.
-    reason : str, optional
-        Why the kernel cannot be launched, if it cannot.
-    """
-
-    blocks: int
+    blocks: int  #: Resident blocks of an SM; 0 if the kernel cannot be launched.
+    #: active_warps, max_warps: Resident warps, and the most of an SM.
     active_warps: int
     max_warps: int
+    #: Limiting resources: ``registers``, ``shared memory``, ``threads``, ``blocks`` or ``warps``.
     limited_by: tuple[str, ...]
-    reason: str | None = None
+    reason: str | None = None  #: Why the kernel cannot be launched, if it cannot.
 
     @property
     def occupancy(self) -> float:
@@ -84,8 +74,6 @@ def occupancy(
 
     Parameters
     ----------
-    chip : Chip
-        The chip.
     threads : int
         Threads of a block.
     registers_per_thread : int, optional

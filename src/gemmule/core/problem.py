@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeVar, cast
 
 from .block_triangle import BlockTriangle
-from .dtype import DType, Kind, Precision, accumulator
+from .dtype import DType, Kind, Precision, accumulator, dtype_named
 from .epilogue import Epilogue
-from .layout import StridedMatrix, layout_name
+from .layout import StridedMatrix, contiguous, layout_name
 
 
 class OperandTypes(NamedTuple):
@@ -31,42 +31,29 @@ class OperandTypes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class GemmProblem:
-    """D = alpha * A @ B + beta * C over a batch.
+    """D = alpha * A @ B + beta * C over a batch."""
 
-    Attributes
-    ----------
-    m, n, k : int
-        A is (m, k), B is (k, n), C and D are (m, n).
-    batch : tuple of int
-        Batch dimensions; every operand has one batch stride for each, zero where it is broadcast.
-    a, b, c, d : StridedMatrix
-        The operands. `c` is None when beta is 0: then no C is read.
-    alpha, beta : float, int or complex
-        Scalars, applied in the accumulator's type. For K = 0, alpha is 0: as in BLAS, an infinite one has no effect.
-    precision : Precision
-        Least precision.
-    epilogue : Epilogue or None
-        Function of each element before rounding into D. If it names C, beta is unused.
-    needed : BlockTriangle or None
-        The needed elements of D, if not all. A hint: kernels may compute the others, whose content is undefined.
-    own_transpose : bool
-        Whether B is A transposed, or its adjoint, in the same memory: without C and epilogue the result is symmetric,
-        or Hermitian. A hint for kernels; see `mark_own_transpose`.
-    """
-
+    #: m, n, k: A is (m, k), B is (k, n), C and D are (m, n).
     m: int
     n: int
     k: int
+    #: Batch dimensions; every operand has one batch stride for each, zero where it is broadcast.
     batch: tuple[int, ...]
+    #: a, b, c, d: The operands. `c` is None when beta is 0: then no C is read.
     a: StridedMatrix
     b: StridedMatrix
     c: StridedMatrix | None
     d: StridedMatrix
+    #: alpha, beta: Scalars, applied in the accumulator's type. For K = 0, alpha is 0: as in BLAS, an infinite one has
+    #: no effect.
     alpha: complex = 1
     beta: complex = 0
-    precision: Precision = Precision.IEEE
-    epilogue: Epilogue | None = None
+    precision: Precision = Precision.IEEE  #: Least precision.
+    epilogue: Epilogue | None = None  #: Function of each element before rounding into D. If it names C, beta is unused.
+    #: The needed elements of D, if not all. A hint: kernels may compute the others, whose content is undefined.
     needed: BlockTriangle | None = None
+    #: Whether B is A transposed, or its adjoint, in the same memory: without C and epilogue the result is symmetric, or
+    #: Hermitian. A hint for kernels; see `mark_own_transpose`.
     own_transpose: bool = False
 
     def __post_init__(self) -> None:
@@ -148,28 +135,62 @@ class GemmProblem:
         return dataclasses.replace(self, m=self.n, n=self.m, a=a, b=b, c=c, d=d, epilogue=epilogue)
 
 
+def contiguous_gemm(
+    m: int,
+    n: int,
+    k: int,
+    dtypes: tuple[str, ...],
+    *,
+    batch: tuple[int, ...] = (),
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    precision: Precision = Precision.IEEE,
+) -> GemmProblem:
+    """Return the product of contiguous matrices, as host arrays have on a GPU.
+
+    Parameters
+    ----------
+    m, n, k : int
+        A is (m, k), B is (k, n), D is (m, n).
+    dtypes : tuple of str
+        Types of A, B and D, and of C where a matrix is added.
+    batch, alpha, beta, precision
+        As of `GemmProblem`.
+
+    Raises
+    ------
+    DTypeError
+        If kernels do not support a type.
+    """
+    a, b, d, *added = map(dtype_named, dtypes)
+    return GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        a=contiguous(a, m, k, batch),
+        b=contiguous(b, k, n, batch),
+        c=contiguous(added[0], m, n, batch) if added else None,
+        d=contiguous(d, m, n, batch),
+        alpha=alpha,
+        beta=beta,
+        precision=precision,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class TransposeProblem:
-    """D[l, j, i] = S[l, i, j] for every matrix l of the batch, bit by bit.
+    """D[l, j, i] = S[l, i, j] for every matrix l of the batch, bit by bit."""
 
-    Attributes
-    ----------
-    rows, cols : int
-        Shape of one source matrix; the destination matrix is (cols, rows).
-    batch : tuple of int
-        Batch dimensions.
-    source, target : StridedMatrix
-        `source` is (rows, cols); `target` has the source's indices: element (i, j) of both has the same value.
-    in_place : bool
-        Whether source and target are the same memory, of square matrices.
-    """
-
+    #: rows, cols: Shape of one source matrix; the destination matrix is (cols, rows).
     rows: int
     cols: int
-    batch: tuple[int, ...]
+    batch: tuple[int, ...]  #: Batch dimensions.
+    #: source, target: `source` is (rows, cols); `target` has the source's indices: element (i, j) of both has the same
+    #: value.
     source: StridedMatrix
     target: StridedMatrix
-    in_place: bool = False
+    in_place: bool = False  #: Whether source and target are the same memory, of square matrices.
 
     @property
     def itemsize(self) -> int:
@@ -199,8 +220,6 @@ def mark_own_transpose(problem: GemmProblem, same: bool) -> GemmProblem:
 
     Parameters
     ----------
-    problem : GemmProblem
-        Any product.
     same : bool
         Whether A and B begin at the same address. Caches of launches that are reused at other addresses must have it
         in their keys.

@@ -16,24 +16,13 @@ LEAST_SCALE = 2.0**-126
 
 @dataclasses.dataclass(frozen=True)
 class QuantizeProblem:
-    """Q = X / S rounded to 8-bit floats, with S the largest magnitude of each part over the largest 8-bit float.
+    """Q = X / S rounded to 8-bit floats, with S the largest magnitude of each part over the largest 8-bit float."""
 
-    Attributes
-    ----------
-    by : str
-        Parts: ``tensor``, ``row``, or ``block``, 128 elements of a row.
-    x : StridedMatrix
-        The matrix, float32, float16 or bfloat16.
-    q : StridedMatrix
-        The 8-bit floats.
-    scales : StridedMatrix
-        One scale for each part: (1, 1), (rows, 1) or (rows, blocks); those of one byte are rounded up to powers of two
-        and stored by their exponents (E8M0).
-    """
-
-    by: str
-    x: StridedMatrix
-    q: StridedMatrix
+    by: str  #: Parts: ``tensor``, ``row``, or ``block``, 128 elements of a row.
+    x: StridedMatrix  #: The matrix, float32, float16 or bfloat16.
+    q: StridedMatrix  #: The 8-bit floats.
+    #: One scale for each part: (1, 1), (rows, 1) or (rows, blocks); those of one byte are rounded up to powers of two
+    #: and stored by their exponents (E8M0).
     scales: StridedMatrix
 
     #: Launches are not repeated over a batch.

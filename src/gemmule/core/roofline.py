@@ -33,37 +33,19 @@ _UNITS = {
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """A level of the memory hierarchy.
+    """A level of the memory hierarchy."""
 
-    Attributes
-    ----------
-    name : str
-        E.g. ``memory`` or ``shared memory``.
-    bandwidth : float
-        Bytes a second, of the whole chip.
-    """
-
-    name: str
-    bandwidth: float
+    name: str  #: E.g. ``memory`` or ``shared memory``.
+    bandwidth: float  #: Bytes a second, of the whole chip.
 
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """The least time of given work.
+    """The least time of given work."""
 
-    Attributes
-    ----------
-    operations : int
-        Number of operations.
-    compute_seconds : float
-        Time of the arithmetic alone, in seconds.
-    level_seconds : tuple of (str, float)
-        Time of the traffic through each level alone, in seconds.
-    """
-
-    operations: int
-    compute_seconds: float
-    level_seconds: tuple[tuple[str, float], ...]
+    operations: int  #: Number of operations.
+    compute_seconds: float  #: Time of the arithmetic alone, in seconds.
+    level_seconds: tuple[tuple[str, float], ...]  #: Time of the traffic through each level alone, in seconds.
 
     @property
     def seconds(self) -> float:
@@ -177,8 +159,6 @@ def problem_bound(problem: Problem, chip: Chip, *, from_host: bool = False) -> B
     ----------
     problem : GemmProblem or TransposeProblem
         The problem. A transpose has no arithmetic.
-    chip : Chip
-        The chip.
     from_host : bool
         Whether operands and result are in host memory. The host link is full-duplex: the direction with more bytes
         counts.

@@ -92,31 +92,17 @@ class Buildable:
 
 @dataclasses.dataclass(frozen=True)
 class NextKernel:
-    """The kernel launched after another one, on operands that the first prepared.
+    """The kernel launched after another one, on operands that the first prepared."""
 
-    Attributes
-    ----------
-    spec, config
-        The kernel, without a `next_kernel` of its own, and its config.
-    problem : GemmProblem or TransposeProblem
-        Its problem, with at most as many batch dimensions as one launch of the first kernel covers.
-    operands : mapping of str to str
-        Operand of the first problem, or workspace, for each of its operands.
-    workspaces : mapping of str to int
-        Bytes of the workspaces of all launches, by the names of the launch recipes.
-    beyond : mapping of str to int
-        Byte offsets of operands in that memory, where they are not 0.
-    then : NextKernel or None
-        The kernel after it; its workspaces are among those of the first.
-    """
-
+    #: spec, config: The kernel, without a `next_kernel` of its own, and its config.
     spec: KernelSpec
     config: Config
-    problem: Problem
-    operands: Mapping[str, str]
-    workspaces: Mapping[str, int]
+    problem: Problem  #: Its problem, with at most as many batch dimensions as one launch of the first kernel covers.
+    operands: Mapping[str, str]  #: Operand of the first problem, or workspace, for each of its operands.
+    workspaces: Mapping[str, int]  #: Bytes of the workspaces of all launches, by the names of the launch recipes.
+    #: Byte offsets of operands in that memory, where they are not 0.
     beyond: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    then: NextKernel | None = None
+    then: NextKernel | None = None  #: The kernel after it; its workspaces are among those of the first.
 
     def chain(self) -> Iterator[NextKernel]:
         """Yield this and the later kernels in order."""
@@ -132,96 +118,59 @@ def _unset(config: Any, signature: Signature) -> Buildable:
 
 @dataclasses.dataclass(frozen=True)
 class KernelSpec:
-    """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`.
+    """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the kernel, e.g. ``gemm_reference``.
-    operation : str
-        ``gemm`` or ``transpose``.
-    summary : str
-        One line.
-    package : str
-        Package of kernel.py, whose import closure is part of the cache's key.
-    archs : tuple of Arch
-        Oldest supported architecture of each kind; newer ones are supported too.
-    configs : tuple of Config
-        Every config, the default one first.
-    signatures : callable
-        ``signatures(arch)`` are the specialisations that tests compile for `arch`.
-    why_not : callable
-        ``why_not(problem, arch, config)`` is None where the kernel supports the problem, else the reason. With
-        `refuses` the only statement of the kernel's limits; a spec gives only those that depend on the config.
-    signature : callable
-        ``signature(problem, config)`` is the specialisation for a problem.
-    launch : callable
-        ``launch(problem, config)`` is the launch recipe. The problem has at most `batch_dims` batch dimensions.
-    build : callable, optional
-        ``build(config, signature)`` imports kernel.py and returns the compiler's input; by default ``buildable(config,
-        dict(signature))`` of ``package.kernel``.
-    batch_dims : int
-        Batch dimensions that one launch covers.
-    in_place : bool
-        Whether source and target of a transpose are the same memory; all other kernels require distinct memory.
-    epilogues, gated, absmax, block_scales : bool
-        Whether it supports epilogues, those of two products, the absolute maximum, and scales of A and B by blocks;
-        else `why_not` refuses them.
-    cost : callable, optional
-        ``cost(problem, config, gpu)`` is a measure of a config's time: the least is chosen, of equals the first. By
-        default from `costs`. Without either, configs are compared by their tiles.
-    next_kernel : callable, optional
-        ``next_kernel(problem, config, gpu)`` is launched after the kernel, which only prepares operands.
-    refuses : callable, optional
-        ``refuses(problem, arch)`` is the reason why no config supports a problem, or None. `why_not` includes it; a
-        choice evaluates it once, not once a config. The problem has at most `batch_dims` batch dimensions.
-    refuses_types : callable, optional
-        ``refuses_types(types, arch)`` is the reason why no product of such types is supported, or None. `refuses`
-        includes it: a spec gives there only the other reasons. A choice looks it up.
-    costs : callable, optional
-        ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one by one.
-    ctas : callable, optional
-        ``ctas(problem, config)`` is the number of CTAs, where that is faster than the launch recipe.
-    cost_in_us : bool
-        Whether costs are predicted times in microseconds.
-    further : callable, optional
-        ``further()`` are additional configs for a search.
-    outdone : callable, optional
-        ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
-    mirrors : bool
-        Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
-    own_refuses, own_why_not : callable
-        `refuses` without the reasons of `refuses_types`, and `why_not` without those of `refuses`: for a choice, which
-        evaluates one after the other.
-    """
-
-    name: str
-    operation: str
-    summary: str
-    package: str
-    archs: tuple[Arch, ...]
-    configs: tuple[Config, ...]
+    name: str  #: Name of the kernel, e.g. ``gemm_reference``.
+    operation: str  #: ``gemm`` or ``transpose``.
+    summary: str  #: One line.
+    package: str  #: Package of kernel.py, whose import closure is part of the cache's key.
+    archs: tuple[Arch, ...]  #: Oldest supported architecture of each kind; newer ones are supported too.
+    configs: tuple[Config, ...]  #: Every config, the default one first.
+    #: ``signatures(arch)`` are the specialisations that tests compile for `arch`.
     signatures: Callable[[Arch], tuple[Signature, ...]] = dataclasses.field(compare=False)
+    #: ``why_not(problem, arch, config)`` is None where the kernel supports the problem, else the reason. With `refuses`
+    #: the only statement of the kernel's limits; a spec gives only those that depend on the config.
     why_not: _WhyNot = dataclasses.field(compare=False)
+    #: ``signature(problem, config)`` is the specialisation for a problem.
     signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
+    #: ``launch(problem, config)`` is the launch recipe. The problem has at most `batch_dims` batch dimensions.
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
+    #: ``build(config, signature)`` imports kernel.py and returns the compiler's input; by default ``buildable(config,
+    #: dict(signature))`` of ``package.kernel``.
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(default=_unset, compare=False)
-    batch_dims: int = 1
+    batch_dims: int = 1  #: Batch dimensions that one launch covers.
+    #: Whether source and target of a transpose are the same memory; all other kernels require distinct memory.
     in_place: bool = False
+    #: epilogues, gated, absmax, block_scales: Whether it supports epilogues, those of two products, the absolute
+    #: maximum, and scales of A and B by blocks; else `why_not` refuses them.
     epilogues: bool = False
     gated: bool = False
     absmax: bool = False
     block_scales: bool = False
+    #: ``cost(problem, config, gpu)`` is a measure of a config's time: the least is chosen, of equals the first. By
+    #: default from `costs`. Without either, configs are compared by their tiles.
     cost: Callable[[Any, Any, GpuRates], float] | None = dataclasses.field(default=None, compare=False)
+    #: ``next_kernel(problem, config, gpu)`` is launched after the kernel, which only prepares operands.
     next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
+    #: ``refuses(problem, arch)`` is the reason why no config supports a problem, or None. `why_not` includes it; a
+    #: choice evaluates it once, not once a config. The problem has at most `batch_dims` batch dimensions.
     refuses: _Refuses | None = dataclasses.field(default=None, compare=False)
+    #: ``refuses_types(types, arch)`` is the reason why no product of such types is supported, or None. `refuses`
+    #: includes it: a spec gives there only the other reasons. A choice looks it up.
     refuses_types: _RefusesTypes | None = dataclasses.field(default=None, compare=False)
+    #: ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one by one.
     costs: _Costs | None = dataclasses.field(default=None, compare=False)
+    #: ``ctas(problem, config)`` is the number of CTAs, where that is faster than the launch recipe.
     ctas: Callable[[Any, Any], int] | None = dataclasses.field(default=None, compare=False)
-    cost_in_us: bool = False
+    cost_in_us: bool = False  #: Whether costs are predicted times in microseconds.
+    #: ``further()`` are additional configs for a search.
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
+    #: ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
     outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
+    #: Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
     mirrors: bool = False
+    #: own_refuses, own_why_not: `refuses` without the reasons of `refuses_types`, and `why_not` without those of
+    #: `refuses`: for a choice, which evaluates one after the other.
     own_refuses: _Refuses | None = dataclasses.field(init=False, compare=False)
     own_why_not: _WhyNot = dataclasses.field(init=False, compare=False)
 
@@ -341,54 +290,32 @@ def _why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class ChainedLaunch:
-    """One of the launches of a problem, as every executor queues it.
+    """One of the launches of a problem, as every executor queues it."""
 
-    Attributes
-    ----------
-    spec, config, problem
-        Kernel, config, and the problem of this launch.
-    launch : Launch
-        The recipe; its grid is not empty.
-    operands, beyond
-        As of `NextKernel`.
-    """
-
+    #: spec, config, problem: Kernel, config, and the problem of this launch.
     spec: KernelSpec
     config: Config
     problem: Problem
-    launch: Launch
+    launch: Launch  #: The recipe; its grid is not empty.
+    #: operands, beyond: As of `NextKernel`.
     operands: Mapping[str, str]
     beyond: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A kernel chosen for a problem.
+    """A kernel chosen for a problem."""
 
-    Attributes
-    ----------
-    spec, config
-        Kernel and config.
-    refused : tuple of (str, str)
-        Kernels of higher rank, and why they were not chosen.
-    chosen_by : str
-        ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative; ``packed``:
-        compiled already, where the compiler is not installed.
-    predicted_us : float or None
-        Measured or predicted time in microseconds, if there is one.
-    source : str
-        Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
-    gpu : GpuRates
-        Rates of the GPU of the choice, by which the next kernel is chosen too.
-    """
-
+    #: spec, config: Kernel and config.
     spec: KernelSpec
     config: Config
-    refused: tuple[tuple[str, str], ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()  #: Kernels of higher rank, and why they were not chosen.
+    #: ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative; ``packed``:
+    #: compiled already, where the compiler is not installed.
     chosen_by: str = "only one"
-    predicted_us: float | None = None
-    source: str = ""
-    gpu: GpuRates = H200_RATES
+    predicted_us: float | None = None  #: Measured or predicted time in microseconds, if there is one.
+    source: str = ""  #: Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
+    gpu: GpuRates = H200_RATES  #: Rates of the GPU of the choice, by which the next kernel is chosen too.
 
     def signature(self, problem: Problem) -> Signature:
         """Return the kernel's specialisation for a problem."""

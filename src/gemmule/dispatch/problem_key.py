@@ -20,41 +20,23 @@ _NAMES = ("a_dtype", "b_dtype", "c_dtype", "d_dtype", "precision", "layout", "d_
 
 
 class ProblemKey(NamedTuple):
-    """The key of a product, independent of alpha, beta, addresses and padding.
+    """The key of a product, independent of alpha, beta, addresses and padding."""
 
-    Attributes
-    ----------
-    m, n, k : int
-        Extents.
-    batch : tuple of int
-        Extents of the batch, merged where strides allow.
-    a_dtype, b_dtype, c_dtype, d_dtype : str
-        Element types; `c_dtype` is empty without C.
-    precision : str
-        Least precision.
-    layout : str
-        Layouts of A and B: nn, nt, tn or tt, n is row-major.
-    d_layout : str
-        Layout of C and D: n or t.
-    alignment : tuple of int
-        Alignments in bytes, up to 16, of the rows or columns of A, B, C (if any) and D.
-    shared : str
-        Operands broadcast over the batch, e.g. ``b``.
-    """
-
+    #: m, n, k: Extents.
     m: int
     n: int
     k: int
-    batch: tuple[int, ...]
+    batch: tuple[int, ...]  #: Extents of the batch, merged where strides allow.
+    #: a_dtype, b_dtype, c_dtype, d_dtype: Element types; `c_dtype` is empty without C.
     a_dtype: str
     b_dtype: str
     c_dtype: str
     d_dtype: str
-    precision: str
-    layout: str
-    d_layout: str
-    alignment: tuple[int, ...]
-    shared: str
+    precision: str  #: Least precision.
+    layout: str  #: Layouts of A and B: nn, nt, tn or tt, n is row-major.
+    d_layout: str  #: Layout of C and D: n or t.
+    alignment: tuple[int, ...]  #: Alignments in bytes, up to 16, of the rows or columns of A, B, C (if any) and D.
+    shared: str  #: Operands broadcast over the batch, e.g. ``b``.
 
     def twin(self) -> ProblemKey | None:
         """Return the key of the same product in the other floating-point type of 16 bits, or None."""

@@ -21,27 +21,13 @@ class RatesFileWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredRates:
-    """Measured rates of a GPU.
+    """Measured rates of a GPU."""
 
-    Attributes
-    ----------
-    gpu : str
-        Name of the GPU in its driver.
-    rates : GpuRates
-        The rates, and the number of SMs.
-    products : int
-        Number of products in the fit.
-    error : float
-        Median relative error of predicted times, over products outside of the fit.
-    run : tuple of (str, str)
-        Provenance: chip, driver, cuda, gemmule, packages, commit, date.
-    """
-
-    gpu: str
-    rates: GpuRates
-    products: int
-    error: float
-    run: tuple[tuple[str, str], ...]
+    gpu: str  #: Name of the GPU in its driver.
+    rates: GpuRates  #: The rates, and the number of SMs.
+    products: int  #: Number of products in the fit.
+    error: float  #: Median relative error of predicted times, over products outside of the fit.
+    run: tuple[tuple[str, str], ...]  #: Provenance: chip, driver, cuda, gemmule, packages, commit, date.
 
     @property
     def key(self) -> tuple[str, int]:

@@ -22,21 +22,11 @@ _NEAREST = {"H200": H200_RATES, "H100": H100_RATES}
 
 @dataclasses.dataclass(frozen=True)
 class KnownRates:
-    """Rates of a GPU and their source.
+    """Rates of a GPU and their source."""
 
-    Attributes
-    ----------
-    rates : GpuRates
-        The rates.
-    source : str
-        Their source, in words.
-    own : bool
-        Whether they are of this chip, not of a similar one.
-    """
-
-    rates: GpuRates
-    source: str
-    own: bool
+    rates: GpuRates  #: The rates.
+    source: str  #: Their source, in words.
+    own: bool  #: Whether they are of this chip, not of a similar one.
 
 
 _known: dict[tuple[str, int], KnownRates] = {}

@@ -11,12 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY, compiler_installed
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT32, Precision, dtype_named
+from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
-from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem, OperandTypes, Problem, TransposeProblem, inner_problem, split_batch
+from gemmule.core.problem import (
+    GemmProblem,
+    OperandTypes,
+    Problem,
+    TransposeProblem,
+    contiguous_gemm,
+    inner_problem,
+    split_batch,
+)
 from gemmule.core.spec import Choice, Config, KernelSpec, Signature, least_first
 
 from .problem_key import key_of
@@ -411,49 +418,6 @@ def _by_size(ctas: Sequence[int], configs: Sequence[Config], gpu: GpuRates) -> l
     # Of equals the last, whose tiles are smaller.
     fewer = [number for number in reversed(range(len(ctas))) if ctas[number] < gpu.multiprocessors]
     return [*enough, *sorted(fewer, key=lambda number: -ctas[number])]
-
-
-def contiguous_gemm(
-    m: int,
-    n: int,
-    k: int,
-    dtypes: tuple[str, ...],
-    *,
-    batch: tuple[int, ...] = (),
-    alpha: float | int = 1,
-    beta: float | int = 0,
-    precision: Precision = Precision.IEEE,
-) -> GemmProblem:
-    """Return the product of contiguous matrices, as host arrays have on a GPU.
-
-    Parameters
-    ----------
-    m, n, k : int
-        A is (m, k), B is (k, n), D is (m, n).
-    dtypes : tuple of str
-        Types of A, B and D, and of C where a matrix is added.
-    batch, alpha, beta, precision
-        As of GemmProblem.
-
-    Raises
-    ------
-    DTypeError
-        If kernels do not support a type.
-    """
-    a, b, d, *added = map(dtype_named, dtypes)
-    return GemmProblem(
-        m=m,
-        n=n,
-        k=k,
-        batch=batch,
-        a=contiguous(a, m, k, batch),
-        b=contiguous(b, k, n, batch),
-        c=contiguous(added[0], m, n, batch) if added else None,
-        d=contiguous(d, m, n, batch),
-        alpha=alpha,
-        beta=beta,
-        precision=precision,
-    )
 
 
 def why_no_gemm(dtypes: tuple[str, ...], arch: Arch) -> str | None:

@@ -27,25 +27,14 @@ class LaterVersionError(FileFormatError):
 
 @dataclasses.dataclass(frozen=True)
 class SettingsFormat(Generic[Item]):
-    """A format of JSON files, each of which holds a tuple of items.
+    """A format of JSON files, each of which holds a tuple of items."""
 
-    Attributes
-    ----------
-    content : str
-        Noun for the items, e.g. ``GPU rates``.
-    version : int
-        Version that is read and written.
-    parse : callable
-        Returns the items of a file's JSON object; raises ValueError, KeyError, TypeError or the like where it is
-        malformed.
-    warning : type
-        Class of the warnings about a file that cannot be used.
-    """
-
-    content: str
-    version: int
+    content: str  #: Noun for the items, e.g. ``GPU rates``.
+    version: int  #: Version that is read and written.
+    #: Returns the items of a file's JSON object; raises ValueError, KeyError, TypeError or the like where it is
+    #: malformed.
     parse: Callable[[dict[str, Any]], tuple[Item, ...]]
-    warning: type[UserWarning]
+    warning: type[UserWarning]  #: Class of the warnings about a file that cannot be used.
 
     @property
     def _beginning(self) -> str:

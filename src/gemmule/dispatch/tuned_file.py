@@ -21,33 +21,15 @@ class TunedFileWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The fastest measured kernel and config of a product.
+    """The fastest measured kernel and config of a product."""
 
-    Attributes
-    ----------
-    key : ProblemKey
-        The product.
-    kernel : str
-        Name of the kernel.
-    config : tuple of (str, int)
-        Its config's fields.
-    us : float
-        Median time in microseconds.
-    samples : int
-        Number of samples of the median.
-    ratio : float or None
-        cuBLASLt's best time over this one, in the same run, if measured.
-    run : tuple of (str, str)
-        Provenance: chip, gpu, driver, cuda, gemmule, packages, commit, date.
-    """
-
-    key: ProblemKey
-    kernel: str
-    config: tuple[tuple[str, int], ...]
-    us: float
-    samples: int
-    ratio: float | None
-    run: tuple[tuple[str, str], ...]
+    key: ProblemKey  #: The product.
+    kernel: str  #: Name of the kernel.
+    config: tuple[tuple[str, int], ...]  #: Its config's fields.
+    us: float  #: Median time in microseconds.
+    samples: int  #: Number of samples of the median.
+    ratio: float | None  #: cuBLASLt's best time over this one, in the same run, if measured.
+    run: tuple[tuple[str, str], ...]  #: Provenance: chip, gpu, driver, cuda, gemmule, packages, commit, date.
 
     @property
     def chip(self) -> str:

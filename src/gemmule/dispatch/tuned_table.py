@@ -23,21 +23,11 @@ _SHIPPED = Path(__file__).parent / "tuned"
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """A tuned entry and its source.
+    """A tuned entry and its source."""
 
-    Attributes
-    ----------
-    entry : Entry
-        The entry.
-    source : str
-        Its source, in words.
-    same : bool
-        Whether it was measured for this product on this chip, so that its time is a prediction.
-    """
-
-    entry: Entry
-    source: str
-    same: bool
+    entry: Entry  #: The entry.
+    source: str  #: Its source, in words.
+    same: bool  #: Whether it was measured for this product on this chip, so that its time is a prediction.
 
 
 def chip_name(device: str) -> str:

@@ -10,17 +10,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A named span of time.
+    """A named span of time."""
 
-    Attributes
-    ----------
-    name : str
-        Name.
-    start_ns, end_ns : int
-        Start and end.
-    """
-
-    name: str
+    name: str  #: Name.
+    #: start_ns, end_ns: Start and end.
     start_ns: int
     end_ns: int
 
@@ -32,63 +25,36 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class KernelRun(Span):
-    """One launch of a kernel on the GPU, by the name of its function.
+    """One launch of a kernel on the GPU, by the name of its function."""
 
-    Attributes
-    ----------
-    device, stream : int
-        The GPU, and CUPTI's number of the stream.
-    correlation : int
-        CUPTI's correlation ID, which the launching call has too.
-    grid, block : tuple of int
-        CTAs, and threads of each.
-    registers : int
-        Registers of a thread.
-    shared_bytes : int
-        Shared memory of a CTA, static and dynamic.
-    """
-
+    #: device, stream: The GPU, and CUPTI's number of the stream.
     device: int
     stream: int
-    correlation: int
+    correlation: int  #: CUPTI's correlation ID, which the launching call has too.
+    #: grid, block: CTAs, and threads of each.
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    registers: int
-    shared_bytes: int
+    registers: int  #: Registers of a thread.
+    shared_bytes: int  #: Shared memory of a CTA, static and dynamic.
 
 
 @dataclasses.dataclass(frozen=True)
 class Copy(Span):
-    """One memcpy to, from or within a GPU, or one memset, named as in nsys, e.g. ``memcpy HtoD``.
+    """One memcpy to, from or within a GPU, or one memset, named as in nsys, e.g. ``memcpy HtoD``."""
 
-    Attributes
-    ----------
-    device, stream, correlation : int
-        As of `KernelRun`.
-    size : int
-        Bytes copied or set.
-    """
-
+    #: device, stream, correlation: As of `KernelRun`.
     device: int
     stream: int
     correlation: int
-    size: int
+    size: int  #: Bytes copied or set.
 
 
 @dataclasses.dataclass(frozen=True)
 class Call(Span):
-    """One call of the CUDA driver or runtime API.
+    """One call of the CUDA driver or runtime API."""
 
-    Attributes
-    ----------
-    thread : int
-        The operating system's thread ID.
-    correlation : int
-        CUPTI's correlation ID.
-    """
-
-    thread: int
-    correlation: int
+    thread: int  #: The operating system's thread ID.
+    correlation: int  #: CUPTI's correlation ID.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,34 +66,19 @@ class Range(Span):
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The activity of a program, each kind in order of start.
+    """The activity of a program, each kind in order of start."""
 
-    Attributes
-    ----------
-    kernels, copies, calls, ranges : tuple
-        The spans.
-    lost : int
-        Number of dropped records, and of records without times.
-    """
-
+    #: kernels, copies, calls, ranges: The spans.
     kernels: tuple[KernelRun, ...] = ()
     copies: tuple[Copy, ...] = ()
     calls: tuple[Call, ...] = ()
     ranges: tuple[Range, ...] = ()
-    lost: int = 0
+    lost: int = 0  #: Number of dropped records, and of records without times.
 
 
 @dataclasses.dataclass(frozen=True)
 class Transfer(Span):
-    """A copy or a computation on one of the streams of an out-of-core product.
+    """A copy or a computation on one of the streams of an out-of-core product."""
 
-    Attributes
-    ----------
-    stream : str
-        Name of the stream, e.g. ``compute``.
-    size : int
-        Bytes copied, or operations computed.
-    """
-
-    stream: str
-    size: int
+    stream: str  #: Name of the stream, e.g. ``compute``.
+    size: int  #: Bytes copied, or operations computed.

@@ -29,31 +29,16 @@ def matrix_bytes(rows: int, cols: int, itemsize: int, order: str = "C") -> int:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMatrix:
-    """A matrix in a buffer of device memory.
+    """A matrix in a buffer of device memory."""
 
-    Attributes
-    ----------
-    buffer : object
-        Buffer of `DeviceStreams.allocate`.
-    dtype : dtype
-        Element type.
-    rows, cols : int
-        Shape.
-    pitch : int
-        Stride in bytes from one line to the next.
-    order : str
-        ``C`` if lines are rows, ``F`` if columns.
-    offset : int
-        Byte offset of the first element.
-    """
-
-    buffer: Any
-    dtype: np.dtype[Any]
+    buffer: Any  #: Object. Buffer of `DeviceStreams.allocate`.
+    dtype: np.dtype[Any]  #: Element type.
+    #: rows, cols: Shape.
     rows: int
     cols: int
-    pitch: int
-    order: str = "C"
-    offset: int = 0
+    pitch: int  #: Stride in bytes from one line to the next.
+    order: str = "C"  #: ``C`` if lines are rows, ``F`` if columns.
+    offset: int = 0  #: Byte offset of the first element.
 
     @classmethod
     def compact(cls, buffer: Any, dtype: np.dtype[Any], rows: int, cols: int, order: str = "C") -> DeviceMatrix:
@@ -80,30 +65,19 @@ class DeviceMatrix:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceProduct:
-    """``d = alpha * a @ b + beta * c`` of matrices in device memory; `c` may be `d` itself.
+    """``d = alpha * a @ b + beta * c`` of matrices in device memory; `c` may be `d` itself."""
 
-    Attributes
-    ----------
-    a, b, d : DeviceMatrix
-        Factors and result.
-    alpha, beta : float or int
-        Scalars.
-    c : DeviceMatrix, optional
-        Matrix to add.
-    like : tuple of int, optional
-        Rows and columns of the product that this one is a part of: concurrent parts use the kernel chosen for it.
-    needed : BlockTriangle, optional
-        Elements of `d` that are read; the others are undefined.
-    """
-
+    #: a, b, d: Factors and result.
     a: DeviceMatrix
     b: DeviceMatrix
     d: DeviceMatrix
+    #: alpha, beta: Scalars.
     alpha: float | int = 1
     beta: float | int = 0
-    c: DeviceMatrix | None = None
+    c: DeviceMatrix | None = None  #: Matrix to add.
+    #: Rows and columns of the product that this one is a part of: concurrent parts use the kernel chosen for it.
     like: tuple[int, int] | None = None
-    needed: BlockTriangle | None = None
+    needed: BlockTriangle | None = None  #: Elements of `d` that are read; the others are undefined.
 
 
 class DeviceStreams(Protocol):

@@ -22,23 +22,13 @@ LIMB_BITS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """How a product is computed.
+    """How a product is computed."""
 
-    Attributes
-    ----------
-    compute : numpy.dtype
-        Type that the operands are converted to and multiplied in.
-    total : numpy.dtype
-        Type of the sum.
-    exact_run : int or None
-        For integers multiplied in floating point: most terms whose sum is sure to be an exact integer.
-    limbs : tuple of int
-        Parts of 16 bits that the integers of A and of B are cut into, so that their products are exact.
-    """
-
-    compute: np.dtype[Any]
-    total: np.dtype[Any]
+    compute: np.dtype[Any]  #: Type that the operands are converted to and multiplied in.
+    total: np.dtype[Any]  #: Type of the sum.
+    #: For integers multiplied in floating point: most terms whose sum is sure to be an exact integer.
     exact_run: int | None = None
+    #: Parts of 16 bits that the integers of A and of B are cut into, so that their products are exact.
     limbs: tuple[int, int] = (1, 1)
 
 

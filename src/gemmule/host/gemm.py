@@ -74,31 +74,17 @@ _OWN = _Own()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckedGemm:
-    """A product whose arguments were checked, with these arrays or with others of the same types, shapes and strides.
+    """A product whose arguments were checked, with these arrays or others of the same types, shapes and strides."""
 
-    Attributes
-    ----------
-    alpha, beta : int, float or complex
-        Scalars.
-    arithmetic : Arithmetic
-        How the sum is computed.
-    scale : numpy.dtype
-        Type in which it is scaled.
-    direct : bool
-        Whether one call of NumPy writes the output.
-    alone : bool
-        Whether that is a product of two matrices.
-    multiply : callable
-        That call: `numpy.dot` for small matrices, which begins sooner, or `numpy.matmul`. `numpy.dot` clears the output
-        first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
-    """
-
+    #: alpha, beta: Scalars.
     alpha: Scalar
     beta: Scalar
-    arithmetic: Arithmetic
-    scale: np.dtype[Any]
-    direct: bool
-    alone: bool = False
+    arithmetic: Arithmetic  #: How the sum is computed.
+    scale: np.dtype[Any]  #: Type in which it is scaled.
+    direct: bool  #: Whether one call of NumPy writes the output.
+    alone: bool = False  #: Whether that is a product of two matrices.
+    #: That call: `numpy.dot` for small matrices, which begins sooner, or `numpy.matmul`. `numpy.dot` clears the output
+    #: first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
     multiply: Callable[..., Any] = np.matmul
 
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:

@@ -30,8 +30,6 @@ def scale_dtype(
     ----------
     total, out : numpy.dtype
         Types of the sum and of the output.
-    alpha, beta : int, float or complex
-        Scalars.
     c : numpy.dtype or None
         Type of the matrix to add; None if it is not read.
 
@@ -122,8 +120,6 @@ def write(
         Any dtype and strides.
     total, c : numpy.ndarray or None, shape of out
         The sum and the matrix to add; None counts as zero and its scalar is not used. Each may be `out` itself.
-    alpha, beta : int, float or complex
-        Scalars.
     scale : numpy.dtype
         Type to compute in, from `scale_dtype`.
     small : bool

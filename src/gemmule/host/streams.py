@@ -96,7 +96,6 @@ class HostStreams:
         return np.full(nbytes, 0xFF, np.uint8)
 
     def pinned(self, nbytes: int) -> Array:
-        """Return host memory."""
         return np.full(nbytes, 0xFF, np.uint8)
 
     def direct(self, array: Array) -> bool:
@@ -109,11 +108,9 @@ class HostStreams:
         return self._streams[-1]
 
     def copy_in(self, stream: _Stream, target: DeviceMatrix, source: Array) -> None:
-        """Queue a copy."""
         self._queue(stream, "copy_in", source.nbytes, lambda: np.copyto(array_of(target), source))
 
     def copy_out(self, stream: _Stream, target: Array, source: DeviceMatrix) -> None:
-        """Queue a copy."""
         self._queue(stream, "copy_out", target.nbytes, lambda: np.copyto(target, array_of(source)))
 
     def multiply(self, stream: _Stream, product: DeviceProduct) -> None:
@@ -156,7 +153,6 @@ class HostStreams:
         """Do nothing: NumPy is ready."""
 
     def record(self, stream: _Stream) -> _Event:
-        """Return an event."""
         event = _Event(stream)
 
         def happen() -> None:
@@ -167,17 +163,14 @@ class HostStreams:
         return event
 
     def wait(self, stream: _Stream, event: _Event) -> None:
-        """Let a stream wait."""
         stream.work.put(lambda: self.synchronize(event))
 
     def synchronize(self, event: _Event) -> None:
-        """Wait."""
         event.happened.wait()
         if event.stream.error is not None:
             raise event.stream.error
 
     def seconds(self, start: _Event, end: _Event) -> float:
-        """Return the time between two events."""
         return end.time - start.time
 
     def _queue(self, stream: _Stream, kind: str, amount: int, work: Callable[[], Any]) -> None:

@@ -121,7 +121,6 @@ class HostTileExecutor:
 
     @property
     def name(self) -> str:
-        """``cpu``."""
         return "cpu"
 
     def describe(self) -> str:

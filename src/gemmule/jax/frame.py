@@ -53,21 +53,11 @@ HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 @dataclasses.dataclass(frozen=True)
 class Buffer:
-    """An array of XLA's, in rows.
+    """An array of XLA's, in rows."""
 
-    Attributes
-    ----------
-    address : int
-        Where it begins.
-    dtype : str
-        Its element type.
-    shape : tuple of int
-        Its extents.
-    """
-
-    address: int
-    dtype: str
-    shape: tuple[int, ...]
+    address: int  #: Where it begins.
+    dtype: str  #: Its element type.
+    shape: tuple[int, ...]  #: Its extents.
 
 
 #: An array's type and shape as XLA has them: the type's number, and the extents as bytes.

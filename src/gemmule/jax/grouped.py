@@ -60,6 +60,9 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
 
 def _call(stored: str, shape: tuple[int, ...], a: Any, b: Any, ends: Any) -> Any:
     """Call the product; `stored` names the operand, if one is, whose last two dimensions are exchanged."""
+    if 0 in (*shape, a.shape[0 if stored == "a" else 1], ends.shape[0]):
+        # No element, or nothing to add up, which kernels refuse.
+        return jnp.zeros(shape, a.dtype)
     call = jax.ffi.ffi_call(GROUPED, jax.ShapeDtypeStruct(shape, a.dtype), vmap_method="sequential")
     return call(a, b, ends, options=stored)
 

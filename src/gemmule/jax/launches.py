@@ -27,21 +27,12 @@ MOST_ALIGNED = 256
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A product or transpose as it was planned.
+    """A product or transpose as it was planned."""
 
-    Attributes
-    ----------
-    problem : GemmProblem or TransposeProblem
-        The problem, for arrays that are aligned to `MOST_ALIGNED`.
-    operands : tuple of str
-        Names of its operands, the output's last.
-    begins : tuple of (int, int)
-        For each operand the array, by its number among those of the call, and how many bytes behind its first element
-        the operand begins. The output is the last array.
-    """
-
-    problem: GemmProblem | TransposeProblem
-    operands: tuple[str, ...]
+    problem: GemmProblem | TransposeProblem  #: The problem, for arrays that are aligned to `MOST_ALIGNED`.
+    operands: tuple[str, ...]  #: Names of its operands, the output's last.
+    #: For each operand the array, by its number among those of the call, and how many bytes behind its first element
+    #: the operand begins. The output is the last array.
     begins: tuple[tuple[int, int], ...]
 
     @functools.cached_property

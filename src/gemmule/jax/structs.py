@@ -7,17 +7,20 @@ end of a struct, whose size it gives; what is read here is the same from version
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
-class Version(ctypes.Structure):
+class Head(ctypes.Structure):
+    """What most structs begin with."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = (("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p))
+
+
+class Version(Head):
     """The version of the interface."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    )
+    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int))
 
 
 class Metadata(ctypes.Structure):
@@ -37,12 +40,10 @@ class Extension(ctypes.Structure):
     )
 
 
-class Api(ctypes.Structure):
+class Api(Head):
     """Those of XLA's functions that are called."""
 
     _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
         ("version", Version),
         ("internal", ctypes.c_void_p),
         ("error_create", ctypes.c_void_p),
@@ -53,24 +54,16 @@ class Api(ctypes.Structure):
     )
 
 
-class List(ctypes.Structure):
+class List(Head):
     """Arguments, or results."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("items", ctypes.POINTER(ctypes.c_void_p)),
-    )
+    _fields_ = (("size", ctypes.c_int64), ("types", ctypes.c_void_p), ("items", ctypes.POINTER(ctypes.c_void_p)))
 
 
-class Attributes(ctypes.Structure):
+class Attributes(Head):
     """What a call says besides its arrays."""
 
     _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
         ("size", ctypes.c_int64),
         ("types", ctypes.c_void_p),
         ("names", ctypes.c_void_p),
@@ -78,12 +71,10 @@ class Attributes(ctypes.Structure):
     )
 
 
-class Frame(ctypes.Structure):
+class Frame(Head):
     """A call."""
 
     _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
         ("api", ctypes.POINTER(Api)),
         ("context", ctypes.c_void_p),
         ("stage", ctypes.c_int),
@@ -93,12 +84,10 @@ class Frame(ctypes.Structure):
     )
 
 
-class BufferStruct(ctypes.Structure):
+class BufferStruct(Head):
     """An array."""
 
     _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
         ("dtype", ctypes.c_int),
         ("data", ctypes.c_void_p),
         ("rank", ctypes.c_int64),
@@ -106,23 +95,13 @@ class BufferStruct(ctypes.Structure):
     )
 
 
-class ErrorArguments(ctypes.Structure):
+class ErrorArguments(Head):
     """What an error is made of."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", ctypes.c_int),
-    )
+    _fields_ = (("message", ctypes.c_char_p), ("code", ctypes.c_int))
 
 
-class StreamArguments(ctypes.Structure):
+class StreamArguments(Head):
     """What is asked of a call, and answered: its stream."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    )
+    _fields_ = (("context", ctypes.c_void_p), ("stream", ctypes.c_void_p))

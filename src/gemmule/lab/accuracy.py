@@ -46,55 +46,31 @@ _EXACT_BITS = 53
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """Some rows of a product, far more exact than any kernel.
+    """Some rows of a product, far more exact than any kernel."""
 
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product.
-    rows : ndarray of int
-        Which rows; the first and the last are among them.
-    high, low : ndarray of float64
-        Their values, as sums of two numbers.
-    size : ndarray of float64
-        Elements of the product of the magnitudes, (|A| |B|)ij.
-    signs, signed_sums : ndarray of float64 or None
-        A vector x of random signs, and (A B) x; None where that would take long, or the output may saturate or wrap.
-    """
-
-    problem: GemmProblem
-    rows: Array
+    problem: GemmProblem  #: The product.
+    rows: Array  #: Which rows; the first and the last are among them.
+    #: high, low: Their values, as sums of two numbers.
     high: Array
     low: Array
-    size: Array
+    size: Array  #: Elements of the product of the magnitudes, (|A| |B|)ij.
+    #: signs, signed_sums: A vector x of random signs, and (A B) x; None where that would take long, or the output may
+    #: saturate or wrap.
     signs: Array | None = None
     signed_sums: Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """How far from the reference a product is.
+    """How far from the reference a product is."""
 
-    Attributes
-    ----------
-    error_u : float
-        Largest error in units of u (|A| |B|)ij, with u the unit roundoff of the accumulator, or of a coarser output; 0
-        for integers.
-    over_bound : float
-        Largest error in units of its bound; a right product has at most 1.
-    rms_over_bound : float
-        Root of the mean squared error in units of its bound.
-    mean_squared : float
-        Mean of the squared errors.
-    failure : str or None
-        What is wrong, in words.
-    """
-
+    #: Largest error in units of u (|A| |B|)ij, with u the unit roundoff of the accumulator, or of a coarser output; 0
+    #: for integers.
     error_u: float
-    over_bound: float
-    rms_over_bound: float
-    mean_squared: float
-    failure: str | None
+    over_bound: float  #: Largest error in units of its bound; a right product has at most 1.
+    rms_over_bound: float  #: Root of the mean squared error in units of its bound.
+    mean_squared: float  #: Mean of the squared errors.
+    failure: str | None  #: What is wrong, in words.
 
 
 def sampled_rows(m: int, seed: int, count: int = ROWS) -> Array:

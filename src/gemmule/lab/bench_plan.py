@@ -17,35 +17,17 @@ P = TypeVar("P", bound=Problem)
 
 @dataclasses.dataclass(frozen=True)
 class BenchPlan(Generic[P]):
-    """What is to be measured.
+    """What is to be measured."""
 
-    Attributes
-    ----------
-    problems : tuple of GemmProblem or TransposeProblem
-        The problems, in order.
-    choices : tuple of Choice
-        The kernels, each with a config.
-    seconds : float
-        Time to spend on each kernel at each size.
-    warm_up_seconds : float
-        Load before the first figure.
-    seed : int
-        Of the random inputs.
-    rows : int
-        Rows of each product that are compared with the reference.
-    chosen : callable, optional
-        Gives the kernel and config that a call would run, to be measured too.
-    about : mapping
-        Fields of the experiment block that describe the plan.
-    """
-
-    problems: tuple[P, ...]
-    choices: tuple[Choice, ...]
-    seconds: float = 1.0
-    warm_up_seconds: float = protocol.WARM_UP_SECONDS
-    seed: int = 0
-    rows: int = ROWS
+    problems: tuple[P, ...]  #: The problems, in order.
+    choices: tuple[Choice, ...]  #: The kernels, each with a config.
+    seconds: float = 1.0  #: Time to spend on each kernel at each size.
+    warm_up_seconds: float = protocol.WARM_UP_SECONDS  #: Load before the first figure.
+    seed: int = 0  #: Of the random inputs.
+    rows: int = ROWS  #: Rows of each product that are compared with the reference.
+    #: Gives the kernel and config that a call would run, to be measured too.
     chosen: Callable[[P], Choice] | None = None
+    #: Fields of the experiment block that describe the plan.
     about: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @property

@@ -72,10 +72,10 @@ def ratio_fields(ours: Sequence[float], theirs: Sequence[float]) -> Record:
     }
 
 
-def circumstances(operands: Operands, timing: Timing, index: int) -> Record:
-    """Return how a time was taken."""
+def circumstances(operands: Operands, timing: Timing) -> Record:
+    """Return how the first of the times was taken."""
     return {
-        "calls_per_sample": timing.calls[index],
+        "calls_per_sample": timing.calls[0],
         "buffer_sets": operands.sets,
         "buffer_bytes": operands.bytes,
         **timing.readings,

@@ -68,8 +68,6 @@ def on_the_host(
 
     Parameters
     ----------
-    problem : GemmProblem
-        The product.
     multiply : callable
         Returns A @ B in the type of the problem's output.
     seed : int

@@ -49,28 +49,15 @@ class Readings(Protocol):
 
 
 class BenchDevice(Protocol):
-    """A device that kernels are measured on.
+    """A device that kernels are measured on."""
 
-    Attributes
-    ----------
-    name, pci_bus_id : str
-        Its name, and where it sits.
-    arch : Arch
-        Architecture that kernels are compiled for.
-    l2_bytes : int
-        Size of its L2 cache.
-    no_sensors : str or None
-        Why clocks and watts are not sampled; None where they are.
-    cuda : str
-        Version of CUDA that the driver speaks.
-    """
-
+    #: name, pci_bus_id: Its name, and where it sits.
     name: str
     pci_bus_id: str
-    arch: Arch
-    l2_bytes: int
-    no_sensors: str | None
-    cuda: str
+    arch: Arch  #: Architecture that kernels are compiled for.
+    l2_bytes: int  #: Size of its L2 cache.
+    no_sensors: str | None  #: Why clocks and watts are not sampled; None where they are.
+    cuda: str  #: Version of CUDA that the driver speaks.
 
     def memory_free(self) -> int:
         """Return the bytes that may be taken."""

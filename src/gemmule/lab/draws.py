@@ -28,20 +28,11 @@ _ALIGNED_BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """A sequence of random products.
+    """A sequence of random products."""
 
-    Attributes
-    ----------
-    count : int
-        How many.
-    seed : int
-        Seed; products of a smaller `count` are the first of a larger one.
-    low, high : int
-        Least and greatest extent.
-    """
-
-    count: int
-    seed: int
+    count: int  #: How many.
+    seed: int  #: Seed; products of a smaller `count` are the first of a larger one.
+    #: low, high: Least and greatest extent.
     low: int = LOW
     high: int = HIGH
 

@@ -160,7 +160,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
             "samples_us": all_us(control.samples[0]),
             "control_samples_us": all_us(control.samples[1]),
             **_errors(right[best]),
-            **circumstances(point.operands, control, 0),
+            **circumstances(point.operands, control),
         }
 
     def _running(self, works: Sequence[Work], listed: Sequence[Record]) -> list[int]:
@@ -214,7 +214,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         if point.torch is not None:
             record |= _torch_fields(ours, timing.samples[-1])
         record |= _yardstick_fields(ours, dict(zip(point.yardsticks, timing.samples[1:], strict=False)))
-        return record | _errors(right) | circumstances(operands, timing, 0)
+        return record | _errors(right) | circumstances(operands, timing)
 
     def _warm_up(self, tell: Callable[[str], None]) -> None:
         """Load the device for seconds before the first figure, with a product that keeps all of it busy.

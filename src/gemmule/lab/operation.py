@@ -22,38 +22,19 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Operation(Generic[P]):
-    """An operation: its problems, their work, and its figures.
+    """An operation: its problems, their work, and its figures."""
 
-    Attributes
-    ----------
-    kind : str
-        Kind of the records of timed kernels.
-    field : str
-        Field that the records of this operation alone have.
-    size : str
-        Header of a column of sizes, e.g. ``M x N x K``.
-    fields : callable
-        Gives the fields that name a problem in a record.
-    text : callable
-        Gives a problem in words.
-    rate : callable
-        Gives the fields of the rate: of a problem in so many seconds, with the chip's facts or None.
-    size_text : callable
-        Gives the size of a record's problem in words.
-    layout_text : callable
-        Gives what else tells two problems of one size apart; empty where nothing does.
-    columns : callable
-        Gives the columns of the records' figures behind their times; of paired ratios or of ratios of medians.
-    """
-
-    kind: str
-    field: str
-    size: str
-    fields: Callable[[P], dict[str, Any]]
-    text: Callable[[P], str]
+    kind: str  #: Kind of the records of timed kernels.
+    field: str  #: Field that the records of this operation alone have.
+    size: str  #: Header of a column of sizes, e.g. ``M x N x K``.
+    fields: Callable[[P], dict[str, Any]]  #: Gives the fields that name a problem in a record.
+    text: Callable[[P], str]  #: Gives a problem in words.
+    #: Gives the fields of the rate: of a problem in so many seconds, with the chip's facts or None.
     rate: Callable[[P, float, Chip | None], dict[str, Any]]
-    size_text: Callable[[Record], str]
+    size_text: Callable[[Record], str]  #: Gives the size of a record's problem in words.
+    #: Gives what else tells two problems of one size apart; empty where nothing does.
     layout_text: Callable[[Record], str]
+    #: Gives the columns of the records' figures behind their times; of paired ratios or of ratios of medians.
     columns: Callable[[Sequence[Record], bool], list[Column]]
 
     @property

@@ -15,8 +15,6 @@ class PacedTimer:
 
     Parameters
     ----------
-    device : BenchDevice
-        The device.
     seconds : float
         Time to spend on each measurement.
     warm_up_seconds : float

@@ -20,39 +20,17 @@ _PAPER = {"d01_shared_ab": "normal", "d02_b_in_registers": "opt"}
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """One plot.
+    """One plot."""
 
-    Attributes
-    ----------
-    name : str
-        Part of its file name, e.g. ``float32-nn-k1024``.
-    title : str
-        What it shows.
-    axis : str
-        Text of the axis of sizes.
-    curves : tuple of (str, dict)
-        Name of each kernel and its TFLOP/s over M = N.
-    library : dict
-        The yardstick's TFLOP/s over M = N.
-    peaks : tuple of (float, str)
-        The chip's peak rates in TFLOP/s, with their names.
-    styles : tuple of Style
-        How each curve is drawn.
-    unit : str
-        Text of the other axis.
-    reference : str
-        Name of the yardstick.
-    """
-
-    name: str
-    title: str
-    axis: str
-    curves: tuple[tuple[str, Mapping[int, float]], ...]
-    library: Mapping[int, float]
-    peaks: tuple[tuple[float, str], ...]
-    styles: tuple[Style, ...]
-    unit: str = "TFLOP/s"
-    reference: str = "cuBLASLt"
+    name: str  #: Part of its file name, e.g. ``float32-nn-k1024``.
+    title: str  #: What it shows.
+    axis: str  #: Text of the axis of sizes.
+    curves: tuple[tuple[str, Mapping[int, float]], ...]  #: Name of each kernel and its TFLOP/s over M = N.
+    library: Mapping[int, float]  #: The yardstick's TFLOP/s over M = N.
+    peaks: tuple[tuple[float, str], ...]  #: The chip's peak rates in TFLOP/s, with their names.
+    styles: tuple[Style, ...]  #: How each curve is drawn.
+    unit: str = "TFLOP/s"  #: Text of the other axis.
+    reference: str = "cuBLASLt"  #: Name of the yardstick.
 
 
 def plots(records: Sequence[Record]) -> list[Plot]:

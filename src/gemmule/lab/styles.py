@@ -19,17 +19,10 @@ _RUNG = re.compile(r"\b([a-z]+\d\d)_\w+")
 
 @dataclasses.dataclass(frozen=True)
 class Style:
-    """A kernel's colour and mark; what else tells its configs apart.
+    """A kernel's colour and mark; what else tells its configs apart."""
 
-    Attributes
-    ----------
-    colour : int
-        Which of the theme's colours, and which mark.
-    config : int
-        Number of the config among those of the kernel that are shown: the first has a full mark, others hollow ones.
-    """
-
-    colour: int = 0
+    colour: int = 0  #: Which of the theme's colours, and which mark.
+    #: Number of the config among those of the kernel that are shown: the first has a full mark, others hollow ones.
     config: int = 0
 
 

@@ -12,24 +12,12 @@ from .device import BenchDevice, Stopwatch, Work
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Samples of several works, taken in turns.
+    """Samples of several works, taken in turns."""
 
-    Attributes
-    ----------
-    method : str
-        ``graph`` or ``events``.
-    samples : tuple of tuple of float
-        For each work its samples in order, in seconds a call.
-    calls : tuple of int
-        Calls of a sample of each work.
-    readings : mapping
-        Clocks and watts meanwhile.
-    """
-
-    method: str
-    samples: tuple[tuple[float, ...], ...]
-    calls: tuple[int, ...]
-    readings: Mapping[str, float]
+    method: str  #: ``graph`` or ``events``.
+    samples: tuple[tuple[float, ...], ...]  #: For each work its samples in order, in seconds a call.
+    calls: tuple[int, ...]  #: Calls of a sample of each work.
+    readings: Mapping[str, float]  #: Clocks and watts meanwhile.
 
 
 def estimate(device: BenchDevice, work: Work) -> float:
@@ -67,8 +55,6 @@ def measure(
 
     Parameters
     ----------
-    device : BenchDevice
-        The device.
     works : sequence of callable
         What to time; every one was called before.
     sets : int

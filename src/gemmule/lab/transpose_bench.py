@@ -130,7 +130,7 @@ class TransposeBench(Bench[TransposeProblem, TransposePoint]):
         return {
             **timed(TRANSPOSE, problem, choice, self._chosen_by(choice)),
             **self._compared(problem, point, timing),
-            **circumstances(point.operands, timing, 0),
+            **circumstances(point.operands, timing),
             **({"in_order": True} if self._in_order else {}),
         }
 

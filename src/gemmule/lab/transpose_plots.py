@@ -24,33 +24,15 @@ _FEWEST_SIZES = 3
 
 @dataclasses.dataclass(frozen=True)
 class TransposePlot:
-    """One plot of GB/s.
+    """One plot of GB/s."""
 
-    Attributes
-    ----------
-    name : str
-        Part of its file name, e.g. ``transpose-4-bytes``.
-    title : str
-        What it shows.
-    axis : str
-        Text of the horizontal axis.
-    places : tuple of str
-        What stands on it, in order.
-    curves : tuple of (str, tuple)
-        Name and GB/s at each place, None where there is none.
-    copy : tuple of (float or None)
-        The device's own copy at each place; empty where there is none to be drawn.
-    bars : bool
-        Whether the curves are groups of bars.
-    """
-
-    name: str
-    title: str
-    axis: str
-    places: tuple[str, ...]
-    curves: tuple[tuple[str, tuple[float | None, ...]], ...]
-    copy: tuple[float | None, ...] = ()
-    bars: bool = False
+    name: str  #: Part of its file name, e.g. ``transpose-4-bytes``.
+    title: str  #: What it shows.
+    axis: str  #: Text of the horizontal axis.
+    places: tuple[str, ...]  #: What stands on it, in order.
+    curves: tuple[tuple[str, tuple[float | None, ...]], ...]  #: Name and GB/s at each place, None where there is none.
+    copy: tuple[float | None, ...] = ()  #: The device's own copy at each place; empty where there is none to be drawn.
+    bars: bool = False  #: Whether the curves are groups of bars.
 
     #: There is always something to draw.
     drawn = True

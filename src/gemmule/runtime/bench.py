@@ -61,7 +61,6 @@ class BenchGpu:
 
     @contextlib.contextmanager
     def operands(self, problem: Problem, inputs: Mapping[str, Array], sets: int) -> Iterator[OperandSets]:
-        """Bring the inputs into device memory, `sets` times."""
         operands = OperandSets(problem, inputs, sets, self._ordinal, self._stream)
         with closing(self.wait, operands.close):
             yield operands
@@ -97,7 +96,6 @@ class BenchGpu:
             yield watch
 
     def kernel_names(self, work: Callable[[], None]) -> list[str]:
-        """Return the names of the kernels that one call launches."""
         graph = Graph(work, self._ordinal, self._stream)
         with closing(graph.close):
             return graph.kernels()

@@ -47,17 +47,10 @@ _TF32 = "COMPUTE_32F_FAST_TF32"
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """One of cuBLASLt's algorithms for a product.
+    """One of cuBLASLt's algorithms for a product."""
 
-    Attributes
-    ----------
-    work : callable
-        Queues the product on the next buffer set.
-    description : dict
-        Its number and configuration, as cuBLASLt names them, its workspace in bytes and the waves that it fills.
-    """
-
-    work: Callable[[], None]
+    work: Callable[[], None]  #: Queues the product on the next buffer set.
+    #: Its number and configuration, as cuBLASLt names them, its workspace in bytes and the waves that it fills.
     description: dict[str, Any]
 
 

@@ -17,36 +17,16 @@ from .driver import call, driver, driver_module
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A GPU.
+    """A GPU."""
 
-    Attributes
-    ----------
-    ordinal : int
-        Its number, as the driver counts.
-    name : str
-        Its name, as the driver gives it.
-    capability : tuple of int
-        Compute capability (major, minor).
-    multiprocessors : int
-        Number of SMs.
-    memory_bytes : int
-        Size of its memory.
-    max_shared_bytes : int
-        Most shared memory that a CTA can ask for.
-    pci_bus_id : str
-        Where it sits, as nvidia-smi takes it.
-    uuid : str
-        Its UUID, in hexadecimal digits.
-    """
-
-    ordinal: int
-    name: str
-    capability: tuple[int, int]
-    multiprocessors: int
-    memory_bytes: int
-    max_shared_bytes: int
-    pci_bus_id: str
-    uuid: str
+    ordinal: int  #: Its number, as the driver counts.
+    name: str  #: Its name, as the driver gives it.
+    capability: tuple[int, int]  #: Compute capability (major, minor).
+    multiprocessors: int  #: Number of SMs.
+    memory_bytes: int  #: Size of its memory.
+    max_shared_bytes: int  #: Most shared memory that a CTA can ask for.
+    pci_bus_id: str  #: Where it sits, as nvidia-smi takes it.
+    uuid: str  #: Its UUID, in hexadecimal digits.
 
     @functools.cached_property
     def arch(self) -> Arch:

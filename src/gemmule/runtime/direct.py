@@ -21,39 +21,17 @@ _ALIGNED_WORDS = 64 // 8
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """A launch as the driver takes it, with the addresses of one call.
+    """A launch as the driver takes it, with the addresses of one call."""
 
-    Attributes
-    ----------
-    name : str
-        The kernel's, for messages.
-    ordinal : int
-        The GPU.
-    function : CUfunction
-        The driver's handle of the kernel.
-    config : callable
-        Makes the driver's launch configuration, a new one at each call.
-    params : tuple of bytes
-        The parameters in order.
-    pointers : tuple of (int, int, int)
-        Parameter, word in it, and operand of each pointer.
-    maps : tuple of (int, int)
-        Parameter and operand of each tensor map.
-    addresses : tuple of int
-        The operands' addresses in them.
-    keepalive : object
-        What must live as long as the handles are used.
-    """
-
-    name: str
-    ordinal: int
-    function: Any
-    config: Callable[[], Any]
-    params: tuple[bytes, ...]
-    pointers: tuple[tuple[int, int, int], ...]
-    maps: tuple[tuple[int, int], ...]
-    addresses: tuple[int, ...]
-    keepalive: object = None
+    name: str  #: The kernel's, for messages.
+    ordinal: int  #: The GPU.
+    function: Any  #: CUfunction. The driver's handle of the kernel.
+    config: Callable[[], Any]  #: Makes the driver's launch configuration, a new one at each call.
+    params: tuple[bytes, ...]  #: The parameters in order.
+    pointers: tuple[tuple[int, int, int], ...]  #: Parameter, word in it, and operand of each pointer.
+    maps: tuple[tuple[int, int], ...]  #: Parameter and operand of each tensor map.
+    addresses: tuple[int, ...]  #: The operands' addresses in them.
+    keepalive: object = None  #: Object. What must live as long as the handles are used.
 
 
 def packed(
@@ -66,8 +44,6 @@ def packed(
     ----------
     name, ordinal, function, config, keepalive
         As of `Packed`.
-    launch : Launch
-        The recipe.
     operands : sequence of str
         Operands in the order in which calls give their addresses.
     addresses : sequence of int
@@ -235,10 +211,6 @@ def direct_launch(
 
     Parameters
     ----------
-    kernel : LoadedKernel
-        The kernel.
-    launch : Launch
-        The recipe.
     operands, addresses
         As of `packed`.
     """

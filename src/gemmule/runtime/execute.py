@@ -25,12 +25,8 @@ def run_kernel(
     ----------
     problem : GemmProblem or TransposeProblem
         The problem; its batch may have any number of dimensions.
-    choice : Choice
-        Kernel and config.
     pointers : mapping of str to int
         Addresses of the operands: ``a``, ``b``, ``c``, ``d`` of a product, ``a`` and ``d`` of a transpose.
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream.
     """
@@ -74,41 +70,22 @@ def bound_launches(
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One launch of a problem, without its addresses.
+    """One launch of a problem, without its addresses."""
 
-    Attributes
-    ----------
-    kernel : LoadedKernel
-        The kernel.
-    launch : Launch
-        The recipe.
-    places : mapping of str to (str, int)
-        For each operand of the recipe the problem's own, or the workspace, and how many bytes behind its beginning it
-        lies.
-    """
-
-    kernel: LoadedKernel
-    launch: Launch
+    kernel: LoadedKernel  #: The kernel.
+    launch: Launch  #: The recipe.
+    #: For each operand of the recipe the problem's own, or the workspace, and how many bytes behind its beginning it
+    #: lies.
     places: Mapping[str, tuple[str, int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Launches:
-    """The launches that make a problem.
+    """The launches that make a problem."""
 
-    Attributes
-    ----------
-    number : int
-        How many there are.
-    steps : callable
-        Gives them in order.
-    workspaces : mapping of str to int
-        Bytes of device memory that they need beyond the operands, by name.
-    """
-
-    number: int
-    steps: Callable[[], Iterator[Step]]
-    workspaces: Mapping[str, int]
+    number: int  #: How many there are.
+    steps: Callable[[], Iterator[Step]]  #: Gives them in order.
+    workspaces: Mapping[str, int]  #: Bytes of device memory that they need beyond the operands, by name.
 
 
 def launches_of(

@@ -28,8 +28,6 @@ class PreparedLaunch:
 
     Parameters
     ----------
-    ordinal : int
-        The GPU.
     function, config
         The driver's function and launch configuration.
     packed : sequence of bytes
@@ -53,8 +51,6 @@ class LoadedKernel:
     ----------
     artifact : Artifact
         The compiled kernel.
-    ordinal : int
-        The GPU.
 
     Attributes
     ----------

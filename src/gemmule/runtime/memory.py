@@ -25,8 +25,6 @@ class DeviceBuffer:
     ----------
     nbytes : int
         Size; 0 allocates nothing.
-    ordinal : int
-        The GPU.
     stream : int
         Stream that allocation, copies and release are ordered in.
 
@@ -87,8 +85,6 @@ class LentMemory:
     ----------
     nbytes : int
         Size, more than 0.
-    ordinal : int
-        The GPU.
     """
 
     def __init__(self, nbytes: int, ordinal: int) -> None:

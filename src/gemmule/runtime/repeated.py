@@ -38,8 +38,6 @@ def repeated(
         Names of the operands, in the order in which calls give their addresses.
     addresses : sequence of int
         The addresses of one call; those of others are at least as aligned as the problem says.
-    ordinal : int
-        The GPU.
     """
     return _packed(launches_of(problem, choice, ordinal, operands), operands, addresses, ordinal)
 

@@ -61,8 +61,6 @@ def of_two(
         Queues the product. If that is one launch, which it has as ``direct``, its steps stand in the replay itself.
     stream : callable
         Gives the current stream of a GPU.
-    device : int
-        The GPU.
     same : bool
         Whether A and B begin at one address: what was decided for such holds for no others, and the other way round.
     """
@@ -225,8 +223,6 @@ def of_these(
         Queues the product.
     stream : callable
         Gives the current stream of a GPU.
-    device : int
-        The GPU.
     """
     known: tuple[tuple[Callable[[], Any], tuple[int, ...]], ...] = tuple([(weakref.ref(x), x.shape) for x in given])
 

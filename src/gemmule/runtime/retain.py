@@ -34,8 +34,6 @@ def retain(kept: object, ordinal: int, stream: int) -> None:
     ----------
     kept : object
         What owns the memory.
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream.
     """

@@ -56,8 +56,6 @@ class OperandSets:
         ``a``, ``b`` and, where the problem has one, ``c``, each as its elements lie in memory.
     sets : int
         Number of sets.
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream that everything is ordered in.
     """
@@ -93,7 +91,6 @@ class OperandSets:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all sets."""
         return self._set_bytes * self.sets
 
     def addresses(self, index: int) -> dict[str, int]:

@@ -79,8 +79,6 @@ class Staging:
 
     Parameters
     ----------
-    ordinal : int
-        The GPU.
     nbytes, chunk : int
         Bytes in all, and of a chunk.
     threads : int, optional
@@ -193,11 +191,6 @@ def _pieces(x: Array, most: int) -> Sequence[tuple[int, Array]]:
 
 class Link:
     """A GPU with a stream, and with memory for host arrays that pass through it; one product at a time.
-
-    Parameters
-    ----------
-    ordinal : int
-        The GPU.
 
     Attributes
     ----------

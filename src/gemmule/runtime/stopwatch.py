@@ -44,8 +44,6 @@ class Graph:
     ----------
     queue : callable
         Queues the calls on `stream`.
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream, not the default one.
     """
@@ -109,8 +107,6 @@ class Stopwatch:
         The lead-in, see `lead_in`.
     graph : bool
         Whether the calls are captured once and replayed.
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream.
     """

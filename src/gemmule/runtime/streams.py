@@ -41,8 +41,6 @@ class GpuStreams:
     ----------
     choose : callable
         Chooses the kernel of a problem for an architecture and a number of multiprocessors.
-    ordinal : int
-        The GPU.
     precision : Precision
         What float32 products may be rounded to.
     """
@@ -159,11 +157,9 @@ class GpuStreams:
         return stream
 
     def copy_in(self, stream: int, target: DeviceMatrix, source: Array) -> None:
-        """Queue a copy to the device."""
         self._copy("copy_in", stream, source, target)
 
     def copy_out(self, stream: int, target: Array, source: DeviceMatrix) -> None:
-        """Queue a copy from the device."""
         self._copy("copy_out", stream, target, source)
 
     def _copy(self, direction: str, stream: int, host: Array, matrix: DeviceMatrix) -> None:
@@ -313,12 +309,10 @@ class GpuStreams:
         return event
 
     def wait(self, stream: int, event: Any) -> None:
-        """Let a stream wait for an event of another."""
         with self._context():
             call("cuStreamWaitEvent", stream, event, 0)
 
     def synchronize(self, event: Any) -> None:
-        """Wait for an event."""
         with self._context():
             call("cuEventSynchronize", event)
 

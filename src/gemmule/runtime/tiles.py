@@ -9,8 +9,7 @@ import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
-from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.problem import Problem, contiguous_gemm
 from gemmule.core.spec import Choice
 from gemmule.executor.tiles import Array
 
@@ -37,8 +36,6 @@ class GpuTileExecutor:
     ----------
     choose : callable
         Chooses the kernel of a problem for an architecture and a number of multiprocessors.
-    ordinal : int
-        The GPU.
     precision : Precision
         What float32 products may be rounded to.
     """
@@ -64,7 +61,6 @@ class GpuTileExecutor:
         self.close()
 
     def describe(self) -> str:
-        """Name the GPU."""
         return self.device.name
 
     def tile_bytes(
@@ -84,7 +80,6 @@ class GpuTileExecutor:
         out_dtype: np.dtype[Any],
         into: Array | None = None,
     ) -> GpuTileSum:
-        """Start a sum for an (m, n) tile."""
         del out_dtype, into
         return GpuTileSum(self, m, n, dtype_named(a_dtype.name), dtype_named(b_dtype.name))
 
@@ -97,9 +92,6 @@ class _Operand:
     dtype: DType
     rows: int
     cols: int
-
-    def matrix(self) -> StridedMatrix:
-        return contiguous(self.dtype, self.rows, self.cols)
 
     def column(self) -> _Operand:
         """Return its elements as one column."""
@@ -126,12 +118,10 @@ class GpuTileSum:
             buffer.free()
 
     def add(self, a: Array, b: Array) -> None:
-        """Add ``a @ b``."""
         self._flush()
         self._slice = self._uploaded(a), self._uploaded(b)
 
     def finish(self, out: Array, alpha: float | int = 1, beta: float | int = 0, c: Array | None = None) -> None:
-        """Write ``alpha * sum + beta * c`` into `out`."""
         addend = self._uploaded(c) if c is not None and beta != 0 else None
         result = self._new(dtype_named(out.dtype.name))
         if self._total is None and self._slice is not None:
@@ -178,22 +168,14 @@ class GpuTileSum:
         precision: Precision | None = None,
     ) -> None:
         executor = self._executor
-        problem = GemmProblem(
-            m=d.rows,
-            n=d.cols,
-            k=a.cols,
-            batch=(),
-            a=a.matrix(),
-            b=b.matrix(),
-            c=c.matrix() if c is not None else None,
-            d=d.matrix(),
-            alpha=alpha,
-            beta=beta if c is not None else 0,
+        operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
+        types = tuple(operand.dtype.name for operand in operands.values())
+        problem = contiguous_gemm(
+            d.rows, d.cols, a.cols, types, alpha=alpha, beta=0 if c is None else beta,
             precision=precision or executor.precision,
-        )
+        )  # fmt: skip
         device = executor.device
         choice = executor.choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
-        operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
         pointers = {name: operand.buffer.address for name, operand in operands.items()}
         run_kernel(problem, choice, pointers, executor.device.ordinal, executor.stream)
 

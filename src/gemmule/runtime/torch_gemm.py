@@ -22,8 +22,6 @@ class TorchGemm:
 
     Parameters
     ----------
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream.
 

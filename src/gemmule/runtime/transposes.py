@@ -24,8 +24,6 @@ class TransposeYardsticks:
 
     Parameters
     ----------
-    ordinal : int
-        The GPU.
     stream : int
         The driver's handle of the stream.
     """

@@ -16,8 +16,6 @@ class Workspaces:
 
     Parameters
     ----------
-    ordinal : int
-        The GPU.
     stream : int
         Stream that allocation, use and release are ordered in: what uses them later may have the same memory.
     """
@@ -68,8 +66,6 @@ def zeroing(
     ----------
     queue : callable
         Queues the launch.
-    launch : Launch
-        The recipe.
     addresses : mapping of str to int
         Where the workspaces lie, by their names.
     ordinal, stream : int

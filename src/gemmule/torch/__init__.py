@@ -20,7 +20,7 @@ from .functions import addmm, baddbmm, linear, matmul
 from .grouped import grouped_mm
 from .layers import Linear, replace_linear
 from .quantized import QuantizedLinear, quantize_linear
-from .scaled import scaled_mm
+from .scaled import scaled_grouped_mm, scaled_mm
 
 __all__ = [
     "Linear",
@@ -33,5 +33,6 @@ __all__ = [
     "quantize_linear",
     "replace_experts",
     "replace_linear",
+    "scaled_grouped_mm",
     "scaled_mm",
 ]

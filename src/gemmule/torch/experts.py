@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import torch
@@ -42,7 +43,12 @@ class Experts:
         chosen, order = top_k_index.reshape(-1).sort(stable=True)
         experts = torch.arange(down.shape[0], device=order.device)
         ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
-        rows = hidden_states.index_select(0, order // slots)
+        # Of one token every row is the same.
+        rows = (
+            hidden_states.expand(slots, -1).contiguous()
+            if tokens == 1
+            else hidden_states.index_select(0, order // slots)
+        )
         if self._in_one_pass(rows, up, down, ends):
             inner = gm.grouped_gemm(rows, up.detach().mT, ends, epilogue="swiglu")
             found = gm.grouped_gemm(inner, down.detach().mT, ends)
@@ -52,10 +58,10 @@ class Experts:
             # A number beyond the last expert is none, and has no weight of its own.
             top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
         weights = top_k_weights.to(found.dtype)
+        if tokens == 1:
+            return weights.index_select(1, order) @ found
         # Each slot of a token reads its own row again, so that the sum has one order.
         found = found.index_select(0, order.argsort())
-        if tokens == 1:
-            return weights @ found
         return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -102,7 +108,8 @@ def replace_experts(model: Any) -> tuple[str, ...]:
     A module is taken for experts if it has the parameters ``gate_up_proj`` (experts, 2 * inner, features) and
     ``down_proj`` (experts, features, inner) and an ``act_fn``, without biases, as the experts of Hugging Face's
     transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters; its router is left
-    alone. Lists of experts that are modules each, as in transformers 4, are not replaced.
+    alone. Lists of experts that are modules each, as in transformers 4, are not replaced; nor are, with a warning,
+    those whose class overrides the `forward` of another one, or that have one of their own.
 
     Parameters
     ----------
@@ -127,11 +134,27 @@ def replace_experts(model: Any) -> tuple[str, ...]:
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
-    found = [(name, module) for name, module in model.named_modules() if _are_experts(module)]
+    found = []
+    for name, module in model.named_modules():
+        if _are_experts(module):
+            if reason := _own_forward(module):
+                warnings.warn(f"experts {name!r} stay as they are: {reason}", stacklevel=2)
+            else:
+                found.append((name, module))
     for _, module in found:
         kind: type = type(module)
         module.__class__ = _with_grouped_products(kind)
     return tuple(name for name, _ in found)
+
+
+def _own_forward(module: Any) -> str | None:
+    """Say whose `forward` is not the one that experts of this form were made with, or None."""
+    if "forward" in vars(module):
+        return f"this {type(module).__name__} has a forward of its own; delete it to have them replaced"
+    named = [kind.__name__ for kind in type(module).__mro__ if "forward" in vars(kind) and kind is not torch.nn.Module]
+    if len(named) > 1:
+        return f"forward of {named[0]} overrides that of {named[1]}; make them of {named[1]} to have them replaced"
+    return None
 
 
 def _are_experts(module: Any) -> bool:

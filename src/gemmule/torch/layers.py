@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import ArgumentError
 
 from .functions import linear
+from .shapes import modules_of
 
 
 class Linear(torch.nn.Linear):
@@ -108,15 +108,7 @@ def replace_linear(
     ('0', '2')
     """
     Precision.parse(precision)
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
-    if where is not None and not callable(where):
-        raise ArgumentError(f"where={where!r} cannot be called; give a function of a module's name and the module")
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if type(module) is torch.nn.Linear and (where is None or where(name, module))
-    ]
+    found = modules_of(model, lambda module: type(module) is torch.nn.Linear, where)
     for _, module in found:
         module.__class__ = Linear
         module.precision = precision

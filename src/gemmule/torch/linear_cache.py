@@ -54,29 +54,14 @@ Maker = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Forward:
-    """A linear layer's product for tensors of one description.
+    """A linear layer's product for tensors of one description."""
 
-    Attributes
-    ----------
-    check : callable
-        Guard of input, weight and bias, in the state of PyTorch in which it was made.
-    new : callable
-        Makes the result, given the input.
-    queue : callable
-        Queues the product.
-    bias : {'', 'kernel', 'result'}
-        Whether the kernel reads a bias by itself, or finds it in the result.
-    device : int
-        The GPU.
-    options : (str or None, bool, bool)
-        The precision, and whether the input and the weight are column-major, as their gradients are then.
-    """
-
-    check: Callable[..., bool]
-    new: Maker
-    queue: Queue
-    bias: str
-    device: int
+    check: Callable[..., bool]  #: Guard of input, weight and bias, in the state of PyTorch in which it was made.
+    new: Maker  #: Makes the result, given the input.
+    queue: Queue  #: Queues the product.
+    bias: str  #: Whether the kernel reads a bias by itself, or finds it in the result.
+    device: int  #: The GPU.
+    #: The precision, and whether the input and the weight are column-major, as their gradients are then.
     options: tuple[str | None, bool, bool]
 
     def run(self, x: Any, weight: Any, bias: Any) -> Any:
@@ -104,22 +89,13 @@ class _Forward:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Backward:
-    """The products of a layer's backward for tensors of one description.
+    """The products of a layer's backward for tensors of one description."""
 
-    Attributes
-    ----------
-    check : callable
-        Guard of the result's gradient and the saved tensors that are needed.
-    of_input, of_weight : (callable, callable) or None
-        Makes the gradient, and queues its product; None where it is not needed.
-    device : int
-        The GPU.
-    """
-
-    check: Callable[..., bool]
+    check: Callable[..., bool]  #: Guard of the result's gradient and the saved tensors that are needed.
+    #: of_input, of_weight: Makes the gradient, and queues its product; None where it is not needed.
     of_input: tuple[Maker, Queue] | None
     of_weight: tuple[Maker, Queue] | None
-    device: int
+    device: int  #: The GPU.
 
     def run(self, grad: Any, *saved: Any) -> tuple[Any, Any] | None:
         """Queue the products and return their results; None where the addresses need a plan of their own.

@@ -13,6 +13,7 @@ from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import LEAST_SCALE
 
 from .scaled import quantize_operator, scaled_operator
+from .shapes import modules_of
 
 #: What shares a scale in activations, by the kinds of quantisation.
 KINDS = {"fp8-row": "row", "fp8-block": "block"}
@@ -57,6 +58,19 @@ class QuantizedLinear(torch.nn.Module):
         found = scaled_operator(values, weight, scales, weight_scale, self.bias, None, input.dtype)
         return found.reshape(*input.shape[:-1], self.out_features)
 
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        """Move weights and scales as `fn` moves a tensor, in their types: ``half()`` is for the other layers."""
+        own = {name: self._buffers.pop(name) for name in ("weight", "weight_scale")}
+        try:
+            super()._apply(fn, recurse)
+        finally:
+            self._buffers.update(own)
+        for name, x in own.items():
+            moved = fn(x)
+            # A conversion may have rounded the values: they are moved alone.
+            self._buffers[name] = moved if moved.dtype == x.dtype else x.to(moved.device)
+        return self
+
     def extra_repr(self) -> str:
         """Return what `print` shows of the layer."""
         return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.kind!r}"
@@ -99,15 +113,7 @@ def quantize_linear(
     """
     if kind not in KINDS:
         raise ArgumentError(f"kind={kind!r} is not known; {remedy_for(kind, KINDS)}")
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
-    if where is not None and not callable(where):
-        raise ArgumentError(f"where={where!r} cannot be called; give a function of a module's name and the module")
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if type(module) is torch.nn.Linear and _fits(module) and (where is None or where(name, module))
-    ]
+    found = modules_of(model, lambda module: type(module) is torch.nn.Linear and _fits(module), where)
     for _, module in found:
         _replace(module, kind)
     return tuple(name for name, _ in found)

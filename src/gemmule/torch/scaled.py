@@ -1,4 +1,4 @@
-"""The operators ``gemmule::scaled_mm`` and ``gemmule::quantize``: 8-bit floats with scales, for inference."""
+"""The operators of 8-bit floats with scales, for inference: products, those of groups of rows, and quantisation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmule.core.quantize_problem import scales_shape
 
 from .shapes import check_tensors
 
-_SCALED, _QUANTIZE = "gemmule::scaled_mm", "gemmule::quantize"
+_SCALED, _GROUPED, _QUANTIZE = "gemmule::scaled_mm", "gemmule::scaled_grouped_mm", "gemmule::quantize"
 
 
 def scaled_mm(
@@ -93,10 +93,86 @@ def _describe(
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
 
 
+def scaled_grouped_mm(
+    mat_a: Any,
+    mat_b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    offs: Any,
+    *,
+    bias: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """Multiply groups of rows of 8-bit floats with scales, as `torch._scaled_grouped_mm`; it has no gradient.
+
+    Parameters
+    ----------
+    mat_a, mat_b : Tensor
+        Operands (m, k) and (groups, k, n), of torch.float8_e4m3fn or torch.float8_e5m2; on a GPU contiguous along k.
+    scale_a, scale_b : Tensor of torch.float32
+        Scales of rows, (m,), and of the columns of each matrix, (groups, n); or of one element each.
+    offs : Tensor of int32, shape (groups,)
+        Where each group ends, on the operands' device; nothing waits for it.
+    bias : Tensor, optional
+        Added to the rows of each group, (groups, n).
+    out_dtype : torch.dtype, optional
+        Type of the result: torch.bfloat16 by default, torch.float16 or torch.float32.
+    use_fast_accum : bool, optional
+        Less exact sums are allowed, and not used.
+
+    Returns
+    -------
+    Tensor, shape (m, n)
+        The product; rows beyond the groups are zero.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError, UnsupportedError
+        As of `gemmule.grouped_gemm`.
+    """
+    del use_fast_accum
+    check_tensors(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, offs=offs, bias=bias)
+    scale_a = scale_a.unsqueeze(-1) if scale_a.ndim == 1 else scale_a
+    scale_b = scale_b.unsqueeze(1) if scale_b.ndim == 2 else scale_b
+    return grouped_operator(
+        mat_a, mat_b, scale_a, scale_b, offs, bias, torch.bfloat16 if out_dtype is None else out_dtype
+    )
+
+
+def _compute_groups(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, bias: Any, out_dtype: Any
+) -> Any:  # fmt: skip
+    a, b, scale_a, scale_b = (x.detach() for x in (a, b, scale_a, scale_b))
+    return gm.grouped_gemm(
+        a, b, offs, scale_a=scale_a, scale_b=scale_b, bias=None if bias is None else bias.detach(), out_dtype=out_dtype
+    )
+
+
+torch.library.define(
+    _GROUPED,
+    "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor offs, Tensor? bias, ScalarType out_dtype) -> Tensor",
+)
+torch.library.impl(_GROUPED, "default", _compute_groups)
+#: Products of groups of rows of 8-bit floats with scales.
+grouped_operator = torch.ops.gemmule.scaled_grouped_mm.default
+
+
+@torch.library.register_fake(_GROUPED)
+def _describe_groups(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, bias: Any, out_dtype: Any
+) -> Any:  # fmt: skip
+    del scale_a, scale_b, offs, bias
+    if a.ndim != 2 or b.ndim != 3 or a.shape[1] != b.shape[1]:
+        raise ShapeError(f"mat_a has shape {tuple(a.shape)} and mat_b {tuple(b.shape)}; give (m, k) and (groups, k, n)")
+    return a.new_empty((a.shape[0], b.shape[2]), dtype=out_dtype)
+
+
+@register_flop_formula(torch.ops.gemmule.scaled_grouped_mm)
 @register_flop_formula(torch.ops.gemmule.scaled_mm)
 def _flop(a_shape: Any, b_shape: Any, *_: Any, **__: Any) -> int:
     """Count operations for `torch.utils.flop_counter.FlopCounterMode`."""
-    return 2 * int(a_shape[0] * a_shape[1] * b_shape[1])
+    return 2 * int(a_shape[0] * a_shape[1] * b_shape[-1])
 
 
 def _quantize(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:

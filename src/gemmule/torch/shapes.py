@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,6 +31,25 @@ def check_tensors(**given: Any) -> None:
             )
         if x.is_nested:
             raise ArgumentError(f"{name} is a nested tensor; multiply its parts, {name}.unbind(), one by one")
+
+
+def modules_of(model: Any, takes: Callable[[Any], bool], where: Any = None) -> list[tuple[str, Any]]:
+    """Return the modules of a model that `takes` takes, and `where`, a user's function of name and module, with names.
+
+    Raises
+    ------
+    ArgumentError
+        If `model` is no module, or `where` cannot be called.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
+    if where is not None and not callable(where):
+        raise ArgumentError(f"where={where!r} cannot be called; give a function of a module's name and the module")
+    return [
+        (name, module)
+        for name, module in model.named_modules()
+        if takes(module) and (where is None or where(name, module))
+    ]
 
 
 def result_shape(a: Any, b: Any) -> tuple[Any, ...]:

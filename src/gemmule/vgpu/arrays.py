@@ -17,18 +17,10 @@ from .types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """An array and where it is.
+    """An array and where it is."""
 
-    Attributes
-    ----------
-    array : ndarray
-        The caller's array.
-    address : int
-        Address of its first element.
-    """
-
-    array: Array
-    address: int
+    array: Array  #: The caller's array.
+    address: int  #: Address of its first element.
 
 
 def workspaces_of(launch: Launch) -> dict[str, Array]:

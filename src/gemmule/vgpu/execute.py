@@ -31,8 +31,6 @@ def run_kernel(
     ----------
     problem : GemmProblem or TransposeProblem
         The problem; its batch may have any number of dimensions, its strides are those of the arrays.
-    choice : Choice
-        Kernel and config.
     arrays : mapping of str to ndarray
         The operands: ``a``, ``b``, ``c``, ``d`` of a product, ``a`` and ``d`` of a transpose.
     options : Options, optional

@@ -29,26 +29,13 @@ Buffers = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class CountedRun:
-    """Counts of one launch.
+    """Counts of one launch."""
 
-    Attributes
-    ----------
-    instructions : tuple of InstructionCounts
-        One row for each instruction, in the order of the code.
-    operands : tuple of str
-        The operand that each instruction accesses in global memory; nothing for all others.
-    flop_by_class : dict of str to int
-        Floating-point operations by class of instructions.
-    l2_bytes : int
-        Bytes that the L2 cache read and wrote, by the model of the L1 caches.
-    rounds : tuple of int
-        For each round in which the first warp waits for global memory, the instructions that hide the latency.
-    """
-
-    instructions: tuple[InstructionCounts, ...]
-    operands: tuple[str, ...]
-    flop_by_class: dict[str, int]
-    l2_bytes: int
+    instructions: tuple[InstructionCounts, ...]  #: One row for each instruction, in the order of the code.
+    operands: tuple[str, ...]  #: The operand that each instruction accesses in global memory; nothing for all others.
+    flop_by_class: dict[str, int]  #: Floating-point operations by class of instructions.
+    l2_bytes: int  #: Bytes that the L2 cache read and wrote, by the model of the L1 caches.
+    #: For each round in which the first warp waits for global memory, the instructions that hide the latency.
     rounds: tuple[int, ...]
 
 

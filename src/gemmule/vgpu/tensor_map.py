@@ -37,35 +37,18 @@ def swizzled(address: Array, swizzle: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class TensorMap:
-    """A tensor map of one launch.
+    """A tensor map of one launch."""
 
-    Attributes
-    ----------
-    base : int
-        Byte of the arena at which the tensor begins.
-    dtype : str
-        Type of its elements.
-    itemsize : int
-        Bytes of an element.
-    extents, pitches, box : tuple of int
-        As in `TensorMapParam`.
-    swizzle : int
-        Bytes of the pattern in shared memory.
-    tf32 : bool
-        Whether loads round float32 to TF32.
-    nan : bool
-        Whether elements outside of the tensor are NaN rather than zero.
-    """
-
-    base: int
-    dtype: str
-    itemsize: int
+    base: int  #: Byte of the arena at which the tensor begins.
+    dtype: str  #: Type of its elements.
+    itemsize: int  #: Bytes of an element.
+    #: extents, pitches, box: As in `TensorMapParam`.
     extents: tuple[int, ...]
     pitches: tuple[int, ...]
     box: tuple[int, ...]
-    swizzle: int
-    tf32: bool = False
-    nan: bool = False
+    swizzle: int  #: Bytes of the pattern in shared memory.
+    tf32: bool = False  #: Whether loads round float32 to TF32.
+    nan: bool = False  #: Whether elements outside of the tensor are NaN rather than zero.
 
     @classmethod
     def of(cls, param: TensorMapParam, address: int, memory: GlobalMemory) -> TensorMap:

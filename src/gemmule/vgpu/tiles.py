@@ -9,8 +9,7 @@ import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, accumulator, dtype_named
-from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, contiguous_gemm
 from gemmule.core.spec import Choice
 from gemmule.executor.tiles import Array
 
@@ -61,7 +60,6 @@ class VirtualTileExecutor:
         out_dtype: np.dtype[Any],
         into: Array | None = None,
     ) -> VirtualTileSum:
-        """Start a sum for an (m, n) tile."""
         del out_dtype, into
         total = accumulator(dtype_named(a_dtype.name), dtype_named(b_dtype.name))
         return VirtualTileSum(self, np.zeros((m, n), total.numpy()))
@@ -79,19 +77,9 @@ class VirtualTileExecutor:
     ) -> None:
         """Write ``alpha * a @ b + beta * c`` into `d`, contiguous arrays all of them."""
         (m, k), n = a.shape, b.shape[1]
-        problem = GemmProblem(
-            m=m,
-            n=n,
-            k=k,
-            batch=(),
-            a=contiguous(dtype_named(a.dtype.name), m, k),
-            b=contiguous(dtype_named(b.dtype.name), k, n),
-            c=contiguous(dtype_named(c.dtype.name), m, n) if c is not None else None,
-            d=contiguous(dtype_named(d.dtype.name), m, n),
-            alpha=alpha,
-            beta=beta if c is not None else 0,
-            precision=Precision.IEEE if exact else self._precision,
-        )
+        types = tuple(one.dtype.name for one in (a, b, d, c) if one is not None)
+        precision = Precision.IEEE if exact else self._precision
+        problem = contiguous_gemm(m, n, k, types, alpha=alpha, beta=0 if c is None else beta, precision=precision)
         choice = self._choose(problem, virtual_arch())
         run_kernel(problem, choice, {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {}))
 

@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import types
 
-from gemmule.api.calls import dispatcher
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.runtime import repeated as repeated_launches
+from support.fakes import planners
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def scripted(monkeypatch, plan_product, repeated, libraries):
         The arrays that are known.
     """
     monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
-    monkeypatch.setattr(dispatcher, "plan_product", planner(plan_product))
+    planners.replaced(monkeypatch, "plan_product", planner(plan_product))
     monkeypatch.setattr(CALLS, "libraries", libraries)
     CALLS.forget()
     try:

@@ -6,10 +6,9 @@ import types
 
 import pytest
 
-from gemmule.api.calls import dispatcher
 from gemmule.api.epilogues.ending import ending_of
 from gemmule.api.epilogues.gated import WHOLE, storage_of
-from support.fakes import call_caches
+from support.fakes import call_caches, planners
 from support.fakes.tensors import FakeTensor
 
 
@@ -42,4 +41,4 @@ def plans(monkeypatch, fake, state):
         plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
         return types.SimpleNamespace(**plan, product=None, execute=lambda: result)
 
-    monkeypatch.setattr(dispatcher, "plan_product", call_caches.planner(plan_product))
+    planners.replaced(monkeypatch, "plan_product", call_caches.planner(plan_product))

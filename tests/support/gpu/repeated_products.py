@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.api.calls import dispatcher
-from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.dtype import dtype_named
+from support.fakes import planners
 from support.gpu.torch_arrays import to_torch
 from support.oracle import random_matrix
 
@@ -14,16 +13,7 @@ from support.oracle import random_matrix
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Forget what is known, and count the products that are planned."""
-    CALLS.forget()
-    calls = []
-    plan = dispatcher.plan_product
-
-    def counted(*arguments, **options):
-        calls.append(arguments)
-        return plan(*arguments, **options)
-
-    monkeypatch.setattr(dispatcher, "plan_product", counted)
-    return calls
+    return planners.counted(monkeypatch)
 
 
 @pytest.fixture

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gemmule.vgpu import launcher
 from gemmule.vgpu.checks import Collected
 
 
@@ -21,3 +24,9 @@ class FirstFinding(Collected):
     def add(self, *what, **more):
         super().add(*what, **more)
         self.check()
+
+
+@pytest.fixture(autouse=True)
+def first_finding_is_enough(monkeypatch):
+    """End every run with its first finding."""
+    monkeypatch.setattr(launcher, "Collected", FirstFinding)

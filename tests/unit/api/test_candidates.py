@@ -10,8 +10,9 @@ from gemmule.api.planning import choice
 from gemmule.api.planning.choice import CompileWarning, choose_compiling, run_first_that_compiles
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError, KernelFailedError
+from gemmule.core.problem import contiguous_gemm
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.dispatch.select import choose
 
 DEVICE = types.SimpleNamespace(arch=Arch.parse("sm_80"), multiprocessors=108, name="NVIDIA A100-SXM4-80GB")
 PROBLEM = contiguous_gemm(256, 256, 256, ("float32",) * 3)

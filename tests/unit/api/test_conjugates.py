@@ -43,7 +43,7 @@ def test_a_plan_sees_what_is_written_after_it(rng):
 
 def test_the_virtual_gpu_reads_conjugates_as_they_lie(rng):
     pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
-    a, b = draw(rng, (5, 7), "complex64"), draw(rng, (3, 7), "complex64")
+    a, b = draw(rng, (5, 7), "complex128"), draw(rng, (3, 7), "complex128")
     plan = gm.gemm.plan(a, b.T, conj_b=True, executor="vgpu")
     assert plan.problem.b.conj
     np.testing.assert_allclose(plan.execute(), a @ b.conj().T, rtol=1e-5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.core.dtype import BFLOAT16
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
 
 SHAPES = {"m": ((9, 5), (3, 5, 4)), "n": ((3, 4, 5), (5, 9)), "k": ((4, 9), (9, 5))}
 AXES = pytest.mark.parametrize("axis", SHAPES)
@@ -91,6 +91,68 @@ def test_nothing_to_multiply_gives_zeros(executor, a, b, ends):
     shape = (len(ends), a[0], b[1]) if len(a) == len(b) else (a[-2], b[-1])
     assert found.shape == shape
     assert not found.any()
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize("epilogue", [None, "gelu", "swiglu"])
+def test_an_epilogue_of_nothing_is_that_of_the_bias(executor, epilogue, rng):
+    if executor == "vgpu":
+        pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+    a, b, ends = np.ones((9, 0), np.float16), np.ones((3, 0, 32), np.float16), np.array([2, 2, 7], np.int32)
+    bias = rng.standard_normal((3, 32)).astype(np.float16)
+    found = gm.grouped_gemm(a, b, ends, bias=bias, epilogue=epilogue, executor=executor)
+    zeros = np.zeros((9, 16), np.float16), np.zeros((3, 16, 32), np.float16)
+    wanted = gm.grouped_gemm(*zeros, ends, bias=bias, epilogue=epilogue, executor="cpu")
+    assert wanted[:7].any()
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-3)
+
+
+def float8(rng, *shape):
+    return rng.integers(-4, 5, shape).astype(FLOAT8_E4M3.numpy())
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_scales_of_rows_and_columns_and_of_all(executor, biased, rng):
+    if executor == "vgpu":
+        pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+    a, b = float8(rng, 24, 32), float8(rng, 3, 16, 32).swapaxes(1, 2)
+    ends = np.array([5, 5, 20], np.int32)
+    bias = rng.integers(-3, 4, (3, 16)).astype(np.float32) if biased else None
+    rows, cols = (np.exp2(rng.integers(-2, 3, shape)).astype(np.float32) for shape in ((24, 1), (3, 1, 16)))
+    for scale_a, scale_b in ((rows, cols), (rows[:1], cols[:, :, :1]), (np.float32([[2.0]]), np.float32([0.5]))):
+        got = gm.grouped_gemm(a, b, ends, scale_a=scale_a, scale_b=scale_b, bias=bias, executor=executor)
+        wanted = expected("m", a.astype(np.float64) * scale_a, b.astype(np.float64) * scale_b, ends)
+        for group, (start, end) in enumerate(itertools.pairwise((0, *ends.tolist()))):
+            wanted[start:end] += 0 if bias is None else bias[group]
+        assert got.dtype == BFLOAT16.numpy()
+        np.testing.assert_array_equal(got.astype(np.float64), wanted.astype(got.dtype).astype(np.float64))
+    nothing = gm.grouped_gemm(a[:, :0], b[:, :0], ends, scale_a=rows, scale_b=cols, bias=bias, executor=executor)
+    assert nothing.any() == biased
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"scale_b": None}, gm.ArgumentError, "one of scale_a and scale_b is missing"),
+        (
+            {"scale_a": np.ones(24, np.float32)},
+            gm.ShapeError,
+            r"scale_a has shape \(24,\); give one .* \(24, 1\)",
+        ),
+        ({"scale_b": np.ones((3, 16), np.float32)}, gm.ShapeError, r"or \(3, 1, 16\), one for each column"),
+        ({"scale_a": np.ones((24, 1))}, gm.DTypeError, "scale_a is float64; scales are float32"),
+        ({"epilogue": "relu"}, gm.ArgumentError, "epilogue='relu' is none of scaled products"),
+        ({"precision": "ieee"}, gm.ArgumentError, "precision='ieee' is none of scaled products"),
+        ({"a": np.ones((24, 32), np.float16)}, gm.DTypeError, "a is float16; scaled products take float8_e4m3fn"),
+        ({"a": float8(np.random.default_rng(), 3, 24, 32)}, gm.ShapeError, "scales are for groups of rows"),
+    ],
+)
+def test_scales_that_do_not_fit(change, error, message, rng):
+    given = {"a": float8(rng, 24, 32), "b": float8(rng, 3, 32, 16), "scale_a": np.ones((24, 1), np.float32)}
+    given |= {"scale_b": np.ones((3, 1, 16), np.float32)} | change
+    with pytest.raises(error, match=message):
+        gm.grouped_gemm(given.pop("a"), given.pop("b"), np.array([5, 5, 20], np.int32), **given)
 
 
 def test_without_offsets_it_is_a_batch(rng):

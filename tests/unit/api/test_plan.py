@@ -11,10 +11,10 @@ import pytest
 import gemmule as gm
 from gemmule.api.planning.plan import Plan
 from gemmule.core.dtype import Precision
+from gemmule.core.problem import contiguous_gemm
 from gemmule.core.quantities import short_quantity
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import contiguous_gemm
 
 X, X32 = np.ones((4, 4)), np.ones((16, 16), np.float32)
 SPECS = {spec.name: spec for spec in REGISTRY}

@@ -31,10 +31,15 @@ HERE = Setting(seed=3, target=Target())
 
 
 @pytest.fixture(scope="module")
-def kernels():
-    """The kernel of each problem of one turn of the schedule, several times."""
-    count = 2 * len(SCHEDULE)
-    return [planned(problem_numbered(HERE, index), HERE.target).kernel for index in range(count)]
+def problems():
+    """The problems of one turn of the schedule, several times."""
+    return [problem_numbered(HERE, index) for index in range(6 * len(SCHEDULE))]
+
+
+@pytest.fixture(scope="module")
+def kernels(problems):
+    """The kernel of each problem of the first two turns."""
+    return [planned(problem, HERE.target).kernel for problem in problems[: 2 * len(SCHEDULE)]]
 
 
 def test_every_kernel_but_rungs_is_drawn():
@@ -46,11 +51,11 @@ def test_each_kernel_takes_two_in_a_hundred_problems(kernels):
     assert min(counts[kind] for kind in KINDS) >= 0.02 * len(kernels)
 
 
-def test_problems_need_no_more_than_their_templates(kernels):
+def test_problems_need_no_more_than_their_templates(kernels, problems):
     del kernels
     for index in range(len(SCHEDULE), 2 * len(SCHEDULE)):
         of = template(HERE, index % HERE.templates).planned
-        assert planned(problem_numbered(HERE, index), HERE.target).jobs.keys() <= of.jobs.keys()
+        assert planned(problems[index], HERE.target).jobs.keys() <= of.jobs.keys()
 
 
 def test_templates_need_few_kernels(kernels):
@@ -60,8 +65,7 @@ def test_templates_need_few_kernels(kernels):
     assert each <= 270
 
 
-def test_all_forms_come():
-    problems = [problem_numbered(HERE, index) for index in range(6 * len(SCHEDULE))]
+def test_all_forms_come(problems):
     seen = collections.Counter(
         word
         for p in problems

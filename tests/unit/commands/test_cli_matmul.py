@@ -20,6 +20,7 @@ from gemmule.commands.matmul import _context_opened
 from gemmule.outofcore.calls.plan import LIBRARY_BYTES
 from gemmule.outofcore.journal.resumption import Work
 from support.fakes.cuda import FakeCuda, Result, installed
+from support.outofcore.wrong_tiles import spoil_tiles
 from support.system_calls import replaced
 
 #: What Python, its libraries and BLAS may take beyond the limit.
@@ -190,15 +191,7 @@ def test_help_has_an_example():
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_failed_check_keeps_no_output(folder, monkeypatch, as_json):
-    from gemmule.host.tiles import HostTileSum
-
-    finish = HostTileSum.finish
-
-    def wrong(self, out, *args, **kwargs):
-        finish(self, out, *args, **kwargs)
-        out[0, 0] += 1000
-
-    monkeypatch.setattr(HostTileSum, "finish", wrong)
+    spoil_tiles(monkeypatch)
     result = run("A.npy", "B.npy", "-o", "C.npy", "--verify", *(["--json"] if as_json else []))
     assert result.exit_code == 1
     assert result.stderr.startswith("gemmule: C.npy: ")

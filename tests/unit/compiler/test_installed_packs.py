@@ -23,7 +23,7 @@ from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import INSTALLED, INSTALLED_FILE, PACKS, PackWarning, write_pack
 from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
-from support.artifacts import made
+from support.artifacts import compiler_is_installed, made
 
 ARCH = Arch.parse("sm_90a")
 SPEC = next(spec for spec in REGISTRY if spec.name == "gemm_reference")
@@ -182,11 +182,11 @@ def test_sources_are_read_once_where_nothing_is_compiled(monkeypatch, kernels):
     monkeypatch.setattr(keys, "_source", source)
     monkeypatch.setattr(keys, "_module_once", functools.cache(keys._module))
     keys._closure_once.cache_clear()
-    monkeypatch.setattr(keys, "compiler_installed", lambda: True)
+    compiler_is_installed(monkeypatch, True)
     expected = [artifact_key(*what()), artifact_key(*what())]
     assert read.count(f"{SPEC.package}.kernel") == 2
     read.clear()
-    monkeypatch.setattr(keys, "compiler_installed", lambda: False)
+    compiler_is_installed(monkeypatch, False)
     assert [artifact_key(*what()), artifact_key(*what())] == expected
     assert read.count(f"{SPEC.package}.kernel") == 1
     assert len(read) == len(set(read))

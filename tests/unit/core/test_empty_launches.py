@@ -8,10 +8,10 @@ import pytest
 
 from gemmule.core.arch import COMPILED, Arch
 from gemmule.core.dtype import Precision
-from gemmule.core.problem import split_batch
+from gemmule.core.problem import contiguous_gemm, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.dispatch.select import choose
 from support.empty_products import EXTENTS, KINDS, ODD_EXTENTS, kind_id
 
 ARCHS = [Arch.parse(name) for name in COMPILED]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.dtype import Precision
+from gemmule.core.problem import contiguous_gemm
 from gemmule.dispatch import former_names
 from gemmule.dispatch.problem_key import ProblemKey, key_of
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import contiguous_gemm
 from gemmule.dispatch.tuned_file import read_tuned
 from gemmule.lab.records import read_records
 

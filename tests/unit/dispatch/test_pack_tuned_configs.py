@@ -14,7 +14,6 @@ from gemmule.api.calls.call_cache import CALLS
 from gemmule.api.planning import choice
 from gemmule.cli import gemmule
 from gemmule.compiler import cache
-from gemmule.compiler.cache import KernelCache
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
@@ -22,19 +21,19 @@ from gemmule.core.errors import FileFormatError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch import select, tuned_table
 from gemmule.dispatch.tuned_file import write_tuned
-from support.artifacts import made
-from support.tuned_entries import CHIP, GPU, LIBRARY, PROBLEM, SPEC, chosen, entry, forget
+from support.artifacts import compile_by, made
+from support.tuned_entries import CHIP, GPU, LIBRARY, PROBLEM, SPEC, chosen, entry, forget, table
+
+__all__ = ["table"]
 
 FIRST, SECOND, THIRD, FOURTH = (SPEC.configs[number] for number in (3, 5, 7, 9))
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path, monkeypatch):
+def fresh(table, tmp_path, monkeypatch):
     """An empty user's file, no shipped one, and no packs."""
-    monkeypatch.setenv("GEMMULE_TUNED", str(tmp_path / "tuned.json"))
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("GEMMULE_PACK", raising=False)
-    monkeypatch.setattr(tuned_table, "_SHIPPED", tmp_path / "shipped")
     monkeypatch.setattr(tuned_table, "_packed", [])
     PACKS.unload()
     packs._take_named.cache_clear()
@@ -155,7 +154,7 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
         compiled.append((spec.name, config))
         return made(spec, config, signature, arch)
 
-    monkeypatch.setattr(cache, "KERNELS", KernelCache(PACKS, compile_kernel))
+    compile_by(monkeypatch, compile_kernel)
     specs = {spec.name: spec for spec in REGISTRY}
     odd, packing = gemm_problem(515, 301, 263, "bfloat16", "bfloat16", "nn"), specs["hopper_gemm_repacked"]
     unlisted = dataclasses.replace(SPEC.configs[3], group=SPEC.configs[3].group + 1)
@@ -201,7 +200,7 @@ def test_the_pack_of_a_search_on_a_calibrated_part_of_a_gpu(tmp_path, monkeypatc
 
     name, arch, run = "NVIDIA H100 PCIe", Arch.parse("sm_90a"), (("date", "20261124"),)
     monkeypatch.setenv("GEMMULE_RATES", str(tmp_path / "rates.json"))
-    monkeypatch.setattr(cache, "KERNELS", KernelCache(PACKS, made))
+    compile_by(monkeypatch, made)
     packing = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_repacked")
     odd = gemm_problem(2045, 4096, 777, "bfloat16", "bfloat16", "nn")
     write_tuned(tmp_path / "tuned.json", [entry(packing.default, problem=odd, kernel=packing.name, chip=name)])

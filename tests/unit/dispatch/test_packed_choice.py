@@ -8,7 +8,6 @@ import pytest
 
 import gemmule as gm
 from gemmule.compiler import cache
-from gemmule.compiler.cache import KernelCache
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import PACKS, write_pack
 from gemmule.core.arch import Arch
@@ -16,15 +15,15 @@ from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.errors import CompilerMissingError
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import inner_problem
+from gemmule.core.problem import contiguous_gemm, inner_problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch import select
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY, kernels_of
-from gemmule.dispatch.select import PackedKernelWarning, choose, clear_choices, contiguous_gemm
+from gemmule.dispatch.select import PackedKernelWarning, choose, clear_choices
 from gemmule.lab.transposes import transpose_of
-from support.artifacts import made
+from support.artifacts import compile_by, compiler_is_installed, made
 
 ARCH = Arch.parse("sm_90a")
 CHIP, SMS = "NVIDIA H100 80GB HBM3", 132
@@ -47,9 +46,8 @@ def packed(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_TUNED", str(tmp_path / "tuned.json"))
     PACKS.unload()
     monkeypatch.setattr(PACKS, "installed", list)
-    monkeypatch.setattr(cache, "KERNELS", KernelCache(PACKS, missing))
-    for module in ("dispatch.select", "dispatch.grouped", "compiler.key"):
-        monkeypatch.setattr(f"gemmule.{module}.compiler_installed", lambda: False)
+    compile_by(monkeypatch, missing)
+    compiler_is_installed(monkeypatch, False)
     monkeypatch.setattr(select, "_missing_known", set())
     clear_choices()
 
@@ -203,7 +201,6 @@ def test_kernels_in_the_cache_count(tmp_path):
 
 
 def test_a_loaded_pack_changes_choices(packed, tmp_path, monkeypatch):
-    monkeypatch.setattr("gemmule.compiler.toolchain.compiler_installed", lambda: False)
     _, second, third, *_ = others(BF16, "hopper_gemm")
     packed((BF16, third))
     with pytest.warns(PackedKernelWarning):
@@ -214,7 +211,7 @@ def test_a_loaded_pack_changes_choices(packed, tmp_path, monkeypatch):
 
 
 def test_with_a_compiler_nothing_is_looked_up(monkeypatch):
-    monkeypatch.setattr(select, "compiler_installed", lambda: True)
+    compiler_is_installed(monkeypatch, True)
     monkeypatch.setattr(select, "is_compiled", lambda *what: pytest.fail("looked up"))
     for problem in (BF16, ODD, FLOAT32):
         assert chosen(problem) == best(problem)

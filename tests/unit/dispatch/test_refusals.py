@@ -11,8 +11,9 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, Precision, opaque_dtype
 from gemmule.core.errors import NoKernelError
+from gemmule.core.problem import contiguous_gemm
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.dispatch.select import choose
 
 PROBLEM = contiguous_gemm(8, 8, 8, ("float32", "float32", "float64"))
 

@@ -16,6 +16,7 @@ from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.tuned_file import TunedFileWarning, merge_tuned, read_or_warn, read_tuned, write_tuned
 from gemmule.files.user_folders import user_settings_file
 from gemmule.lab.products import gemm_problem
+from support.homeless import without_home
 from support.tuned_entries import OTHERS, PROBLEM, chosen, entry, forget, table
 
 __all__ = ["table"]
@@ -176,11 +177,8 @@ def test_where_the_users_file_is(monkeypatch, tmp_path):
 
 
 def test_a_user_without_a_home_has_no_file(monkeypatch):
-    def home():
-        raise RuntimeError("no home")
-
     monkeypatch.delenv("GEMMULE_TUNED")
-    monkeypatch.setattr(Path, "home", home)
+    without_home(monkeypatch)
     with pytest.raises(ArgumentError, match="set GEMMULE_TUNED"):
         tuned_table.user_file()
     forget()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
-from gemmule.host import product
 from gemmule.host.gemm import checked_gemm, gemm
 from support.gemm_arrays import (
     BFLOAT16,
@@ -26,6 +25,7 @@ from support.gemm_arrays import (
     poisoned,
     wrapped,
 )
+from support.host_blocks import shrink_blocks
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -106,16 +106,7 @@ def test_batches_broadcast(rng, a_batch, b_batch, dtype):
 @pytest.mark.parametrize("size", [(50, 40, 60), (20, 150, 9), (1, 100, 100), (100, 1, 100)])
 def test_many_blocks_give_what_one_gives(rng, dtype, size, monkeypatch):
     """Blocks of a few elements instead of millions; small integers, so that every order of adding is exact."""
-    for name, value in {
-        "K_STEP": 16,
-        "PANEL": 512,
-        "SLAB": 64,
-        "_FEWEST_ROWS": 3,
-        "_MOST_COLUMNS": 20,
-        "_LOOKUP": 100,
-    }.items():
-        monkeypatch.setattr(product, name, value)
-    monkeypatch.setattr("gemmule.host.rounding.PIECE", 37)
+    shrink_blocks(monkeypatch, K_STEP=16, PANEL=512, SLAB=64, _FEWEST_ROWS=3, _MOST_COLUMNS=20, _LOOKUP=100, PIECE=37)
     m, n, k = size
     a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((3, m, k), (1, k, n)))
     expected = a.astype("i8") @ b.astype("i8")
@@ -211,7 +202,7 @@ def test_interleaved_operands_do_not_overlap(rng):
 
 
 def test_c_that_overlaps_the_output_otherwise_is_read_first(rng, monkeypatch):
-    monkeypatch.setattr("gemmule.host.rounding.PIECE", 64)
+    shrink_blocks(monkeypatch, PIECE=64)
     a, b, out = (draw(rng, (40, 40), np.dtype("d")) for _ in range(3))
     before = out.copy()
     gemm(a, b, out, beta=1, c=out.T)

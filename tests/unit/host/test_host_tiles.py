@@ -11,9 +11,9 @@ import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.executor.tiles import TileExecutor, TileSum
-from gemmule.host import product
 from gemmule.host.arithmetic import choose_arithmetic
 from gemmule.host.tiles import HostTileExecutor
+from support.host_blocks import shrink_blocks
 
 BFLOAT16, E4M3, E5M2 = (np.dtype(t) for t in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
 DTYPES = [np.dtype(t) for t in ("e", "f", "d", "F", "D", "i1", "u1", "i2", "i4", "u8", "?", ">f4")] + [
@@ -58,8 +58,7 @@ def test_slices_add_up(rng, dtype):
 
 @pytest.mark.parametrize("dtype", ["f", "e", "i1"])
 def test_many_slabs_give_what_one_gives(rng, dtype, monkeypatch):
-    for name, value in {"K_STEP": 16, "PANEL": 512, "SLAB": 64, "_FEWEST_ROWS": 3, "_MOST_COLUMNS": 20}.items():
-        monkeypatch.setattr(product, name, value)
+    shrink_blocks(monkeypatch, K_STEP=16, PANEL=512, SLAB=64, _FEWEST_ROWS=3, _MOST_COLUMNS=20)
     a, b = small(rng, (50, 90), dtype), small(rng, (70, 90), dtype).T
     out = np.full((50, 70), 99, "i4" if dtype == "i1" else "f")
     with HostTileExecutor().tile_sum(50, 70, a.dtype, b.dtype, out.dtype) as total:

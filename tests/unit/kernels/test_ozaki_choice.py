@@ -19,13 +19,15 @@ from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
-from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.lab.products import gemm_problem
 from gemmule.outofcore.calls.device_engine import beside_parts
+from support.ozaki_blocks import small_blocks
+
+__all__ = ["small_blocks"]
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -36,15 +38,6 @@ def problem_of(m, n, k, layout="nn", dtype="float64", precision=Precision.OZAKI_
 
 def chosen(problem):
     return choose(problem, HOPPER, multiprocessors=132)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of 512 columns."""
-    monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
-    own._next_kernel.cache_clear()
-    yield
-    own._next_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

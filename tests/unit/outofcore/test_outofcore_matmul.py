@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from support.outofcore.wrong_tiles import spoil_tiles
 
 
 @pytest.fixture(autouse=True)
@@ -110,15 +111,7 @@ def test_stored_in_one_type_and_computed_in_another(rng):
 
 
 def test_a_failed_check_keeps_nothing(factors, monkeypatch):
-    from gemmule.host.tiles import HostTileSum
-
-    finish = HostTileSum.finish
-
-    def wrong(self, out, *args, **kwargs):
-        finish(self, out, *args, **kwargs)
-        out[0, 0] += 1000
-
-    monkeypatch.setattr(HostTileSum, "finish", wrong)
+    spoil_tiles(monkeypatch)
     with pytest.raises(gm.GemmuleError, match="of its bound"):
         gm.outofcore.matmul(*factors, "out.npy", verify=True)
     assert os.listdir() == []

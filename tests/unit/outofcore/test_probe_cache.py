@@ -24,6 +24,7 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import Operands, large_product, timed_kernels
 from gemmule.runtime.streams import GpuStreams
 from support.fakes.cuda import FakeCuda, installed
+from support.homeless import without_home
 
 KEY = ("link", "a GPU")
 F4 = np.dtype("f4")
@@ -117,7 +118,7 @@ def test_the_users_file(monkeypatch, tmp_path):
     monkeypatch.setenv("GEMMULE_PROBES", str(tmp_path))
     assert probes_file() == tmp_path / "rates.json"
     monkeypatch.delenv("GEMMULE_PROBES")
-    monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    without_home(monkeypatch)
     assert probes_file() is None
 
 

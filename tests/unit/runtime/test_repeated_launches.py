@@ -9,10 +9,9 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, contiguous_gemm
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import contiguous_gemm
 from gemmule.runtime import execute, repeated
 from support.fakes.launches import launched
 

@@ -85,11 +85,12 @@ def test_gemm_writes_where_it_is_told(rng):
     np.testing.assert_array_equal(in_place, out)
 
 
-# The kernel for int8 is compiled longest, and has tests of its own.
+# The kernels for these are compiled longest, and have tests of their own.
 SLOW_INT8 = pytest.param("int8", marks=pytest.mark.slow)
+SLOW_FLOAT16 = pytest.param("float16", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "float8_e4m3fn", SLOW_INT8, "int32"])
+@pytest.mark.parametrize("dtype", ["float64", SLOW_FLOAT16, "bfloat16", "float8_e4m3fn", SLOW_INT8, "int32"])
 def test_types(rng, dtype):
     kind = numpy_dtype(dtype)
     a, b = (rng.integers(-4, 5, (24, 24)).astype(kind) for _ in range(2))
@@ -121,7 +122,7 @@ def test_transposes(rng, dtype):
     assert gm.matrix_transpose.plan(x, executor="vgpu").executor == "vgpu"
 
 
-@pytest.mark.parametrize("dtype", [SLOW_INT8, np.float16, np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize("dtype", [SLOW_INT8, SLOW_FLOAT16, np.float32, np.float64, np.complex128])
 def test_square_matrices_are_transposed_within_their_memory(rng, dtype):
     for shape in [(65, 65), (3, 48, 48), (1, 1), (0, 0), (1, 1, 7)]:
         x = rng.integers(-100, 100, shape).astype(dtype)

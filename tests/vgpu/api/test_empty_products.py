@@ -37,7 +37,9 @@ def compute(executor, case):
         assert largest["absmax"] == case.absmax, case
 
 
-#: Rungs of the ladder, of which dispatch chooses few.
+#: Whose own tests have products of nothing, and which are compiled anew for them.
+OWN_TESTS = ("simt_gemm", "simt_batched", "complex64_gemm", "complex128_gemm")
+#: Rungs of the ladder, of which dispatch chooses few, and what has tests of its own.
 SLOW = [pytest.mark.slow]
 
 
@@ -61,7 +63,8 @@ def test_on_the_virtual_gpu(kind, rng):
 
 
 @pytest.mark.parametrize(
-    "kernel", [pytest.param(x, marks=SLOW if x in LADDER else []) for x in SPECS if x not in TRIANGLES]
+    "kernel",
+    [pytest.param(x, marks=SLOW if x in (*LADDER, *OWN_TESTS) else []) for x in SPECS if x not in TRIANGLES],
 )
 def test_a_kernel_refuses_it_or_writes_the_result(kernel, rng):
     variant, configs = plainest(kernel), SPECS[kernel].configs

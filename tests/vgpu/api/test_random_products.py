@@ -75,7 +75,24 @@ def test_every_kernel_says_what_it_multiplies():
     assert set(FAMILIES) == set(SPECS)
 
 
-@pytest.mark.parametrize("kernel", [pytest.param(name, marks=SLOW if name in LADDER else []) for name in SPECS])
+#: What has tests of its own in `tests/vgpu/kernels`, with random products of every layout, and is compiled longest; of
+#: complex64_syrk the triangle is that of complex128_syrk, and the products those of complex64_gemm.
+LONG = (
+    "simt_gemm",
+    "simt_syrk",
+    "complex64_gemm",
+    "complex64_syrk",
+    "float64_syrk",
+    "hopper_syrk",
+    "hopper_gemm_unaligned",
+    "bf16x6_gemm",
+    "ozaki_gemm",
+)
+
+
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(name, marks=SLOW if name in (*LADDER, *LONG) else []) for name in SPECS]
+)
 def test_a_product_by_each_kernel(kernel, rng):
     configs = SPECS[kernel].configs
     smallest = min(range(len(configs)), key=lambda number: size_of(configs[number]))

@@ -11,13 +11,15 @@ import re
 import pytest
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.vgpu import Options, VirtualGpuError, launch, launcher
+from gemmule.vgpu import Options, VirtualGpuError, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.ptx.parser import parse
 from support.oracle import assert_product, poisoned, random_matrix
 from support.ptx.hopper import SCHEDULES
 from support.vgpu.kernel_products import HOPPER, case_id, in_cluster, problem_of, smallest, types_of
-from support.vgpu.mutations import FirstFinding, synchronisation
+from support.vgpu.mutations import first_finding_is_enough, synchronisation
+
+__all__ = ["first_finding_is_enough"]
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -96,11 +98,6 @@ def unseen_among(subject, instructions, schedule):
 
 def reason(spec, instruction):
     return next((why for pattern, why in UNSEEN[spec.name].items() if re.match(pattern, instruction.text)), None)
-
-
-@pytest.fixture(autouse=True)
-def _first_finding_is_enough(monkeypatch):
-    monkeypatch.setattr(launcher, "Collected", FirstFinding)
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,9 @@ RAGGED_ONLY = ("gemm_reference",)
 #: A kernel whose threads, each of an element, are those of g01.
 LIKE_G01 = ("g02_naive_coalesced",)
 #: Kernels of which large problems of ragged tiles take longest to count; others have ragged tiles in every run.
-WHOLE_ONLY = ("simt_gemm", "g04_register_tile")
+WHOLE_ONLY = ("simt_gemm", "g04_register_tile", "complex128_gemm")
+#: A kernel whose tiles are those of simt_gemm, in larger ones, with four times the work.
+LIKE_SIMT_GEMM = ("complex64_gemm",)
 #: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.
 LIKE_G04 = ("g05_conflict_free", "g06_double_buffer")
 #: What takes small matrices alone, in tiles that begin where its rows do: each is counted as a whole.
@@ -83,7 +85,7 @@ def is_hopper(spec):
 
 
 def is_slow(spec, number, ragged):
-    rare = spec.name in (*LONG, *LIKE_G01, *LIKE_G04) or is_hopper(spec)
+    rare = spec.name in (*LONG, *LIKE_G01, *LIKE_G04, *LIKE_SIMT_GEMM) or is_hopper(spec)
     return number > 0 or rare or (spec.name in (WHOLE_ONLY if ragged else RAGGED_ONLY))
 
 

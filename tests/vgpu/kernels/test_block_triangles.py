@@ -52,12 +52,19 @@ def run(spec, problem, arrays):
 
 
 # One tile, a part of a step, two groups of rows, columns before the first step, and some behind the last one.
-@pytest.mark.parametrize(
-    ("m", "first", "behind", "layout"),
-    [(1, 0, 0, "col row"), (131, 0, 40, "row col"), (258, 256, 0, "col row"), (1090, 0, 0, "col row"),
-     (570, 512, 300, "row col")],
-)  # fmt: skip
-@SPECS
+PARTS = [
+    (1, 0, 0, "col row"), (131, 0, 40, "row col"), (258, 256, 0, "col row"), (1090, 0, 0, "col row"),
+    (570, 512, 300, "row col"),
+]  # fmt: skip
+#: The triangle is one for both: of float64 the last, of several groups of rows, columns before them and behind.
+CASES = [
+    pytest.param(spec, *part, marks=[pytest.mark.slow] if dtype == FLOAT64 and part != PARTS[-1] else [])
+    for spec, dtype in DTYPES.items()
+    for part in PARTS
+]
+
+
+@pytest.mark.parametrize(("spec", "m", "first", "behind", "layout"), CASES)
 def test_what_is_needed_is_right_and_nothing_else_is_computed(spec, m, first, behind, layout, rng):
     n, k, dtype, config = first + m + behind, 5, DTYPES[spec], smallest(spec)
     kinds = layout.split()

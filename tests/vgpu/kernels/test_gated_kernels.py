@@ -86,6 +86,11 @@ def test_ragged_forms(kernel, only, rng):
     finish(rng, shape, "halves", order="F" if kernel == "h01_mma_sync" else "C")
 
 
+def test_ctas_of_a_cluster_share_a_form(only, rng):
+    only("h01_mma_sync", **SMALL["h01_mma_sync"], cluster_k=3)
+    finish(rng, (70, 72, 264), "halves", order="F")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", sorted(SMALL))
 @pytest.mark.parametrize(("storage", "order"), [("halves", "C"), ("halves", "F"), ("pairs", "F"), ("apart", "C")])

@@ -76,8 +76,15 @@ def test_layouts_and_misaligned_pointers(spec, dtype, out, layout, offset, rng):
     assert_product(multiply(spec, *moved, laid_out(poisoned(out, (67, 44)), "row", offset)), a, b)
 
 
-@pytest.mark.parametrize("kind", ["padded", "reversed"])
-@pytest.mark.parametrize("spec", GEMMS, ids=case_id)
+#: Strides of every sign are among the layouts of its own tests, in a config that is compiled sooner.
+STRIDES = [
+    pytest.param(spec, kind, marks=[pytest.mark.slow] if (spec.name, kind) == ("simt_batched", "reversed") else [],
+                 id=f"{case_id(spec)}-{kind}")
+    for spec, kind in itertools.product(GEMMS, ("padded", "reversed"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "kind"), STRIDES)
 def test_strides_and_batches(spec, kind, rng):
     dtype, out = types_of(spec)[0]
     a, b = random_matrix(rng, dtype, (2, 3, 37, 21)), random_matrix(rng, dtype, (2, 3, 21, 70))
@@ -85,8 +92,15 @@ def test_strides_and_batches(spec, kind, rng):
     assert_product(got, a, b)
 
 
+#: The default of this kernel is compiled longest; tests of its own run a smaller one.
+LONG = ("complex64_gemm",)
 EVERY_CONFIG = [
-    pytest.param(spec, config, id=f"{case_id(spec)}-{number}", marks=[pytest.mark.slow] if number else [])
+    pytest.param(
+        spec,
+        config,
+        id=f"{case_id(spec)}-{number}",
+        marks=[pytest.mark.slow] if number or spec.name in LONG else [],
+    )
     for spec in GEMMS
     for number, config in enumerate(spec.configs)
 ]
@@ -95,11 +109,20 @@ EVERY_CONFIG = [
 @pytest.mark.parametrize(("spec", "config"), EVERY_CONFIG)
 def test_every_config_computes_whole_tiles(spec, config, rng):
     dtype, out = types_of(spec)[0]
-    a, b = random_matrix(rng, dtype, (256, 64)), random_matrix(rng, dtype, (64, 256))
-    assert_product(multiply(spec, a, b, poisoned(out, (256, 256)), config=config), a, b)
+    small = max(getattr(config, "tile_m", 256), getattr(config, "tile_n", 256)) <= 64
+    side = 128 if small else 256
+    a, b = random_matrix(rng, dtype, (side, 64)), random_matrix(rng, dtype, (64, side))
+    assert_product(multiply(spec, a, b, poisoned(out, (side, side)), config=config), a, b)
 
 
-@pytest.mark.parametrize("spec", GEMMS, ids=case_id)
+#: Kernels that synchronise as g04 and d01 do.
+ALIKE = ("g05_conflict_free", "g06_double_buffer", "d02_b_in_registers")
+SCHEDULED = [
+    pytest.param(spec, id=case_id(spec), marks=[pytest.mark.slow] if spec.name in ALIKE else []) for spec in GEMMS
+]
+
+
+@pytest.mark.parametrize("spec", SCHEDULED)
 def test_the_schedule_changes_no_bit(spec, rng):
     dtype, out = types_of(spec)[0]
     a, b = random_matrix(rng, dtype, (70, 41)), random_matrix(rng, dtype, (41, 67))

@@ -18,7 +18,10 @@ from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
 from support.float64_bounds import beyond_certain, largest_residues
 from support.oracle import poisoned
+from support.ozaki_blocks import small_blocks
 from support.vgpu.kernel_products import laid_out, problem_of
+
+__all__ = ["small_blocks"]
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -102,15 +105,6 @@ def test_layouts_offsets_and_addends(layout, offset, rng):
     d = laid_out(poisoned(FLOAT64, (m, n)), layout[2], offset)
     multiply(laid[0], laid[1], d, laid[2], 0.75, -1.5)
     assert eta(d, a, b, 0.75, c, -1.5) <= 3
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of 512 columns."""
-    monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
-    own._next_kernel.cache_clear()
-    yield
-    own._next_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("layout", [("row", "row", "row"), pytest.param(("col", "row", "col"), marks=pytest.mark.slow)])

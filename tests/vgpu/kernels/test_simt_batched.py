@@ -81,8 +81,15 @@ def conflicts(config, dtype, kinds, rng):
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+#: Each is compiled anew: both operands of float32 in both orders, and of float64 in the other two pairs.
+BANKS = [
+    pytest.param(layout, dtype, marks=[] if (layout[0] == layout[1]) == (dtype == FLOAT32) else [pytest.mark.slow],
+                 id="-".join((*layout, str(dtype))))
+    for layout, dtype in itertools.product(LAYOUTS, DTYPES)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layout", "dtype"), BANKS)
 def test_whole_tiles_without_bank_conflicts(layout, dtype, rng):
     assert conflicts(SMALL, dtype, layout, rng) == 0
 
@@ -121,7 +128,7 @@ def test_layouts_and_extents(layout, shape, batch, dtype, rng):
 @pytest.mark.parametrize(
     ("dtype", "layout", "k"),
     [
-        (FLOAT32, ("row", "col", "row"), 45),
+        pytest.param(FLOAT32, ("row", "col", "row"), 45, marks=pytest.mark.slow),
         (FLOAT64, ("row", "col", "row"), 48),
         pytest.param(FLOAT64, ("col", "row", "row"), 45, marks=pytest.mark.slow),
     ],
@@ -163,7 +170,7 @@ def test_broadcast_operands(shared, rng):
 
 
 @pytest.mark.parametrize(("k", "alpha"), [(0, 1.0), (20, 0.0)])
-@pytest.mark.parametrize("ctas", [1, 4])
+@pytest.mark.parametrize("ctas", [1, 2])
 def test_nothing_to_multiply(ctas, k, alpha, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
     a, b = np.full((3, 5, k), np.nan, np.float32), np.full((3, k, 8), np.nan, np.float32)
@@ -181,7 +188,7 @@ def test_c_is_not_read_where_beta_is_0_and_nan_stays_in_its_matrix(rng):
 
 
 @pytest.mark.parametrize("ctas", [2, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("depth", [3, 100])
+@pytest.mark.parametrize("depth", [4, 100])
 def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     config = dataclasses.replace(SMALL, cluster_k=ctas)
     a, b, c = (random_matrix(rng, FLOAT32, (3, *shape)) for shape in ((7, depth), (depth, 12), (7, 12)))

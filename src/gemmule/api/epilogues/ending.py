@@ -42,30 +42,14 @@ _FLOATS = "fV"
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """An epilogue as the caller wants it.
+    """An epilogue as the caller wants it."""
 
-    Attributes
-    ----------
-    expression : Expression
-        What is computed.
-    roles : tuple of str
-        Roles, among the call's arrays, of its matrices ``e0``, ``e1`` ...
-    numbers : tuple of float
-        Its numbers ``s0``, ``s1`` ...
-    absmax : bool
-        Whether the absolute maximum is wanted.
-    gated : bool
-        Whether it is of two products, even if it uses but one of them.
-    blocks : tuple of int or None
-        Of scales by blocks, rows of A and columns of B in one.
-    """
-
-    expression: Expression
-    roles: tuple[str, ...]
-    numbers: tuple[float, ...]
-    absmax: bool = False
-    gated: bool = False
-    blocks: tuple[int, int] | None = None
+    expression: Expression  #: What is computed.
+    roles: tuple[str, ...]  #: Roles, among the call's arrays, of its matrices ``e0``, ``e1`` ...
+    numbers: tuple[float, ...]  #: Its numbers ``s0``, ``s1`` ...
+    absmax: bool = False  #: Whether the absolute maximum is wanted.
+    gated: bool = False  #: Whether it is of two products, even if it uses but one of them.
+    blocks: tuple[int, int] | None = None  #: Of scales by blocks, rows of A and columns of B in one.
 
     @property
     def text(self) -> str:

@@ -19,20 +19,12 @@ _BIAS, _SCALE_RESULT = "bias", "scale_result"
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """What stands for the epilogue of a scaled product.
+    """What stands for the epilogue of a scaled product."""
 
-    Attributes
-    ----------
-    blocks : tuple of int or None
-        Rows of A and columns of B that share a scale of 128 of K, 1 or 128 each; None where scales do not depend on K.
-    scaled : bool
-        Whether there are scales: none has an effect on a product of nothing.
-    biased, result : bool
-        Whether a bias is added, and whether the sum is scaled once more.
-    """
-
+    #: Rows of A and columns of B that share a scale of 128 of K, 1 or 128 each; None where scales do not depend on K.
     blocks: tuple[int, int] | None
-    scaled: bool
+    scaled: bool  #: Whether there are scales: none has an effect on a product of nothing.
+    #: biased, result: Whether a bias is added, and whether the sum is scaled once more.
     biased: bool
     result: bool
 

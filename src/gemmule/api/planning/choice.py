@@ -198,12 +198,8 @@ def run_first_that_compiles(problem: Problem, choice: Choice, device: Device, ru
 
     Parameters
     ----------
-    problem : GemmProblem or TransposeProblem
-        What is to be computed.
     choice : Choice
         The kernel.
-    device : Device
-        The GPU.
     run : callable
         Runs a choice; it fails before anything is queued if that does not compile.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmule import __version__
 from gemmule.core.dtype import Precision, numpy_dtype
-from gemmule.dispatch.select import contiguous_gemm
+from gemmule.core.problem import contiguous_gemm
 from gemmule.outofcore.device.planner.probe_cache import ProbeCache, probes_file
 from gemmule.runtime.device import get_device
 
@@ -37,24 +37,15 @@ _BESIDE_S = 25e-6
 
 @dataclasses.dataclass(frozen=True)
 class HostWork:
-    """A product of host arrays, as far as its time depends on it.
+    """A product of host arrays, as far as its time depends on it."""
 
-    Attributes
-    ----------
-    count, m, n, k : int
-        Products of the batch, and their extents.
-    dtypes : tuple of str
-        Types of A, B and the result.
-    precision : Precision
-        What a float32 product may be rounded to.
-    """
-
+    #: count, m, n, k: Products of the batch, and their extents.
     count: int
     m: int
     n: int
     k: int
-    dtypes: tuple[str, str, str]
-    precision: Precision = Precision.IEEE
+    dtypes: tuple[str, str, str]  #: Types of A, B and the result.
+    precision: Precision = Precision.IEEE  #: What a float32 product may be rounded to.
 
     @property
     def flop(self) -> int:

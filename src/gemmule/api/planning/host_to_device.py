@@ -41,24 +41,12 @@ _ALIGNMENT = 256
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where an operand lies in a call's device memory.
+    """Where an operand lies in a call's device memory."""
 
-    Attributes
-    ----------
-    matrix : StridedMatrix
-        The operand there.
-    begin : int
-        Bytes behind the beginning.
-    nbytes : int
-        Its size.
-    transposed : bool
-        Whether the transposes of its matrices lie there in C order, as they do on the host.
-    """
-
-    matrix: StridedMatrix
-    begin: int
-    nbytes: int
-    transposed: bool
+    matrix: StridedMatrix  #: The operand there.
+    begin: int  #: Bytes behind the beginning.
+    nbytes: int  #: Its size.
+    transposed: bool  #: Whether the transposes of its matrices lie there in C order, as they do on the host.
 
     def sent(self, x: Array) -> Array:
         """Return what is copied of an array: in the order of its memory, and no matrix of a batch twice."""
@@ -78,8 +66,6 @@ class RoundTrip:
         Scalars.
     precision : Precision
         What a float32 product may be rounded to.
-    ordinal : int
-        The GPU.
 
     Attributes
     ----------

@@ -31,19 +31,12 @@ class HostGemm(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Execution:
-    """What the execution of a plan leaves for the calls to come.
+    """What the execution of a plan leaves for the calls to come."""
 
-    Attributes
-    ----------
-    queue : callable or None
-        Queues the launches, packed once, given the addresses of the plan's `places` in their order, of the array for
-        the absolute maximum if there is one, and of the output. None before, and where there are none or too many.
-    gemm : HostGemm or None
-        Of host arrays, what computes the sums.
-    """
-
+    #: Queues the launches, packed once, given the addresses of the plan's `places` in their order, of the array for the
+    #: absolute maximum if there is one, and of the output. None before, and where there are none or too many.
     queue: Queue | None = None
-    gemm: HostGemm | None = None
+    gemm: HostGemm | None = None  #: Of host arrays, what computes the sums.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,8 +233,6 @@ def planned(
 
     Parameters
     ----------
-    product : Product
-        The product.
     executor, device, reason, problem, run
         As of `Plan`.
     choice : Choice or None

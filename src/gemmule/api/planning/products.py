@@ -11,8 +11,8 @@ import numpy as np
 
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import UnsupportedError
+from gemmule.core.problem import contiguous_gemm
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.select import contiguous_gemm
 from gemmule.executor.tiles import Array
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device

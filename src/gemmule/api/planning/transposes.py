@@ -145,13 +145,7 @@ def _chosen(
     target: ArrayView | None,
     pick: Callable[[TransposeProblem], Choice],
 ) -> tuple[TransposeProblem, Choice]:
-    """Return the transpose of device memory as a problem, and the kernel for it.
-
-    Raises
-    ------
-    OverlapError
-        If the target is the source, and no kernel can permute its axes within it.
-    """
+    """Return the transpose of device memory as a problem, and the kernel for it."""
     shape = tuple(source.shape[axis] for axis in order)
     source_strides = tuple(source.strides[axis] for axis in order)
     target_strides = compact_strides(shape) if target is None else target.strides

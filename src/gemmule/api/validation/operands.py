@@ -21,27 +21,14 @@ from gemmule.runtime.stream import stream_handle
 
 @dataclasses.dataclass(frozen=True)
 class Operands:
-    """The arrays of a call as memory.
+    """The arrays of a call as memory."""
 
-    Attributes
-    ----------
-    library : ArrayLibrary
-        The library that they all come from.
-    views : dict of str to ArrayView
-        Their memory by role.
-    device : int or None
-        The GPU that they are on, None for host memory.
-    stream : int or None
-        The caller's stream; None is the library's current one, whichever that is when the work is queued.
-    like : array
-        The first of them, for making others.
-    """
-
-    library: ArrayLibrary
-    views: dict[str, ArrayView]
-    device: int | None
+    library: ArrayLibrary  #: The library that they all come from.
+    views: dict[str, ArrayView]  #: Their memory by role.
+    device: int | None  #: The GPU that they are on, None for host memory.
+    #: The caller's stream; None is the library's current one, whichever that is when the work is queued.
     stream: int | None
-    like: Any
+    like: Any  #: Array. The first of them, for making others.
 
     def work_stream(self) -> int | None:
         """Return the stream to work on now; None for host memory."""
@@ -79,18 +66,13 @@ _PARTS = "compute it in parts, or into a file with gemmule.outofcore.matmul"
 class EnoughMemory:
     """A context that makes the lack of host memory an error of gemmule's.
 
-    Attributes
-    ----------
-    what : str
-        What the memory is for.
-
     Raises
     ------
     HostMemoryError
         If it runs out.
     """
 
-    what: str
+    what: str  #: What the memory is for.
 
     def __enter__(self) -> None: ...
 

@@ -67,37 +67,18 @@ class ProductArguments:
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A product as the caller wants it, checked.
+    """A product as the caller wants it, checked."""
 
-    Attributes
-    ----------
-    operation : str
-        ``matmul`` or ``gemm``.
-    operands : Operands
-        The arrays; in the views, 1-D operands have got their second dimension.
-    shape : ProductShape
-        Shapes.
-    out_dtype : str
-        Element type of the result.
-    alpha, beta : number
-        Scalars.
-    precision : Precision
-        What a float32 product may be rounded to.
-    out : array or None
-        The caller's output.
-    ending : Ending or None
-        What is done to the product before it is rounded.
-    """
-
-    operation: str
-    operands: Operands
-    shape: ProductShape
-    out_dtype: str
+    operation: str  #: ``matmul`` or ``gemm``.
+    operands: Operands  #: The arrays; in the views, 1-D operands have got their second dimension.
+    shape: ProductShape  #: Shapes.
+    out_dtype: str  #: Element type of the result.
+    #: alpha, beta: Number. Scalars.
     alpha: Any
     beta: Any
-    precision: Precision
-    out: Any
-    ending: Ending | None = None
+    precision: Precision  #: What a float32 product may be rounded to.
+    out: Any  #: Array or None. The caller's output.
+    ending: Ending | None = None  #: What is done to the product before it is rounded.
 
     def view(self, role: str) -> ArrayView:
         """Return the memory of an operand."""

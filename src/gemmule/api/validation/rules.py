@@ -188,25 +188,15 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
 
 @dataclasses.dataclass(frozen=True)
 class ProductShape:
-    """Shapes of ``a @ b``.
+    """Shapes of ``a @ b``."""
 
-    Attributes
-    ----------
-    m, n, k : int
-        Each matrix of A is (m, k), of B (k, n), of the result (m, n).
-    batch : tuple of int
-        Broadcast batch dimensions.
-    result : tuple of int
-        Shape that the caller gets: a 1-D operand's dimension is left out.
-    drop_row, drop_col : bool
-        Whether the result's row, or column, dimension is left out.
-    """
-
+    #: m, n, k: Each matrix of A is (m, k), of B (k, n), of the result (m, n).
     m: int
     n: int
     k: int
-    batch: tuple[int, ...]
-    result: tuple[int, ...]
+    batch: tuple[int, ...]  #: Broadcast batch dimensions.
+    result: tuple[int, ...]  #: Shape that the caller gets: a 1-D operand's dimension is left out.
+    #: drop_row, drop_col: Whether the result's row, or column, dimension is left out.
     drop_row: bool
     drop_col: bool
 

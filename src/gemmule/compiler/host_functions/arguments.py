@@ -39,8 +39,6 @@ class CuteArguments:
     ----------
     function : callable
         The ``@cute.jit`` function, or an object that is called.
-    args, kwargs
-        Its arguments.
     memory : sequence of array
         Memory that arguments point to beyond the arrays among them.
 
@@ -118,13 +116,7 @@ class CuteArguments:
 
 
 def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Mapping[str, inspect.Parameter]:
-    """Return a function's parameters by name.
-
-    Raises
-    ------
-    ArgumentError
-        If it is no function, or does not take these arguments.
-    """
+    """Return a function's parameters by name."""
     name = getattr(function, "__name__", type(function).__name__)
     if inspect.isclass(function):
         raise ArgumentError(f"{name} is a class; pass an object of it, whose __call__ is a @cute.jit function")

@@ -29,8 +29,6 @@ class CuteFunction:
     ----------
     function : callable
         The function, or an object whose ``__call__`` is one.
-    arguments : CuteArguments
-        Its arguments.
     arch : Arch
         Architecture to compile for.
 

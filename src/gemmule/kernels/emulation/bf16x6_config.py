@@ -19,18 +19,10 @@ ASIDE = 16
 
 @dataclasses.dataclass(frozen=True)
 class SplitConfig(Config):
-    """How the operands are split.
+    """How the operands are split."""
 
-    Attributes
-    ----------
-    threads : int
-        Threads of a CTA, a multiple of 32.
-    runs : int
-        Vectors of 8 contiguous elements that each of them splits.
-    """
-
-    threads: int = 256
-    runs: int = 1
+    threads: int = 256  #: Threads of a CTA, a multiple of 32.
+    runs: int = 1  #: Vectors of 8 contiguous elements that each of them splits.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,27 +32,14 @@ class SplitConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class SixProductsConfig(HopperConfig):
-    """Tile of D and stages.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements: 128 rows, 64 for each of two warpgroups; columns a multiple of 64 up to 192.
-    stages : int
-        Pairs of a k-tile of A and one of B in shared memory, 3 or more.
-    depth : int
-        K that the tensor cores accumulate, 32 or 64, before the result is rounded and added to other accumulators.
-    group : int
-        Tiles that the raster goes down before it goes to the right.
-    ctas : int
-        CTAs that share all tiles: the SMs of the chip.
-    """
+    """Tile of D and stages: 128 rows, 64 for each of two warpgroups."""
 
     tile_n: int = 192
     stages: int = 5
+    #: K that the tensor cores accumulate, 32 or 64, before the result is rounded and added to other accumulators.
     depth: int = 32
-    group: int = 8
-    ctas: int = SMS
+    group: int = 8  #: Tiles that the raster goes down before it goes to the right.
+    ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
 
     min_stages: ClassVar[int] = PARTS
     # A thread has half as many accumulators as other kernels, twice.

@@ -23,28 +23,16 @@ NOT_FINITE = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class ScalesConfig(Config):
-    """How lines are measured.
+    """How lines are measured."""
 
-    Attributes
-    ----------
-    ahead : int
-        Elements that a thread loads at once.
-    """
-
-    ahead: int = 8
+    ahead: int = 8  #: Elements that a thread loads at once.
 
 
 @dataclasses.dataclass(frozen=True)
 class ResiduesConfig(Config):
-    """How lines are converted.
+    """How lines are converted."""
 
-    Attributes
-    ----------
-    runs : int
-        K-tiles of K-major lines that a warp converts.
-    """
-
-    runs: int = 2
+    runs: int = 2  #: K-tiles of K-major lines that a warp converts.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,27 +57,14 @@ class ReconstructionConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class ProductsConfig(WarpScheduleConfig):
-    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements: multiples of 64, tile_n at most 256.
-    stages, pingpong : int
-        As of `WarpScheduleConfig`.
-    cluster_m, cluster_n : int
-        CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
-    group : int
-        Clusters' tiles that the raster goes down before it goes to the right.
-    ctas : int
-        CTAs that share all tiles: the SMs of the chip.
-    """
+    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work."""
 
     tile_n: int = 256
+    #: cluster_m, cluster_n: CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
     cluster_m: int = 2
     cluster_n: int = 1
-    group: int = 8
-    ctas: int = SMS
+    group: int = 8  #: Clusters' tiles that the raster goes down before it goes to the right.
+    ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
 
     def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2) or self.cluster_n not in (1, 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import PORTABLE_CLUSTER, Config
@@ -23,36 +24,22 @@ _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 @dataclasses.dataclass(frozen=True)
 class Float64Config(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements.
-    tile_k : int
-        Depth of a k-tile, 16 or 32 elements.
-    warps_m, warps_n : int
-        Warps along M and N. A warp tile is a multiple of 16 x 16.
-    stages : int
-        Stages in shared memory, at least 2.
-    mma_m, mma_k : int
-        Rows and elements of K of an mma.sync: 8 and 4, which Ampere has; or 16, and 4, 8 or 16.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    cluster_k : int
-        CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the
-        columns. 1, or from sm_90 on up to 8.
-    """
-
+    #: tile_m, tile_n: Elements.
     tile_m: int = 64
     tile_n: int = 64
-    tile_k: int = 16
+    tile_k: int = 16  #: Depth of a k-tile, 16 or 32 elements.
+    #: warps_m, warps_n: Warps along M and N. A warp tile is a multiple of 16 x 16.
     warps_m: int = 2
     warps_n: int = 2
-    stages: int = 4
+    stages: int = 4  #: Stages in shared memory, at least 2.
+    #: mma_m, mma_k: Rows and elements of K of an mma.sync: 8 and 4, which Ampere has; or 16, and 4, 8 or 16.
     mma_m: int = 16
     mma_k: int = 16
-    group: int = 8
+    group: int = 8  #: Tiles that CTAs take downwards before they go to the right.
+    #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the columns.
+    #: 1, or from sm_90 on up to 8.
     cluster_k: int = 1
     #: Bytes of an element, depths of a k-tile, and registers of a thread besides its accumulators.
     itemsize: ClassVar[int] = FLOAT64.itemsize
@@ -84,6 +71,16 @@ class Float64Config(Config):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}, and the partial sums fit into the stages"
             )
+
+    def why_not_on(self, arch: Arch) -> str | None:
+        """Say why an architecture has not what the config needs, or None where it has."""
+        if arch.major < 9 and (self.mma_m, self.mma_k) != SHAPES[0]:
+            return f"config {self}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
+        if arch.major < 9 and self.cluster_k > 1:
+            return f"config {self}: {arch} has no clusters, which sm_90 and newer have"
+        if self.shared_bytes > (most := arch.shared_bytes_per_block):
+            return f"config {self} needs {self.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+        return None
 
     @property
     def outputs(self) -> int:

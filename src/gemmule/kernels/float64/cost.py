@@ -18,41 +18,29 @@ from .config import Float64Config
 
 @dataclasses.dataclass(frozen=True)
 class Float64Rates:
-    """What predicted times were fitted to: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200.
+    """What predicted times were fitted to: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200."""
 
-    Attributes
-    ----------
-    products, products_of_8, products_of_4 : float
-        Products of a k-tile of 128 x 128 x 16, and the factors of instructions of 8 and of 4 elements of K.
-    alone, wait : float
-        Latency of a k-tile, and that of a CTA alone, if a scheduler has one warp.
-    l2, memory : float
-        Bytes a microsecond that a multiprocessor loads from L2, and that all move to and from device memory.
-    launch, first : float
-        A launch, and the first k-tiles of as many CTAs as a multiprocessor holds.
-    write : float
-        Bytes a microsecond that a multiprocessor writes.
-    reduction, partials : float
-        A cluster's reduction, and that of 64 x 64 partial sums.
-    tail : float
-        How long the last CTAs run alone.
-    odd_copies, odd_writes : float
-        Factors of copies and of results where lines of A or B, or rows of D, are odd: single elements are moved.
-    """
-
+    #: products, products_of_8, products_of_4: Products of a k-tile of 128 x 128 x 16, and the factors of instructions
+    #: of 8 and of 4 elements of K.
     products: float
     products_of_8: float
     products_of_4: float
+    #: alone, wait: Latency of a k-tile, and that of a CTA alone, if a scheduler has one warp.
     alone: float
     wait: float
+    #: l2, memory: Bytes a microsecond that a multiprocessor loads from L2, and that all move to and from device memory.
     l2: float
     memory: float
+    #: launch, first: A launch, and the first k-tiles of as many CTAs as a multiprocessor holds.
     launch: float
     first: float
-    write: float
+    write: float  #: Bytes a microsecond that a multiprocessor writes.
+    #: reduction, partials: A cluster's reduction, and that of 64 x 64 partial sums.
     reduction: float
     partials: float
-    tail: float
+    tail: float  #: How long the last CTAs run alone.
+    #: odd_copies, odd_writes: Factors of copies and of results where lines of A or B, or rows of D, are odd: single
+    #: elements are moved.
     odd_copies: float
     odd_writes: float
 

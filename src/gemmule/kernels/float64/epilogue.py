@@ -20,18 +20,10 @@ _BLOCK, _ROWS, _COLUMNS = 16, 8, 8
 
 @dataclasses.dataclass(frozen=True)
 class Float64Epilogue:
-    """Writes of a warp tile.
+    """Writes of a warp tile."""
 
-    Attributes
-    ----------
-    vector : int
-        Elements of D (and C) that are read and written at once, 1 or 2: they divide its rows.
-    whole : bool
-        Whether all of the tile is inside the matrix.
-    """
-
-    vector: int
-    whole: bool
+    vector: int  #: Elements of D (and C) that are read and written at once, 1 or 2: they divide its rows.
+    whole: bool  #: Whether all of the tile is inside the matrix.
 
     @cute.jit
     def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):

@@ -20,30 +20,19 @@ from .stage import DEPTH, Float64Stage
 
 @dataclasses.dataclass(frozen=True)
 class _Tile:
-    """A tile's operands, and a lane's registers.
+    """A tile's operands, and a lane's registers."""
 
-    Attributes
-    ----------
-    a, b : OperandCopies
-        Copies of A and of B.
-    start_a, start_b : Int32
-        This lane's first elements in the first stage.
-    fragments_a, next_a : Tensor
-        Fragments of the 16 rows of A that are multiplied, and of the next 16.
-    fragments_b : Tensor
-        Fragments of all columns of B.
-    accumulators : Tensor
-        Accumulators.
-    """
-
+    #: a, b: Copies of A and of B.
     a: OperandCopies
     b: OperandCopies
+    #: start_a, start_b: Int32. This lane's first elements in the first stage.
     start_a: Any
     start_b: Any
+    #: fragments_a, next_a: Tensor. Fragments of the 16 rows of A that are multiplied, and of the next 16.
     fragments_a: Any
     next_a: Any
-    fragments_b: Any
-    accumulators: Any
+    fragments_b: Any  #: Tensor. Fragments of all columns of B.
+    accumulators: Any  #: Tensor. Accumulators.
 
 
 class Float64Mainloop(WarpTileMainloop):

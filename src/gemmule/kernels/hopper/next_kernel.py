@@ -19,39 +19,23 @@ from .refusals import HOPPER
 
 
 class Prepared(NamedTuple):
-    """The product of operands that a kernel has prepared.
+    """The product of operands that a kernel has prepared."""
 
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product.
-    operands, workspaces
-        As of `NextKernel`.
-    """
-
-    problem: GemmProblem
+    problem: GemmProblem  #: The product.
+    #: operands, workspaces: As of `NextKernel`.
     operands: Mapping[str, str]
     workspaces: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkspaceCopy:
-    """The copy of an operand in a workspace.
+    """The copy of an operand in a workspace."""
 
-    Attributes
-    ----------
-    operand, workspace : str
-        Name of the operand, and that of the workspace in launch recipes.
-    copy : StridedMatrix
-        The copy.
-    nbytes : int
-        Bytes of the workspace.
-    """
-
+    #: operand, workspace: Name of the operand, and that of the workspace in launch recipes.
     operand: str
     workspace: str
-    copy: StridedMatrix
-    nbytes: int
+    copy: StridedMatrix  #: The copy.
+    nbytes: int  #: Bytes of the workspace.
 
 
 def with_copies(problem: GemmProblem, copies: Iterable[WorkspaceCopy]) -> Prepared:
@@ -122,8 +106,6 @@ def choose_next(
         The product of what was prepared.
     specs : sequence of KernelSpec
         Kernels, best first.
-    gpu : GpuRates
-        The GPU's.
 
     Returns
     -------

@@ -20,24 +20,16 @@ _MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class OperandCopy(WorkspaceCopy):
-    """The copy of a matrix, line by line, lines in the same direction.
+    """The copy of a matrix, line by line, lines in the same direction."""
 
-    Attributes
-    ----------
-    length, lines, matrices : int
-        Elements of a line, lines of a matrix, and matrices.
-    strides, copy_strides : tuple of int
-        Elements from one line, and one matrix, to the next.
-    vectors : int
-        Vectors of 16 bytes in the lines of a matrix.
-    """
-
+    #: length, lines, matrices: Elements of a line, lines of a matrix, and matrices.
     length: int
     lines: int
     matrices: int
+    #: strides, copy_strides: Elements from one line, and one matrix, to the next.
     strides: tuple[int, int]
     copy_strides: tuple[int, int]
-    vectors: int
+    vectors: int  #: Vectors of 16 bytes in the lines of a matrix.
 
     def why_not(self, done: str) -> str | None:
         """Say why the matrix is not copied, or None where it can be; `done` names the operation, as "repacked"."""
@@ -62,8 +54,6 @@ def operand_copy(
     ----------
     operand : str
         Its name.
-    matrix : StridedMatrix
-        The matrix.
     batch : tuple of int
         Extents of the batch.
     prefix : str

@@ -33,10 +33,6 @@ def refuse_hopper(
 
     Parameters
     ----------
-    problem : GemmProblem
-        What is to be computed.
-    arch : Arch
-        The GPU's architecture.
     operands : collection of str
         Operands that the kernel reads or writes; they must be row- or column-major, C as D is.
     tma : collection of str

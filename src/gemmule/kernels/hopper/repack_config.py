@@ -10,18 +10,10 @@ from gemmule.core.spec import Config
 
 @dataclasses.dataclass(frozen=True)
 class RepackConfig(Config):
-    """Division of the copies among threads.
+    """Division of the copies among threads."""
 
-    Attributes
-    ----------
-    threads : int
-        Threads of a CTA, a multiple of 32.
-    vectors : int
-        Vectors of 16 source bytes that each of them copies.
-    """
-
-    threads: int = 128
-    vectors: int = 2
+    threads: int = 128  #: Threads of a CTA, a multiple of 32.
+    vectors: int = 2  #: Vectors of 16 source bytes that each of them copies.
 
     def __post_init__(self) -> None:
         if self.threads % 32 or not 32 <= self.threads <= 1024 or self.vectors < 1:

@@ -1,4 +1,4 @@
-"""Scales by blocks in shared memory: how many a warp has of a k-tile, and in how many stages."""
+"""Scales by blocks in shared memory: those of a k-tile have a stage, beside the operands'."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 
 from gemmule.core.block_scales import BLOCK
 
-from .tile_config import CONSUMERS, MMA_M, WARPGROUP
-
-#: K-tiles whose scales are in shared memory or on their way there.
-SCALE_STAGES = 4
-_WARP, _BYTES = 32, 4
+#: Scales that one read takes at most; columns of wgmma's accumulators after which a thread has the next two, and
+#: threads of a row.
+VECTOR, COL_STEP, COL_THREADS = 4, 8, 4
+_BYTES = 4
 
 
 def same_columns(lines_b: int, tile_n: int) -> int:
@@ -18,17 +17,29 @@ def same_columns(lines_b: int, tile_n: int) -> int:
     return math.gcd(tile_n, BLOCK) if lines_b == BLOCK else 1
 
 
-def scales_of_rows(lines_a: int) -> int:
-    """Return the scales of A that a warp needs for its 16 rows; an even number."""
-    return MMA_M // 4 if lines_a == 1 else 2
+def scales_of_rows(lines_a: int, tile_m: int) -> int:
+    """Return the place that a stage has for scales of A."""
+    return tile_m if lines_a == 1 else VECTOR
 
 
-def stage_scales(lines: tuple[int, int], tile_n: int) -> int:
-    """Return the scales of a stage of a warp, filled up so that each lane copies as many."""
-    count = scales_of_rows(lines[0]) + tile_n // same_columns(lines[1], tile_n)
-    return -(-count // _WARP) * _WARP
+def thread_columns(tile_n: int) -> int:
+    """Return the place for the scales of a thread's columns, which lie one behind another.
+
+    An odd number of vectors: so the four threads of a row read from different banks.
+    """
+    vectors = -(-tile_n // (COL_THREADS * VECTOR))
+    return (vectors | 1) * VECTOR
 
 
-def scale_bytes(lines: tuple[int, int], tile_n: int) -> int:
+def stage_scales(lines: tuple[int, int], tile_m: int, tile_n: int) -> int:
+    """Return the scales that a stage has place for."""
+    if lines[1] == 1:
+        cols = COL_THREADS * thread_columns(tile_n)
+    else:
+        cols = -(-(tile_n // same_columns(BLOCK, tile_n)) // VECTOR) * VECTOR
+    return scales_of_rows(lines[0], tile_m) + cols
+
+
+def scale_bytes(lines: tuple[int, int], tile_m: int, tile_n: int, stages: int) -> int:
     """Return the shared memory of a CTA for scales."""
-    return CONSUMERS * WARPGROUP // _WARP * SCALE_STAGES * stage_scales(lines, tile_n) * _BYTES
+    return stages * stage_scales(lines, tile_m, tile_n) * _BYTES

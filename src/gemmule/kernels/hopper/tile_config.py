@@ -23,6 +23,8 @@ MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 MAX_ACC_COLUMNS = 384
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
 MAX_PROMOTED_N = 192
+#: The same with a scale for each column of a k-tile.
+MAX_SCALED_N = 160
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
 #: cluster.
 SMS = 132
@@ -44,18 +46,12 @@ class HopperConfig(Config):
     """A tile of D and its stages.
 
     State: `min_stages` and `max_n`, the fewest stages and the most columns that the kernel takes.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements: tile_m a multiple of 64 for each of `warpgroups_per_tile`, tile_n of `tile_n_multiple`.
-    stages : int
-        Pairs of a k-tile of A and one of B in shared memory.
     """
 
+    #: tile_m, tile_n: Elements: tile_m a multiple of 64 for each of `warpgroups_per_tile`, tile_n of `tile_n_multiple`.
     tile_m: int = 128
     tile_n: int = 128
-    stages: int = 4
+    stages: int = 4  #: Pairs of a k-tile of A and one of B in shared memory.
 
     min_stages: ClassVar[int] = 2
     max_n: ClassVar[int] = 256
@@ -128,16 +124,9 @@ class HopperConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class WarpScheduleConfig(HopperConfig):
-    """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong.
+    """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, stages : int
-        As of `HopperConfig`.
-    pingpong : int
-        1: each consumer warpgroup has tiles of its own, and one writes while the other multiplies; 0: they share one.
-    """
-
+    #: 1: each consumer warpgroup has tiles of its own, and one writes while the other multiplies; 0: they share one.
     pingpong: int = 0
 
     switches: ClassVar[frozenset[str]] = frozenset({"pingpong"})

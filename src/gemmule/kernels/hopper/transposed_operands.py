@@ -28,15 +28,9 @@ _LAUNCH = 1.3
 
 @dataclasses.dataclass(frozen=True)
 class TransposedOperand(WorkspaceCopy):
-    """An operand and its transposed copy.
+    """An operand and its transposed copy."""
 
-    Attributes
-    ----------
-    problem : TransposeProblem
-        The transpose, of every matrix of the batch.
-    """
-
-    problem: TransposeProblem
+    problem: TransposeProblem  #: The transpose, of every matrix of the batch.
 
 
 class TransposedOperands:

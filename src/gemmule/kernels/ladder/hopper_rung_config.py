@@ -27,17 +27,10 @@ class RungConfig(HopperConfig):
 
     Rungs add fields and state: `warpgroups_per_tile`; `threads` of a CTA; `cluster`, CTAs along M to which TMA
     multicasts k-tiles of B; `epi_tiles`, epilogue tiles in shared memory, 0 where threads write D by themselves.
-
-    Attributes
-    ----------
-    tile_m, tile_n, stages : int
-        As of `HopperConfig`.
-    group : int
-        Tiles that the raster goes down before it goes to the right.
     """
 
     stages: int = 1
-    group: int = 8
+    group: int = 8  #: Tiles that the raster goes down before it goes to the right.
 
     min_stages: ClassVar[int] = 1
     warpgroups_per_tile: ClassVar[int] = 1
@@ -56,13 +49,7 @@ class RungConfig(HopperConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RolesConfig(RungConfig):
-    """A tile of D that two consumer warpgroups compute, its stages, which a producer warpgroup fills, and the raster.
-
-    Attributes
-    ----------
-    tile_m, tile_n, stages, group : int
-        As of `RungConfig`.
-    """
+    """A tile of D that two consumer warpgroups compute, its stages, filled by a producer warpgroup, and the raster."""
 
     tile_n: int = 256
     stages: int = 4
@@ -73,17 +60,9 @@ class RolesConfig(RungConfig):
 
 @dataclasses.dataclass(frozen=True)
 class PersistentConfig(RolesConfig):
-    """As `RolesConfig`, for persistent CTAs.
+    """As `RolesConfig`, for persistent CTAs."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, stages, group : int
-        As of `RungConfig`.
-    ctas : int
-        CTAs that share all tiles: the SMs of the chip.
-    """
-
-    ctas: int = SMS
+    ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -63,14 +63,9 @@ class RowMajorConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class ThreadBlockConfig(RowMajorConfig):
-    """Threads of a CTA, one for each element of its block of C.
+    """Threads of a CTA, one for each element of its block of C."""
 
-    Attributes
-    ----------
-    block_m, block_n : int
-        Rows and columns of the block.
-    """
-
+    #: block_m, block_n: Rows and columns of the block.
     block_m: int = 32
     block_n: int = 32
 
@@ -85,19 +80,13 @@ class ThreadBlockConfig(RowMajorConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ThreadTileConfig(RowMajorConfig):
-    """Tile of C that a CTA computes, and the thread tile.
+    """Tile of C that a CTA computes, and the thread tile."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements.
-    thread_m, thread_n : int
-        Rows and columns of C that a thread computes.
-    """
-
+    #: tile_m, tile_n, tile_k: Elements.
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 8
+    #: thread_m, thread_n: Rows and columns of C that a thread computes.
     thread_m: int = 8
     thread_n: int = 8
 
@@ -150,15 +139,9 @@ class NaiveUncoalescedConfig(ThreadBlockConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SharedTileConfig(RowMajorConfig):
-    """Side of the square tiles.
+    """Side of the square tiles."""
 
-    Attributes
-    ----------
-    side : int
-        Rows, columns and depth: a CTA has side * side threads.
-    """
-
-    side: int = 32
+    side: int = 32  #: Rows, columns and depth: a CTA has side * side threads.
 
     @property
     def tile(self) -> tuple[int, int, int]:
@@ -222,30 +205,19 @@ class SharedABConfig(ThreadTileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class BInRegistersConfig(ThreadTileConfig):
-    """Tile of C that a CTA computes, and the thread tile.
+    """Tile of C that a CTA computes, and the thread tile."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements.
-    thread_m, thread_n : int
-        Rows and columns of C that a thread computes; the columns are pairs of contiguous ones, or one.
-    lanes_n : int
-        Lanes of a warp along N; the others are along M.
-    ahead : int
-        Rows of B that are loaded into registers ahead; divides tile_k.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    """
-
+    #: tile_m, tile_n, tile_k: Elements.
     tile_m: int = 16
     tile_n: int = 64
     tile_k: int = 16
+    #: thread_m, thread_n: Rows and columns of C that a thread computes; the columns are pairs of contiguous ones, or
+    #: one.
     thread_m: int = 16
     thread_n: int = 1
-    lanes_n: int = 32
-    ahead: int = 8
-    group: int = 64
+    lanes_n: int = 32  #: Lanes of a warp along N; the others are along M.
+    ahead: int = 8  #: Rows of B that are loaded into registers ahead; divides tile_k.
+    group: int = 64  #: Tiles that CTAs take downwards before they go to the right.
 
     def __post_init__(self) -> None:
         super().__post_init__()

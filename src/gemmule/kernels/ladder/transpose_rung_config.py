@@ -17,14 +17,9 @@ VECTOR, LANES_I, LANES_J = 4, 8, 4
 
 @dataclasses.dataclass(frozen=True)
 class BlockConfig(Config):
-    """Threads of a CTA.
+    """Threads of a CTA."""
 
-    Attributes
-    ----------
-    block_x, block_y : int
-        Threads along x, in which consecutive threads of a warp lie, and along y.
-    """
-
+    #: block_x, block_y: Threads along x, in which consecutive threads of a warp lie, and along y.
     block_x: int = 32
     block_y: int = 16
 
@@ -90,17 +85,11 @@ class PaddedTileConfig(TileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class VectorConfig(BlockConfig):
-    """Threads of a CTA, and the square that it moves.
-
-    Attributes
-    ----------
-    side : int
-        Elements of the square's side: 32 or more, a power of 2.
-    """
+    """Threads of a CTA, and the square that it moves."""
 
     block_x: int = 256
     block_y: int = 1
-    side: int = 64
+    side: int = 64  #: Elements of the square's side: 32 or more, a power of 2.
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from gemmule.core.launch import Param, TensorParam, scalar_params
+from collections.abc import Callable
+from typing import Any
+
+from gemmule.core.launch import FEW_BYTES, Launch, Param, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
+from gemmule.core.row_major import row_result
+from gemmule.core.spec import Signature
+
+from .leading_dimension import LeadingDimension
 
 
 def tile_grid(problem: GemmProblem, tile_m: int, tile_n: int, ctas: int = 1) -> tuple[int, int, int]:
@@ -16,6 +23,37 @@ def tile_grid(problem: GemmProblem, tile_m: int, tile_n: int, ctas: int = 1) -> 
 def tiles_divide(problem: GemmProblem, tile: tuple[int, int, int]) -> bool:
     """Whether a tile's extents divide M, N and K."""
     return all(extent % side == 0 for extent, side in zip((problem.m, problem.n, problem.k), tile, strict=True))
+
+
+def copies_signature(a: tuple[str, int], b: tuple[str, int], vector: int) -> Signature:
+    """Return the part of a signature for the major mode of A and B, the bytes of their copies, and D's vectors."""
+    return (
+        ("a_major", a[0]),
+        ("a_copies", str(a[1])),
+        ("b_major", b[0]),
+        ("b_copies", str(b[1])),
+        ("d_vector", str(vector)),
+    )
+
+
+def tiles_signature(whole: bool) -> Signature:
+    """Return the part of a signature for tiles that are all inside the matrices."""
+    return (("tiles", "whole" if whole else "ragged"),)
+
+
+def tile_launch(
+    problem: GemmProblem, config: Any, ld: Callable[[StridedMatrix], LeadingDimension], shared_bytes: int
+) -> Launch:
+    """Return the recipe with the CTAs of a cluster along K for each tile of C and matrix of the batch."""
+    problem, first, second = row_result(problem)
+    return Launch(
+        grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
+        block=(config.threads, 1, 1),
+        shared_bytes=shared_bytes,
+        cluster=(config.cluster_k, 1, 1),
+        params=batched_params(problem, first, second, ld(problem.a).stride, ld(problem.b).stride),
+        overlaps=problem.bytes_min <= FEW_BYTES,
+    )
 
 
 def batched_params(

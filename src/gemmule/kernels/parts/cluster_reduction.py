@@ -1,6 +1,6 @@
 """Split-K within a cluster: a tile's partial sums are added in the order of the CTAs.
 
-Each CTA reduces a part of the tile, or the first CTA all of it.
+Each CTA reduces a part of the tile.
 """
 
 from __future__ import annotations
@@ -45,34 +45,29 @@ def reduce_in_cluster(
 
 
 @cute.jit
-def reduce_in_first(rC: cute.Tensor, stages, rank, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]):
-    """Reduce the partial sums of all CTAs of a cluster in the registers of its first CTA.
+def sum_in_cluster(address, kind: cutlass.Constexpr[Any], length: cutlass.Constexpr[int], ctas: cutlass.Constexpr[int]):
+    """Return `length` partial sums of each CTA of the cluster, added in the order of the CTAs, in registers.
 
     Parameters
     ----------
-    rC : Tensor
-        A thread's partial sums, of 32 or 64 bits; in the first CTA they become those of all CTAs.
-    rank : Int32
-        This CTA's rank.
-    stages, ctas, threads
-        As of `reduce_in_cluster`.
+    address : Int32
+        Address in shared memory, the same in every CTA, a multiple of their bytes, up to 16.
+    kind : type
+        Their type, of 32 bits.
+    length, ctas : int
+        Partial sums, and the CTAs of the cluster.
     """
-    cute.arch.sync_threads()
-    _store_partials(rC, stages, threads)
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
-    if rank == 0:
-        values, start = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC))), _own(stages)
-        # Not unrolled: the loads of all CTAs at once would take all registers.
-        for cta in cutlass.range(1, ctas, unroll=1):
-            there = _in_cta(start, cta)
-            for number in cutlass.range_constexpr(cute.size(rC) * rC.element_type.width // 8 // _BYTES):
-                found = _load(rC, there + number * threads * _BYTES)
-                for v in cutlass.range_constexpr(len(found)):
-                    place = cutlass.const_expr(len(found) * number + v)
-                    values[place] = values[place] + found[v]
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
+    found = cute.make_rmem_tensor(cute.make_layout(length), kind)
+    together = cutlass.const_expr(min(length, _BYTES * 8 // kind.width))
+    for first in cutlass.range_constexpr(0, length, together):
+        # The loads of all CTAs are issued before the first sum.
+        theirs = [_load(kind, _in_cta(address + 4 * first, Int32(cta)), together) for cta in range(ctas)]
+        for v in cutlass.range_constexpr(together):
+            total = theirs[0][v]
+            for cta in cutlass.range_constexpr(1, ctas):
+                total = total + theirs[cta][v]
+            found[first + v] = total
+    return found.load()
 
 
 @cute.jit
@@ -96,7 +91,7 @@ def _reduce_part(out: cute.Tensor, partials, part, ctas: cutlass.Constexpr[int],
     for cta in cutlass.range_constexpr(ctas):
         there = _in_cta(start, Int32(cta))
         for number in cutlass.range_constexpr(cute.size(out) // length):
-            found = _load(out, there + number * threads * _BYTES)
+            found = _load(out.element_type, there + number * threads * _BYTES, length)
             for v in cutlass.range_constexpr(length):
                 place = cutlass.const_expr(length * number + v)
                 values[place] = found[v] if cta == 0 else values[place] + found[v]
@@ -110,15 +105,16 @@ def _in_cta(address, cta):
     )
 
 
-def _load(out: Any, address: Any) -> Any:
-    """Load a vector of elements of the type of `out` from the cluster's shared memory."""
-    length, width = _BYTES * 8 // out.element_type.width, out.element_type.width
+def _load(kind: Any, address: Any, length: int) -> Any:
+    """Load a vector of elements from the cluster's shared memory."""
     words = ", ".join(f"{{$w{v}}}" for v in range(length))
-    return cute.arch.inline_ptx(
-        f"ld.shared::cluster.v{length}.b{width} {{{words}}}, [{{$r0}}];",
-        write_only_types=[out.element_type] * length,
+    vector, given = (f".v{length}", f"{{{words}}}") if length > 1 else ("", words)
+    found = cute.arch.inline_ptx(
+        f"ld.shared::cluster{vector}.b{kind.width} {given}, [{{$r0}}];",
+        write_only_types=[kind] * length,
         read_only_args=[address],
     )
+    return found if length > 1 else (found,)
 
 
 @cute.jit

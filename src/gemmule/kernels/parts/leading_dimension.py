@@ -7,25 +7,16 @@ import functools
 import math
 
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
 
 
 @dataclasses.dataclass(frozen=True)
 class LeadingDimension:
-    """Layout of a matrix in memory.
+    """Layout of a matrix in memory."""
 
-    Attributes
-    ----------
-    row_major : bool
-        Whether its rows are contiguous, else its columns.
-    copy_bytes : int
-        Bytes that a copy along them may move at once.
-    stride : int
-        Elements from one row, or column, to the next.
-    """
-
-    row_major: bool
-    copy_bytes: int
-    stride: int
+    row_major: bool  #: Whether its rows are contiguous, else its columns.
+    copy_bytes: int  #: Bytes that a copy along them may move at once.
+    stride: int  #: Elements from one row, or column, to the next.
 
 
 # A choice asks for those of the same few operands several times.
@@ -59,11 +50,16 @@ def address_multiple(matrix: StridedMatrix, count: int, stride: int) -> int:
 
     Parameters
     ----------
-    matrix : StridedMatrix
-        The matrix.
     count, stride : int
         Its rows or columns, and the elements from one to the next.
     """
     # A single row has no next one: its stride is of no use.
     step = math.gcd(stride if count > 1 else 0, *matrix.batch_strides)
     return math.gcd(matrix.alignment, step * matrix.dtype.itemsize)
+
+
+def result_vector(problem: GemmProblem, vector: int) -> int:
+    """Return how many elements of D, and of C, are moved at once: `vector` where their rows allow it, else one."""
+    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
+    aligned = all(address_multiple(x, x.rows, x.row_stride) % (vector * x.dtype.itemsize) == 0 for x in outputs)
+    return vector if problem.n % vector == 0 and aligned else 1

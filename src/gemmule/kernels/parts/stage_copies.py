@@ -20,22 +20,13 @@ _WORD = 4
 
 @dataclasses.dataclass(frozen=True)
 class StageLayout:
-    """Layout of a k-tile in a stage: lines along K (K-major), or panels of lines that belong to one k (MN-major).
+    """Layout of a k-tile in a stage: lines along K (K-major), or panels of lines that belong to one k (MN-major)."""
 
-    Attributes
-    ----------
-    extent, depth : int
-        Rows (of A, or columns of B), and elements of K.
-    k_major : bool
-        Whether the operand is K-major: a line is a row.
-    itemsize : int
-        Bytes of an element.
-    """
-
+    #: extent, depth: Rows (of A, or columns of B), and elements of K.
     extent: int
     depth: int
-    k_major: bool
-    itemsize: int
+    k_major: bool  #: Whether the operand is K-major: a line is a row.
+    itemsize: int  #: Bytes of an element.
 
     @property
     def bytes(self) -> int:
@@ -58,27 +49,13 @@ class StageLayout:
 
 @dataclasses.dataclass(frozen=True)
 class StageCopies:
-    """Copies of an operand's k-tiles into stages.
+    """Copies of an operand's k-tiles into stages."""
 
-    Attributes
-    ----------
-    stage : StageLayout
-        Layout of a stage.
-    copy_bytes : int
-        Bytes of a copy: 16, 8 or 4 by cp.async, else those of an element.
-    threads : int
-        Threads that share the work.
-    parts : int
-        Parts that the copies of a k-tile are spread over.
-    whole : bool
-        Whether all of every k-tile is inside the matrix.
-    """
-
-    stage: StageLayout
-    copy_bytes: int
-    threads: int
-    parts: int
-    whole: bool
+    stage: StageLayout  #: Layout of a stage.
+    copy_bytes: int  #: Bytes of a copy: 16, 8 or 4 by cp.async, else those of an element.
+    threads: int  #: Threads that share the work.
+    parts: int  #: Parts that the copies of a k-tile are spread over.
+    whole: bool  #: Whether all of every k-tile is inside the matrix.
 
     @property
     def by_element(self) -> bool:
@@ -223,34 +200,17 @@ class StageCopies:
 
 @dataclasses.dataclass(frozen=True)
 class OperandCopies:
-    """Copies of one operand of a tile, from its first k-tile on.
+    """Copies of one operand of a tile, from its first k-tile on."""
 
-    Attributes
-    ----------
-    copies : StageCopies
-        The copies.
-    gmem : Tensor
-        The matrix.
-    row0, k0 : Int32
-        The tile's first row (of B: column), and the first element of K.
-    target : Int32
-        Address of this thread's first piece in the first stage.
-    stride : Int64
-        Bytes from one k-tile to the next in device memory.
-    registers : Tensor or None
-        Elements that are copied one by one.
-    offset : int
-        Bytes from the operand that `target` is of to this one, in a stage.
-    """
-
-    copies: StageCopies
-    gmem: Any
+    copies: StageCopies  #: The copies.
+    gmem: Any  #: Tensor. The matrix.
+    #: row0, k0: Int32. The tile's first row (of B: column), and the first element of K.
     row0: Any
     k0: Any
-    target: Any
-    stride: Any
-    registers: Any = None
-    offset: int = 0
+    target: Any  #: Int32. Address of this thread's first piece in the first stage.
+    stride: Any  #: Int64. Bytes from one k-tile to the next in device memory.
+    registers: Any = None  #: Tensor or None. Elements that are copied one by one.
+    offset: int = 0  #: Bytes from the operand that `target` is of to this one, in a stage.
 
     def issue(self, source: Any, stage: Any, k_tile: Any, part: int) -> None:
         """Issue one part of the copies of a k-tile from `source` into the stage that begins `stage` bytes on."""

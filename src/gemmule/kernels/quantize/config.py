@@ -13,18 +13,10 @@ VECTOR, LANES, ROWS = 8, 16, 16
 
 @dataclasses.dataclass(frozen=True)
 class QuantizeConfig(Config):
-    """Division of a matrix among threads.
+    """Division of a matrix among threads."""
 
-    Attributes
-    ----------
-    threads : int
-        Threads of a CTA, which has a row; for other parts 256, 16 for each of 16 rows.
-    vectors : int
-        Vectors of 8 elements that each of them has in registers.
-    """
-
-    threads: int = 256
-    vectors: int = 4
+    threads: int = 256  #: Threads of a CTA, which has a row; for other parts 256, 16 for each of 16 rows.
+    vectors: int = 4  #: Vectors of 8 elements that each of them has in registers.
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,27 +33,17 @@ _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
 
 @dataclasses.dataclass(frozen=True)
 class CpAsyncConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements; tile_k is a multiple of 8.
-    warps_m, warps_n : int
-        Warps along M and N. A warp tile is a multiple of 16 x 32.
-    stages : int
-        Stages in shared memory, at least 2.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    """
-
+    #: tile_m, tile_n, tile_k: Elements; tile_k is a multiple of 8.
     tile_m: int = 128
     tile_n: int = 256
     tile_k: int = 8
+    #: warps_m, warps_n: Warps along M and N. A warp tile is a multiple of 16 x 32.
     warps_m: int = 2
     warps_n: int = 4
-    stages: int = 4
-    group: int = 8
+    stages: int = 4  #: Stages in shared memory, at least 2.
+    group: int = 8  #: Tiles that CTAs take downwards before they go to the right.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,30 +82,19 @@ class CpAsyncConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class SimtConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements; the first two are multiples of 32, tile_k is 8 or 16.
-    warps_m, warps_n : int
-        Warps along M and N. A warp tile is 16 x 32, or a multiple of 32 x 32.
-    stages : int
-        Stages in shared memory, at least 2.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    cluster_k : int
-        CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the rows.
-        1, or from sm_90 on up to 16.
-    """
-
+    #: tile_m, tile_n, tile_k: Elements; the first two are multiples of 32, tile_k is 8 or 16.
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 8
+    #: warps_m, warps_n: Warps along M and N. A warp tile is 16 x 32, or a multiple of 32 x 32.
     warps_m: int = 4
     warps_n: int = 2
-    stages: int = 4
-    group: int = 8
+    stages: int = 4  #: Stages in shared memory, at least 2.
+    group: int = 8  #: Tiles that CTAs take downwards before they go to the right.
+    #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the rows. 1,
+    #: or from sm_90 on up to 16.
     cluster_k: int = 1
     itemsize: ClassVar[int] = FLOAT32.itemsize
 

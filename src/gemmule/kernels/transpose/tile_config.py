@@ -33,18 +33,10 @@ def packed_rows(itemsize: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceConfig(Config):
-    """Tile that a CTA moves.
+    """Tile that a CTA moves."""
 
-    Attributes
-    ----------
-    tile : int
-        Rows and columns of the tile.
-    rows : int
-        Rows of threads: a thread moves tile / rows elements.
-    """
-
-    tile: int = 32
-    rows: int = 8
+    tile: int = 32  #: Rows and columns of the tile.
+    rows: int = 8  #: Rows of threads: a thread moves tile / rows elements.
 
     def shared_bytes(self, itemsize: int) -> int:
         """Return the bytes of the tile, each row padded by an element."""
@@ -128,23 +120,14 @@ class GroupedTileConfig(TileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ByteTileConfig(GroupedTileConfig):
-    """Tile counted in bytes, so that one config suits every element size.
+    """Tile counted in bytes, so that one config suits every element size."""
 
-    Attributes
-    ----------
-    read_bytes, write_bytes : int
-        Bytes of a row of the tile in the source and in the target: powers of 2 from 16. Below 64, rows are moved
-        element by element.
-    threads : int
-        Threads of a CTA.
-    group : int
-        As of GroupedTileConfig.
-    """
-
+    #: read_bytes, write_bytes: Bytes of a row of the tile in the source and in the target: powers of 2 from 16. Below
+    #: 64, rows are moved element by element.
     read_bytes: int = 256
     write_bytes: int = 256
-    threads: int = 256
-    group: int = 8
+    threads: int = 256  #: Threads of a CTA.
+    group: int = 8  #: As of GroupedTileConfig.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,24 +173,12 @@ class TilePairConfig(ByteTileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SectorTileConfig(GroupedTileConfig):
-    """Tile whose writes fill whole sectors of 32 bytes, whatever the target's row stride.
+    """Tile whose writes fill whole sectors of 32 bytes, whatever the target's row stride."""
 
-    Attributes
-    ----------
-    spans : int
-        Warps along the source's rows; a lane reads a word of 4 bytes or a larger element.
-    write_bytes : int
-        Bytes of a row of the tile in the target: a power of 2 from 64.
-    threads : int
-        Threads of a CTA.
-    group : int
-        As of GroupedTileConfig.
-    """
-
-    spans: int = 2
-    write_bytes: int = 128
-    threads: int = 256
-    group: int = 8
+    spans: int = 2  #: Warps along the source's rows; a lane reads a word of 4 bytes or a larger element.
+    write_bytes: int = 128  #: Bytes of a row of the tile in the target: a power of 2 from 64.
+    threads: int = 256  #: Threads of a CTA.
+    group: int = 8  #: As of GroupedTileConfig.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -269,18 +240,10 @@ class WordTileConfig(TileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class WarpTileConfig(WordTileConfig):
-    """Tile of warps along the source's rows, a word a lane: blocks of elements transposed in registers.
+    """Tile of warps along the source's rows, a word a lane: blocks of elements transposed in registers."""
 
-    Attributes
-    ----------
-    lanes : int
-        Lanes of a warp along the source's rows, a power of 2; the others are along the target's.
-    warps : int
-        Warps of a CTA, all along the source's rows.
-    """
-
-    lanes: int = 4
-    warps: int = 1
+    lanes: int = 4  #: Lanes of a warp along the source's rows, a power of 2; the others are along the target's.
+    warps: int = 1  #: Warps of a CTA, all along the source's rows.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -307,19 +270,12 @@ class WarpTileConfig(WordTileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class GatheredConfig(WarpTileConfig):
-    """Tile of warps along the source's rows, whose lanes gather the elements of words.
+    """Tile of warps along the source's rows, whose lanes gather the elements of words."""
 
-    Attributes
-    ----------
-    lanes, warps : int
-        As of WarpTileConfig.
-    words : int
-        Words of a thread; the warp's lanes along the target's rows are between one and the next.
-    """
-
+    #: lanes, warps: As of WarpTileConfig.
     lanes: int = 8
     warps: int = 4
-    words: int = 1
+    words: int = 1  #: Words of a thread; the warp's lanes along the target's rows are between one and the next.
 
     @property
     def outputs(self) -> int:
@@ -346,24 +302,12 @@ class GatheredConfig(WarpTileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class WordAlignedConfig(WordTileConfig):
-    """Tile of the aligned words that hold the source's rows.
+    """Tile of the aligned words that hold the source's rows."""
 
-    Attributes
-    ----------
-    lanes : int
-        Contiguous words of a row of the source, 16 or 32; one of them is also the adjacent thread's.
-    words : int
-        Words of a row of the target.
-    threads : int
-        Threads of a CTA.
-    begin : int
-        Bytes at a multiple of which the first word of a row of the target begins.
-    """
-
-    lanes: int = 16
-    words: int = 8
-    threads: int = 128
-    begin: int = 4
+    lanes: int = 16  #: Contiguous words of a row of the source, 16 or 32; one of them is also the adjacent thread's.
+    words: int = 8  #: Words of a row of the target.
+    threads: int = 128  #: Threads of a CTA.
+    begin: int = 4  #: Bytes at a multiple of which the first word of a row of the target begins.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -423,18 +367,10 @@ def structures_side(problem: TransposeProblem) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class SkinnyConfig(TileConfig):
-    """Span of a matrix with a short side.
+    """Span of a matrix with a short side."""
 
-    Attributes
-    ----------
-    span_bytes : int
-        Bytes of each long row that a CTA moves: a power of 2 from 256.
-    threads : int
-        Threads of a CTA.
-    """
-
-    span_bytes: int = 2048
-    threads: int = 256
+    span_bytes: int = 2048  #: Bytes of each long row that a CTA moves: a power of 2 from 256.
+    threads: int = 256  #: Threads of a CTA.
 
     #: Vectors of 16 bytes beyond a span's that a long row touches: it begins before the span, and within a vector.
     more_vectors: ClassVar[int] = 3
@@ -489,18 +425,10 @@ class SkinnyConfig(TileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RowsConfig(TileConfig):
-    """Rows that a CTA copies.
+    """Rows that a CTA copies."""
 
-    Attributes
-    ----------
-    lanes : int
-        Lanes of a row, a power of 2 up to 32: a thread moves one unit of each of several rows.
-    threads : int
-        Threads of a CTA.
-    """
-
-    lanes: int = 32
-    threads: int = 256
+    lanes: int = 32  #: Lanes of a row, a power of 2 up to 32: a thread moves one unit of each of several rows.
+    threads: int = 256  #: Threads of a CTA.
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,37 +33,22 @@ _STEPS, _CHANGE, _DAMPING, _LESS, _MORE = 40, 1e-3, 1e-2, 0.3, 4.0
 
 @dataclasses.dataclass(frozen=True)
 class Timed:
-    """A product with times of configs.
+    """A product with times of configs."""
 
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product.
-    us : mapping of HopperGemmConfig to float
-        Microseconds that were measured.
-    """
-
-    problem: GemmProblem
-    us: Mapping[Any, float]
+    problem: GemmProblem  #: The product.
+    us: Mapping[Any, float]  #: Microseconds that were measured.
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Rates that were fitted.
+    """Rates that were fitted."""
 
-    Attributes
-    ----------
-    rates : GpuRates
-        The rates: those before, where these predict the products that were left out as well.
-    products, held_out : int
-        Products that they were fitted to, and that were left out.
-    error, error_before : float
-        Median relative error of the predicted times of products that were left out, and with the rates before.
-    """
-
-    rates: GpuRates
+    rates: GpuRates  #: The rates: those before, where these predict the products that were left out as well.
+    #: products, held_out: Products that they were fitted to, and that were left out.
     products: int
     held_out: int
+    #: error, error_before: Median relative error of the predicted times of products that were left out, and with the
+    #: rates before.
     error: float
     error_before: float
 

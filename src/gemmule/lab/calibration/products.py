@@ -48,21 +48,11 @@ _CHANGE, ANY = 1.1, "any"
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A product that is timed.
+    """A product that is timed."""
 
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product.
-    rate : str
-        The rate that its time depends on more than others' times, or `ANY`.
-    choices : tuple of Choice
-        The kernel in the configs that are timed.
-    """
-
-    problem: GemmProblem
-    rate: str
-    choices: tuple[Choice, ...]
+    problem: GemmProblem  #: The product.
+    rate: str  #: The rate that its time depends on more than others' times, or `ANY`.
+    choices: tuple[Choice, ...]  #: The kernel in the configs that are timed.
 
 
 def products(arch: Arch, gpu: GpuRates, memory: int) -> tuple[Product, ...]:
@@ -70,8 +60,6 @@ def products(arch: Arch, gpu: GpuRates, memory: int) -> tuple[Product, ...]:
 
     Parameters
     ----------
-    arch : Arch
-        The GPU's architecture.
     gpu : GpuRates
         Rates that predict roughly what the products depend on.
     memory : int

@@ -29,25 +29,14 @@ _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """Where a figure stands: its size in points, and the size of its text.
+    """Where a figure stands: its size in points, and the size of its text."""
 
-    Attributes
-    ----------
-    width, height : float
-        In points.
-    text : float
-        Size of text, in points.
-    narrow : bool
-        Whether it is for a small screen.
-    theme : Theme
-        Its colours.
-    """
-
+    #: width, height: In points.
     width: float = 720
     height: float = 400
-    text: float = 10.5
-    narrow: bool = False
-    theme: Theme = LIGHT
+    text: float = 10.5  #: Size of text, in points.
+    narrow: bool = False  #: Whether it is for a small screen.
+    theme: Theme = LIGHT  #: Its colours.
 
 
 def check_matplotlib() -> None:
@@ -115,19 +104,17 @@ def file_content(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def inline_svg(figure: Figure, name: str, title: str, theme: Theme = LIGHT) -> str:
+def inline_svg(figure: Figure, name: str, title: str) -> str:
     """Return a figure as an ``svg`` element for a page: its colours are the page's CSS variables.
 
     Parameters
     ----------
     figure : Figure
-        Drawn with `theme`, text left as text.
+        Drawn with the theme `LIGHT`, text left as text.
     name : str
         What its ids begin with, so that they are no other figure's.
     title : str
         Its text alternative.
-    theme : Theme
-        The colours that it was drawn with.
     """
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata=_NO_METADATA, transparent=True)
@@ -138,7 +125,7 @@ def inline_svg(figure: Figure, name: str, title: str, theme: Theme = LIGHT) -> s
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
     text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
-    for colour, variable in theme.variables.items():
+    for colour, variable in LIGHT.variables.items():
         text = text.replace(colour, f"var({variable})")
     # The page says how wide it is, and in which font.
     head, _, rest = text.partition(">")

@@ -15,28 +15,15 @@ MARKS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 
 @dataclasses.dataclass(frozen=True)
 class Theme:
-    """Colours of a figure on one kind of page.
+    """Colours of a figure on one kind of page."""
 
-    Attributes
-    ----------
-    name : str
-        ``light`` or ``dark``.
-    page : str
-        What is behind everything.
-    ink, faint : str
-        Text and the yardstick; text and lines that step back.
-    grid : str
-        Lines of the grid.
-    series : tuple of str
-        One for each kernel.
-    """
-
-    name: str
-    page: str
+    name: str  #: ``light`` or ``dark``.
+    page: str  #: What is behind everything.
+    #: ink, faint: Text and the yardstick; text and lines that step back.
     ink: str
     faint: str
-    grid: str
-    series: tuple[str, ...]
+    grid: str  #: Lines of the grid.
+    series: tuple[str, ...]  #: One for each kernel.
 
     @property
     def variables(self) -> dict[str, str]:

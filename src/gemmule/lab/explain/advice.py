@@ -21,73 +21,44 @@ _FULL = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What the sentence is made from.
+    """What the sentence is made from."""
 
-    Attributes
-    ----------
-    seconds : tuple of (str, float)
-        The least time of each unit.
-    exposed_seconds : float
-        Waiting for device memory, if all wait at once.
-    distance : int
-        Instructions between a request and its use.
-    ctas, multiprocessors : int
-        CTAs, and what they run on.
-    product : bool
-        Whether it is a product; else elements are only moved.
-    memory_bytes, least_bytes : int
-        What passes through device memory, and each operand once.
-    global_passes, needed_passes : int
-        Passes of requests to global memory through L1, and the fewest that would do.
-    shared_passes, conflicts : int
-        Passes of shared memory, and those of them that conflicts of banks add.
-    multiply_adds : int
-        Instructions of warps that multiply.
-    instructions : int
-        All instructions of warps.
-    tensor_cores, registers_between, asynchronous : bool
-        Whether tensor cores multiply; whether elements pass through registers on their way into shared memory;
-        whether there are asynchronous copies.
-    registers, most_registers, spill_bytes : int
-        Registers of a thread, the most that it may have, and bytes that did not fit into them.
-    occupancy : str
-        How many warps run at a time and what allows no more.
-    worst_access, worst_conflict : str
-        The place with the most passes beyond what is needed, and the one with the most conflicts of banks.
-    stay : bool
-        Whether CTAs stay and compute tile after tile; `ctas` are tiles then.
-    timeline : Timeline or None
-        The pipeline of a kernel whose k-tiles TMA loads.
-    k_tiles : int
-        K-tiles of a tile, of such a kernel.
-    """
-
-    seconds: tuple[tuple[str, float], ...]
-    exposed_seconds: float = 0.0
-    distance: int = 0
+    seconds: tuple[tuple[str, float], ...]  #: The least time of each unit.
+    exposed_seconds: float = 0.0  #: Waiting for device memory, if all wait at once.
+    distance: int = 0  #: Instructions between a request and its use.
+    #: ctas, multiprocessors: CTAs, and what they run on.
     ctas: int = 1
     multiprocessors: int = 1
-    product: bool = True
+    product: bool = True  #: Whether it is a product; else elements are only moved.
+    #: memory_bytes, least_bytes: What passes through device memory, and each operand once.
     memory_bytes: int = 0
     least_bytes: int = 0
+    #: global_passes, needed_passes: Passes of requests to global memory through L1, and the fewest that would do.
     global_passes: int = 0
     needed_passes: int = 0
+    #: shared_passes, conflicts: Passes of shared memory, and those of them that conflicts of banks add.
     shared_passes: int = 0
     conflicts: int = 0
-    multiply_adds: int = 0
-    instructions: int = 0
+    multiply_adds: int = 0  #: Instructions of warps that multiply.
+    instructions: int = 0  #: All instructions of warps.
+    #: tensor_cores, registers_between, asynchronous: Whether tensor cores multiply; whether elements pass through
+    #: registers on their way into shared memory; whether there are asynchronous copies.
     tensor_cores: bool = False
     registers_between: bool = False
     asynchronous: bool = False
+    #: registers, most_registers, spill_bytes: Registers of a thread, the most that it may have, and bytes that did not
+    #: fit into them.
     registers: int = 0
     most_registers: int = 255
     spill_bytes: int = 0
-    occupancy: str = ""
+    occupancy: str = ""  #: How many warps run at a time and what allows no more.
+    #: worst_access, worst_conflict: The place with the most passes beyond what is needed, and the one with the most
+    #: conflicts of banks.
     worst_access: str = ""
     worst_conflict: str = ""
-    stay: bool = False
-    timeline: Timeline | None = None
-    k_tiles: int = 0
+    stay: bool = False  #: Whether CTAs stay and compute tile after tile; `ctas` are tiles then.
+    timeline: Timeline | None = None  #: The pipeline of a kernel whose k-tiles TMA loads.
+    k_tiles: int = 0  #: K-tiles of a tile, of such a kernel.
 
     @property
     def balance(self) -> float:

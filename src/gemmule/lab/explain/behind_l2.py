@@ -35,28 +35,15 @@ _UNROLLED = 8
 
 @dataclasses.dataclass(frozen=True)
 class Behind:
-    """Bytes between the L2 cache and device memory.
+    """Bytes between the L2 cache and device memory."""
 
-    Attributes
-    ----------
-    bytes : int
-        Read and written, by CTAs in step.
-    apart_bytes : int
-        The same by CTAs apart.
-    written : int
-        Of both, what is written.
-    copied, apart_copied : int
-        Bytes that parts of L2 get from each other, in step and apart.
-    how : str
-        How it was counted.
-    """
-
-    bytes: int
-    apart_bytes: int
-    written: int
+    bytes: int  #: Read and written, by CTAs in step.
+    apart_bytes: int  #: The same by CTAs apart.
+    written: int  #: Of both, what is written.
+    #: copied, apart_copied: Bytes that parts of L2 get from each other, in step and apart.
     copied: int
     apart_copied: int
-    how: str
+    how: str  #: How it was counted.
 
     def hit_rates(self, asked: int, stored: int, partitions: int) -> tuple[float, float]:
         """Return the share of the lookups in L2 that find what they ask for, by CTAs in step and apart.

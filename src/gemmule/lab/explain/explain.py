@@ -67,10 +67,6 @@ def explain(
     ----------
     problem : GemmProblem or TransposeProblem
         What it computes; one matrix, no batch.
-    choice : Choice
-        Kernel and config.
-    chip : Chip
-        Where.
     compile_kernel : callable
         Gives the compiled kernel to be counted: `gemmule.vgpu.instrument.CountedKernel`.
     bandwidth : float, optional
@@ -253,39 +249,19 @@ def _published(
 
 @dataclasses.dataclass(frozen=True)
 class _Grounds:
-    """What an explanation found of a launch, which its advice rests on.
-
-    Attributes
-    ----------
-    problem, chip, kernel
-        What was explained.
-    counted : Totals
-        Requests and instructions of the whole launch.
-    full : Occupancy
-        Warps that a multiprocessor holds.
-    least, lacking
-        The least times of the units, and units whose rates are not known.
-    waits : Waiting or None
-        Latency that nothing hides.
-    ctas : tuple of (int, int)
-        Tiles, and CTAs of the grid.
-    memory : int
-        Bytes between device memory and the L2 cache.
-    line : Timeline or None
-        The pipeline of a kernel with TMA loads.
-    """
+    """What an explanation found of a launch, which its advice rests on."""
 
     problem: Problem
-    counted: Totals
+    counted: Totals  #: Requests and instructions of the whole launch.
     chip: Chip
-    full: Occupancy
-    least: tuple[Limit, ...]
-    lacking: tuple[str, ...]
-    waits: Waiting | None
-    ctas: tuple[int, int]
-    memory: int
+    full: Occupancy  #: Warps that a multiprocessor holds.
+    least: tuple[Limit, ...]  #: The least times of the units.
+    lacking: tuple[str, ...]  #: Units whose rates are not known.
+    waits: Waiting | None  #: Latency that nothing hides.
+    ctas: tuple[int, int]  #: Tiles, and CTAs of the grid.
+    memory: int  #: Bytes between device memory and the L2 cache.
     kernel: Counted
-    line: Timeline | None
+    line: Timeline | None  #: The pipeline of a kernel with TMA loads.
 
 
 def _next(found: _Grounds) -> str | None:

@@ -31,121 +31,59 @@ class Published:
 
     Where every thread loads for itself, they take the size of an element for each transaction of 32 bytes; where a CTA
     shares what it loads, all bytes.
-
-    Attributes
-    ----------
-    sectors_per_warp_step : float
-        Transactions of a warp's loads for each step of k.
-    transaction_bytes : int
-        Bytes that one counts as.
-    flop_per_byte : float
-        Operations for each of these bytes.
-    bound_gflops : float or None
-        That times the bandwidth of device memory, or the peak; None where the chip cannot launch the kernel or its
-        peak is not known.
     """
 
-    sectors_per_warp_step: float
-    transaction_bytes: int
-    flop_per_byte: float
+    sectors_per_warp_step: float  #: Transactions of a warp's loads for each step of k.
+    transaction_bytes: int  #: Bytes that one counts as.
+    flop_per_byte: float  #: Operations for each of these bytes.
+    #: That times the bandwidth of device memory, or the peak; None where the chip cannot launch the kernel or its peak
+    #: is not known.
     bound_gflops: float | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Before:
-    """A launch that prepares operands for the one that is explained.
+    """A launch that prepares operands for the one that is explained."""
 
-    Attributes
-    ----------
-    kernel : str
-        Its kernel.
-    bytes : int
-        What it reads and writes.
-    seconds : float
-        The least time, at the bandwidth of device memory.
-    """
-
-    kernel: str
-    bytes: int
-    seconds: float
+    kernel: str  #: Its kernel.
+    bytes: int  #: What it reads and writes.
+    seconds: float  #: The least time, at the bandwidth of device memory.
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """A kernel explained.
+    """A kernel explained."""
 
-    Attributes
-    ----------
-    problem, choice, chip, recipe
-        What is computed by which kernel, where, and its launch.
-    arch : str
-        What the code is compiled for.
-    arch_note : str
-        Why that is not the chip's own, where it is not.
-    toolchain : str
-        Compiler and version.
-    samples : tuple of (tuple of int, int)
-        Extents that were counted, and the factor of each.
-    tile : tuple of int or None
-        Rows and columns of the result that a CTA computes.
-    registers, spill_bytes, shared_bytes : int
-        Of a thread, of a thread, of a CTA.
-    occupancy : Occupancy
-        CTAs that a multiprocessor holds.
-    totals : Totals
-        The counts.
-    levels : tuple of LevelTraffic
-        Bytes by level.
-    behind_l2 : Behind
-        What passes between the L2 cache and device memory.
-    bandwidth : float
-        Of device memory, bytes a second.
-    limits : tuple of Limit
-        Least times, the longest first.
-    missing : tuple of str
-        Why the time of a unit is not known, for each such unit. With any, nobody can say which takes the longest.
-    waiting : Waiting or None
-        How it waits for device memory.
-    published : Published or None
-        The simple roofline of a product.
-    next : str or None
-        What to change next; None where units are missing.
-    tiles : int
-        CTAs that there would be if each computed one tile: more than there are where CTAs stay.
-    warp_registers : tuple of int
-        Registers of a thread that warps ask for by themselves, giving up or taking some; none where no warp does.
-    timeline : Timeline or None
-        The pipeline of a kernel whose k-tiles TMA loads.
-    before : Before or None
-        A launch that comes first.
-    """
-
+    #: problem, choice, chip, recipe: What is computed by which kernel, where, and its launch.
     problem: Problem
     choice: Choice
     chip: Chip
     recipe: Launch
-    arch: str
-    arch_note: str
-    toolchain: str
-    samples: tuple[tuple[tuple[int, ...], int], ...]
-    tile: tuple[int | None, ...]
+    arch: str  #: What the code is compiled for.
+    arch_note: str  #: Why that is not the chip's own, where it is not.
+    toolchain: str  #: Compiler and version.
+    samples: tuple[tuple[tuple[int, ...], int], ...]  #: Extents that were counted, and the factor of each.
+    tile: tuple[int | None, ...]  #: Rows and columns of the result that a CTA computes.
+    #: registers, spill_bytes, shared_bytes: Of a thread, of a thread, of a CTA.
     registers: int
     spill_bytes: int
     shared_bytes: int
-    occupancy: Occupancy
-    totals: Totals
-    levels: tuple[LevelTraffic, ...]
-    behind_l2: Behind
-    bandwidth: float
-    limits: tuple[Limit, ...]
+    occupancy: Occupancy  #: CTAs that a multiprocessor holds.
+    totals: Totals  #: The counts.
+    levels: tuple[LevelTraffic, ...]  #: Bytes by level.
+    behind_l2: Behind  #: What passes between the L2 cache and device memory.
+    bandwidth: float  #: Of device memory, bytes a second.
+    limits: tuple[Limit, ...]  #: Least times, the longest first.
+    #: Why the time of a unit is not known, for each such unit. With any, nobody can say which takes the longest.
     missing: tuple[str, ...]
-    waiting: Waiting | None
-    published: Published | None
-    next: str | None
-    tiles: int = 0
+    waiting: Waiting | None  #: How it waits for device memory.
+    published: Published | None  #: The simple roofline of a product.
+    next: str | None  #: What to change next; None where units are missing.
+    tiles: int = 0  #: CTAs that there would be if each computed one tile: more than there are where CTAs stay.
+    #: Registers of a thread that warps ask for by themselves, giving up or taking some; none where no warp does.
     warp_registers: tuple[int, ...] = ()
-    timeline: Timeline | None = None
-    before: Before | None = None
+    timeline: Timeline | None = None  #: The pipeline of a kernel whose k-tiles TMA loads.
+    before: Before | None = None  #: A launch that comes first.
 
     @property
     def persistent(self) -> bool:

@@ -43,55 +43,27 @@ _TENSOR = {
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What one unit would take, were it alone.
+    """What one unit would take, were it alone."""
 
-    Attributes
-    ----------
-    unit : str
-        The unit.
-    amount : float
-        What passes through it, in all.
-    what : str
-        What is counted.
-    rate : float
-        Most of it in a second, of the whole chip.
-    seconds : float
-        The least time.
-    uneven : float
-        Factor in it: CTAs of the multiprocessor with the most, over their number on average. 1 for what all share.
-    means : str
-        What the rate belongs to, of the arithmetic units.
-    """
-
-    unit: str
-    amount: float
-    what: str
-    rate: float
-    seconds: float
+    unit: str  #: The unit.
+    amount: float  #: What passes through it, in all.
+    what: str  #: What is counted.
+    rate: float  #: Most of it in a second, of the whole chip.
+    seconds: float  #: The least time.
+    #: Factor in it: CTAs of the multiprocessor with the most, over their number on average. 1 for what all share.
     uneven: float = 1.0
-    means: str = ""
+    means: str = ""  #: What the rate belongs to, of the arithmetic units.
 
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
-    """Waiting for device memory.
+    """Waiting for device memory."""
 
-    Attributes
-    ----------
-    rounds : int
-        How often a warp waits.
-    distance : int
-        Instructions between a request and the use of what it brings, in the order of the PTX; the median.
-    hidden_cycles : int
-        Cycles that they take at least, with the warps that share a scheduler.
-    exposed_seconds : float or None
-        What the launch waits if all warps of a multiprocessor wait at the same time, and a request takes
-        `ASSUMED_LATENCY` cycles; None where the chip's clock is not known.
-    """
-
-    rounds: int
-    distance: int
-    hidden_cycles: int
+    rounds: int  #: How often a warp waits.
+    distance: int  #: Instructions between a request and the use of what it brings, in the order of the PTX; the median.
+    hidden_cycles: int  #: Cycles that they take at least, with the warps that share a scheduler.
+    #: What the launch waits if all warps of a multiprocessor wait at the same time, and a request takes
+    #: `ASSUMED_LATENCY` cycles; None where the chip's clock is not known.
     exposed_seconds: float | None
 
 
@@ -108,12 +80,6 @@ def limits(
 
     Parameters
     ----------
-    problem : GemmProblem or TransposeProblem
-        What is computed.
-    totals : Totals
-        The counts.
-    chip : Chip
-        Where.
     ctas : tuple of int
         Pieces of work that a multiprocessor does as a whole, and CTAs that share them: the same, unless CTAs stay and
         compute tile after tile.
@@ -200,8 +166,6 @@ def waiting(
     ----------
     rounds : sequence of (int, sequence of int)
         The distances of one warp in each sample, and the sample's factor.
-    chip : Chip
-        Where.
     ctas, blocks, warps : int
         CTAs of the launch, those that a multiprocessor holds at a time, and warps of one.
     """

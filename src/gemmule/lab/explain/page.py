@@ -36,8 +36,6 @@ def page(explained: Explanation, width: int = WIDTH) -> str:
 
     Parameters
     ----------
-    explained : Explanation
-        The explanation.
     width : int
         Characters of a line. Tables whose words and numbers take more are wider.
     """

@@ -34,24 +34,13 @@ _UNROLLED = 32
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A small problem, and how often its counts are added.
+    """A small problem, and how often its counts are added."""
 
-    Attributes
-    ----------
-    problem : GemmProblem or TransposeProblem
-        The problem.
-    weight : int
-        Factor of everything that a launch does.
-    depth_weight : int
-        Factor of what one warp does, which does not depend on M and N; 0 for all but the first M and N.
-    ctas : int or None
-        CTAs that it is run by, where not those of its launch recipe.
-    """
-
-    problem: Problem
-    weight: int
+    problem: Problem  #: The problem.
+    weight: int  #: Factor of everything that a launch does.
+    #: Factor of what one warp does, which does not depend on M and N; 0 for all but the first M and N.
     depth_weight: int
-    ctas: int | None = None
+    ctas: int | None = None  #: CTAs that it is run by, where not those of its launch recipe.
 
 
 def extents(problem: Problem) -> tuple[int, ...]:

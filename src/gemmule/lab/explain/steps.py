@@ -19,59 +19,28 @@ _ASYNCHRONOUS = ("products", "copy", "store")
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How long things take, in clocks of a multiprocessor.
+    """How long things take, in clocks of a multiprocessor."""
 
-    Attributes
-    ----------
-    flop : float
-        Operations of the tensor cores in a clock: the chip's peak.
-    shared_bytes : float
-        Bytes that shared memory delivers in one.
-    copy_bytes : float
-        Bytes that TMA gets from the L2 cache in one, and puts there: an assumption.
-    copy_latency : float
-        Clocks from a request to the first byte: an assumption.
-    """
-
-    flop: float
-    shared_bytes: float = 128.0
-    copy_bytes: float = 64.0
-    copy_latency: float = 600.0
+    flop: float  #: Operations of the tensor cores in a clock: the chip's peak.
+    shared_bytes: float = 128.0  #: Bytes that shared memory delivers in one.
+    copy_bytes: float = 64.0  #: Bytes that TMA gets from the L2 cache in one, and puts there: an assumption.
+    copy_latency: float = 600.0  #: Clocks from a request to the first byte: an assumption.
 
 
 @dataclasses.dataclass
 class Happening:
-    """When an event happened, in clocks.
+    """When an event happened, in clocks."""
 
-    Attributes
-    ----------
-    event : Event
-        The event.
-    started : float
-        When the last of its warps was done with the event before.
-    reached : float
-        When its warps had issued the instructions up to it.
-    passed : float
-        When they went on.
-    begun, done : float
-        When a copy, a product or a store began and was complete; else both are `passed`.
-    after : int or None
-        The event of its last warp before, that it followed when it `started`.
-    awaited : int or None
-        The event that it waited for before it `passed`.
-    queued : int or None
-        The event that its unit served before it had `begun`.
-    """
-
-    event: Event
-    started: float = 0.0
-    reached: float = 0.0
-    passed: float = 0.0
+    event: Event  #: The event.
+    started: float = 0.0  #: When the last of its warps was done with the event before.
+    reached: float = 0.0  #: When its warps had issued the instructions up to it.
+    passed: float = 0.0  #: When they went on.
+    #: begun, done: When a copy, a product or a store began and was complete; else both are `passed`.
     begun: float = 0.0
     done: float = 0.0
-    after: int | None = None
-    awaited: int | None = None
-    queued: int | None = None
+    after: int | None = None  #: The event of its last warp before, that it followed when it `started`.
+    awaited: int | None = None  #: The event that it waited for before it `passed`.
+    queued: int | None = None  #: The event that its unit served before it had `begun`.
 
 
 class _Unit:

@@ -32,114 +32,58 @@ class Role:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Something that lasts.
+    """Something that lasts."""
 
-    Attributes
-    ----------
-    what : str
-        ``copy``, from the request to the last byte; ``products``; ``write``, stores of threads; ``store``, of the copy
-        engine; or ``wait``.
-    role : Role
-        Who does it, or asked for it.
-    begin, end : float
-        In clocks.
-    k_tile : int or None
-        Number of the k-tile among those of the CTA that gets it.
-    stage : int or None
-        Where it lies.
-    cta : int
-        The CTA that it happens in: of a copy, one that gets the k-tile.
-    about : str
-        What a wait is for.
-    """
-
+    #: ``copy``, from the request to the last byte; ``products``; ``write``, stores of threads; ``store``, of the copy
+    #: engine; or ``wait``.
     what: str
-    role: Role
+    role: Role  #: Who does it, or asked for it.
+    #: begin, end: In clocks.
     begin: float
     end: float
-    cta: int
-    k_tile: int | None = None
-    stage: int | None = None
-    about: str = ""
+    cta: int  #: The CTA that it happens in: of a copy, one that gets the k-tile.
+    k_tile: int | None = None  #: Number of the k-tile among those of the CTA that gets it.
+    stage: int | None = None  #: Where it lies.
+    about: str = ""  #: What a wait is for.
 
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """How a role waits for others.
+    """How a role waits for others."""
 
-    Attributes
-    ----------
-    role : Role
-        Who waits.
-    about : str
-        What for: ``slices``, ``free stages``, ``C``, ``its products``, ``its stores``, ``its turn`` (a barrier at which
-        those who bring it about do not wait), ``a barrier`` or ``the cluster``.
-    by : tuple of Role
-        Who brings that about.
-    times : int
-        How often it had to wait.
-    clocks : float
-        How long, all together: the warp that waits longest.
-    critical : int
-        How many of these waits are on the longest chain of events.
-    """
-
-    role: Role
+    role: Role  #: Who waits.
+    #: What for: ``slices``, ``free stages``, ``C``, ``its products``, ``its stores``, ``its turn`` (a barrier at which
+    #: those who bring it about do not wait), ``a barrier`` or ``the cluster``.
     about: str
-    by: tuple[Role, ...]
-    times: int
-    clocks: float
-    critical: int
+    by: tuple[Role, ...]  #: Who brings that about.
+    times: int  #: How often it had to wait.
+    clocks: float  #: How long, all together: the warp that waits longest.
+    critical: int  #: How many of these waits are on the longest chain of events.
 
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """A pipeline in steps.
+    """A pipeline in steps."""
 
-    Attributes
-    ----------
-    rules : Rules
-        How long things take.
-    step : float
-        Clocks of a step: the products of one k-tile of a CTA, on the tensor cores.
-    tiles, k_tiles, stages : int
-        Tiles that a CTA computes in the sample, k-tiles of each, and stages in shared memory.
-    ctas, multiprocessors : int
-        CTAs of the sample, and what they run on.
-    persistent : bool
-        Whether a CTA computes several tiles, in the launch that is explained.
-    roles : tuple of Role
-        Those of all CTAs.
-    spans : tuple of Span
-        What happened.
-    waits : tuple of Wait
-        Who waited for whom, in the first CTA.
-    path : dict of str to float
-        Clocks of the longest chain of events, by what they pass with.
-    idle : dict of (str, str) to float
-        Clocks in which the tensor cores of the first multiprocessor have nothing to do, by when: ``start``, ``tile``
-        (where a further one begins), ``slice`` or ``end``; and by what they wait for.
-    end : float
-        Clocks of the sample.
-    copied : float
-        Bytes that TMA loads on the first CTA's multiprocessor for the products of a step.
-    """
-
-    rules: Rules
-    step: float
+    rules: Rules  #: How long things take.
+    step: float  #: Clocks of a step: the products of one k-tile of a CTA, on the tensor cores.
+    #: tiles, k_tiles, stages: Tiles that a CTA computes in the sample, k-tiles of each, and stages in shared memory.
     tiles: int
     k_tiles: int
     stages: int
+    #: ctas, multiprocessors: CTAs of the sample, and what they run on.
     ctas: int
     multiprocessors: int
-    persistent: bool
-    roles: tuple[Role, ...]
-    spans: tuple[Span, ...]
-    waits: tuple[Wait, ...]
-    path: dict[str, float]
+    persistent: bool  #: Whether a CTA computes several tiles, in the launch that is explained.
+    roles: tuple[Role, ...]  #: Those of all CTAs.
+    spans: tuple[Span, ...]  #: What happened.
+    waits: tuple[Wait, ...]  #: Who waited for whom, in the first CTA.
+    path: dict[str, float]  #: Clocks of the longest chain of events, by what they pass with.
+    #: Clocks in which the tensor cores of the first multiprocessor have nothing to do, by when: ``start``, ``tile``
+    #: (where a further one begins), ``slice`` or ``end``; and by what they wait for.
     idle: dict[tuple[str, str], float]
-    end: float
-    copied: float
+    end: float  #: Clocks of the sample.
+    copied: float  #: Bytes that TMA loads on the first CTA's multiprocessor for the products of a step.
 
     @property
     def copying(self) -> float:

@@ -29,8 +29,6 @@ def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> No
     ----------
     path : Path
         A .png or .svg file.
-    found : Timeline
-        What happened.
     title : str
         What stands above.
     force : bool

@@ -32,26 +32,14 @@ _STORES = frozenset({"store shared", "async copy"})
 
 @dataclasses.dataclass(frozen=True)
 class LineCounts:
-    """What the memory instructions of a source line do, for one operand.
+    """What the memory instructions of a source line do, for one operand."""
 
-    Attributes
-    ----------
-    source : str
-        File and line; the file as it is called within the package, where it belongs to it.
-    code : str
-        The line; nothing where the file cannot be read.
-    kind : str
-        Class of the instructions, e.g. ``load global``.
-    operand : str
-        ``a``, ``b``, ``c`` or ``d`` in global memory.
-    warps, threads, requests, bytes, sectors, ideal_sectors, lines, wavefronts, ideal_wavefronts : int
-        As of the virtual GPU's counts.
-    """
-
-    source: str
-    code: str
-    kind: str
-    operand: str
+    source: str  #: File and line; the file as it is called within the package, where it belongs to it.
+    code: str  #: The line; nothing where the file cannot be read.
+    kind: str  #: Class of the instructions, e.g. ``load global``.
+    operand: str  #: ``a``, ``b``, ``c`` or ``d`` in global memory.
+    #: warps, threads, requests, bytes, sectors, ideal_sectors, lines, wavefronts, ideal_wavefronts: As of the virtual
+    #: GPU's counts.
     warps: int
     threads: int
     requests: int
@@ -94,31 +82,17 @@ class LineCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What a launch does in all.
+    """What a launch does in all."""
 
-    Attributes
-    ----------
-    warps : int
-        Instructions that warps issue.
-    by_class : dict of str to (int, int)
-        Executions by warps and by threads for each class of instructions.
-    by_line : tuple of LineCounts
-        The memory instructions by source line and operand, in the order of the code.
-    operations_by_class : dict of str to int
-        Floating-point operations for each class of instructions; of a product of integers those of multiply-adds too,
-        the few that compute addresses of 32 bits among them.
-    l2_bytes : int
-        Bytes that the L2 cache reads and writes.
-    engine_bytes : dict of str to int
-        Bytes of shared memory that pass without threads, by class of instructions: what bulk loads write, in every CTA
-        that gets it; what bulk stores read; and what products of warpgroups read.
-    """
-
-    warps: int
-    by_class: dict[str, tuple[int, int]]
-    by_line: tuple[LineCounts, ...]
+    warps: int  #: Instructions that warps issue.
+    by_class: dict[str, tuple[int, int]]  #: Executions by warps and by threads for each class of instructions.
+    by_line: tuple[LineCounts, ...]  #: The memory instructions by source line and operand, in the order of the code.
+    #: Floating-point operations for each class of instructions; of a product of integers those of multiply-adds too,
+    #: the few that compute addresses of 32 bits among them.
     operations_by_class: dict[str, int]
-    l2_bytes: int
+    l2_bytes: int  #: Bytes that the L2 cache reads and writes.
+    #: Bytes of shared memory that pass without threads, by class of instructions: what bulk loads write, in every CTA
+    #: that gets it; what bulk stores read; and what products of warpgroups read.
     engine_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def total(self, column: str, *kinds: str) -> int:

@@ -17,27 +17,13 @@ from .totals import BULK_LOAD, BULK_STORE, MATRIX, Totals
 
 @dataclasses.dataclass(frozen=True)
 class LevelTraffic:
-    """What passes through a level.
+    """What passes through a level."""
 
-    Attributes
-    ----------
-    name : str
-        ``device memory``, ``L2``, ``L1`` or ``shared memory``.
-    formula_bytes : int or None
-        By arithmetic alone.
-    formula : str
-        What the formula is.
-    bytes : int
-        Counted.
-    counted : str
-        How it was counted.
-    """
-
-    name: str
-    formula_bytes: int | None
-    formula: str
-    bytes: int
-    counted: str
+    name: str  #: ``device memory``, ``L2``, ``L1`` or ``shared memory``.
+    formula_bytes: int | None  #: By arithmetic alone.
+    formula: str  #: What the formula is.
+    bytes: int  #: Counted.
+    counted: str  #: How it was counted.
 
 
 def levels(
@@ -47,12 +33,8 @@ def levels(
 
     Parameters
     ----------
-    problem : GemmProblem or TransposeProblem
-        What is computed.
     config : Config
         The kernel's.
-    totals : Totals
-        The counts.
     tile : tuple of int or None
         Rows and columns of the result that a CTA computes.
     tiles : int

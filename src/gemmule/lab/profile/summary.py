@@ -18,33 +18,15 @@ LaunchShape = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """All spans of one name.
+    """All spans of one name."""
 
-    Attributes
-    ----------
-    kind : str
-        ``range``, ``kernel``, ``call`` or ``copy``.
-    name : str
-        The device function, the function of CUDA, the way of the copy, or the range.
-    durations_ns : tuple of int
-        How long each took.
-    share : float
-        Part of the time of all rows of this kind; 0 where they took none.
-    within : str
-        For a kernel the range that it was launched in: the kernel as gemmule calls it.
-    shape : LaunchShape, optional
-        For a kernel.
-    sizes : tuple of int
-        For copies: the bytes of each.
-    """
-
-    kind: str
-    name: str
-    durations_ns: tuple[int, ...]
-    share: float
-    within: str = ""
-    shape: LaunchShape | None = None
-    sizes: tuple[int, ...] = ()
+    kind: str  #: ``range``, ``kernel``, ``call`` or ``copy``.
+    name: str  #: The device function, the function of CUDA, the way of the copy, or the range.
+    durations_ns: tuple[int, ...]  #: How long each took.
+    share: float  #: Part of the time of all rows of this kind; 0 where they took none.
+    within: str = ""  #: For a kernel the range that it was launched in: the kernel as gemmule calls it.
+    shape: LaunchShape | None = None  #: For a kernel.
+    sizes: tuple[int, ...] = ()  #: For copies: the bytes of each.
 
     @property
     def count(self) -> int:

@@ -34,8 +34,6 @@ def trace(profile: Profile, about: Mapping[str, Any]) -> dict[str, Any]:
 
     Parameters
     ----------
-    profile : Profile
-        What was recorded.
     about : mapping
         What the file says of itself, e.g. the experiment block.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import bench_tables
@@ -16,7 +16,7 @@ from . import figures
 from .profiles import profiles
 from .sources import Machine, Source
 from .transposes import transposes
-from .views import Experiment, MachineView, Section, TableView, table_view
+from .views import Experiment, FigureView, MachineView, Section, TableView, table_view
 
 Record = Mapping[str, Any]
 _WORDS = {
@@ -121,34 +121,32 @@ def _ladder(machine: Machine, name: str) -> Section | str:
     found = plots(machine.records)
     if not found:
         return "The ladder over sizes: it takes gemm records of three sizes with M = N, with one K or K = M."
-    drawn = tuple(
+    text = (
+        "A curve for each kernel, and dashed for cuBLASLt, the best of its first algorithms in the same run. Dotted: "
+        "the chip's peak."
+    )
+    return Section(f"{name}-ladder", "The ladder over sizes", figures=_drawn(found, name, "Rate", text))
+
+
+def _drawn(found: Sequence[Plot], name: str, what: str, text: str) -> tuple[FigureView, ...]:
+    """Return the figures of plots over sizes; their captions leave out what titles say of the kernels."""
+    return tuple(
         figures.curves_view(
-            plot, f"{name}-{plot.name}", f"Rate over size, {_titled(plot)}",
-            "A curve for each kernel, and dashed for cuBLASLt, the best of its first algorithms in the same run. "
-            "Dotted: the chip's peak.", 2,
+            plot, f"{name}-{plot.name}", f"{what} over size, {plot.title.rpartition(', ')[2]}, {plot.axis}", text, 2
         )
         for plot in found
-    )  # fmt: skip
-    return Section(f"{name}-ladder", "The ladder over sizes", figures=drawn)
-
-
-def _titled(plot: Plot) -> str:
-    """Return a plot's title without what it says of the kernels on it."""
-    return f"{plot.title.rpartition(', ')[2]}, {plot.axis}"
+    )
 
 
 def _errors(machine: Machine, name: str) -> Section | str:
     found = error_plots(machine.records)
     if not found:
         return "Errors beside cuBLAS's: it takes gemm and yardstick records with errors, of three sizes with M = N."
-    drawn = tuple(
-        figures.curves_view(
-            plot, f"{name}-{plot.name}", f"Largest error over size, {_titled(plot)}",
-            "The largest error of the checked rows, in units of the unit roundoff u times (|A| |B|)ij, for the kernels "
-            "and for cuBLASLt. Kernels that sum in the same order err alike.", 2,
-        )
-        for plot in found
-    )  # fmt: skip
+    text = (
+        "The largest error of the checked rows, in units of the unit roundoff u times (|A| |B|)ij, for the kernels and "
+        "for cuBLASLt. Kernels that sum in the same order err alike."
+    )
+    drawn = _drawn(found, name, "Largest error", text)
     return Section(f"{name}-errors-beside", "Errors beside cuBLAS's", figures=drawn)
 
 

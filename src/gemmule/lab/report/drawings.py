@@ -31,24 +31,12 @@ def unwatched(total: int) -> AbstractContextManager[Callable[[str, int], None]]:
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """A drawing that is still to be made, anywhere.
+    """A drawing that is still to be made, anywhere."""
 
-    Attributes
-    ----------
-    name : str
-        Its id, which no other has.
-    title : str
-        Its text alternative.
-    page : Page
-        Where it stands.
-    draw : callable
-        Draws it on a figure for a page; one that another process can be given.
-    """
-
-    name: str
-    title: str
-    page: Page
-    draw: Callable[[Figure, Page], None]
+    name: str  #: Its id, which no other has.
+    title: str  #: Its text alternative.
+    page: Page  #: Where it stands.
+    draw: Callable[[Figure, Page], None]  #: Draws it on a figure for a page; one that another process can be given.
 
     def svg(self) -> str:
         """Make it, as an ``svg`` element."""
@@ -62,8 +50,6 @@ def draw_all(wanted: Sequence[Drawing], watch: Watch, workers: int | None = None
 
     Parameters
     ----------
-    wanted : sequence of Drawing
-        What to draw.
     watch : callable
         Shows how far it is.
     workers : int, optional

@@ -70,27 +70,14 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What was measured on one kind of chip.
+    """What was measured on one kind of chip."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the GPU.
-    sources : tuple of Source
-        Its files, the oldest first.
-    records : tuple of mapping
-        All records of these kinds but the experiment blocks; of a figure that was measured twice, the newest.
-    replaced : int
-        Figures that are left out because a newer file has them.
-    other_kinds : tuple of str
-        Kinds of records in the files that a report does not show.
-    """
-
-    name: str
-    sources: tuple[Source, ...]
+    name: str  #: Name of the GPU.
+    sources: tuple[Source, ...]  #: Its files, the oldest first.
+    #: All records of these kinds but the experiment blocks; of a figure that was measured twice, the newest.
     records: tuple[Record, ...]
-    replaced: int
-    other_kinds: tuple[str, ...]
+    replaced: int  #: Figures that are left out because a newer file has them.
+    other_kinds: tuple[str, ...]  #: Kinds of records in the files that a report does not show.
 
 
 def record_files(paths: Sequence[Path]) -> list[Path]:

@@ -10,32 +10,15 @@ from .drawings import Drawing
 
 @dataclasses.dataclass(frozen=True)
 class TableView:
-    """A table.
+    """A table."""
 
-    Attributes
-    ----------
-    name : str
-        Its id.
-    caption : str
-        What it shows.
-    header : tuple of str
-        Heads of the columns.
-    rows : tuple of tuple of str
-        Cells; the first of each row is its head.
-    texts : int
-        Columns of text, flush left; the others hold numbers.
-    folded : bool
-        Whether it is opened by a click.
-    more_texts : tuple of int
-        Further columns of text, counted from 0. One that is headed ``note`` is text anyway.
-    """
-
-    name: str
-    caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    texts: int = 1
-    folded: bool = False
+    name: str  #: Its id.
+    caption: str  #: What it shows.
+    header: tuple[str, ...]  #: Heads of the columns.
+    rows: tuple[tuple[str, ...], ...]  #: Cells; the first of each row is its head.
+    texts: int = 1  #: Columns of text, flush left; the others hold numbers.
+    folded: bool = False  #: Whether it is opened by a click.
+    #: Further columns of text, counted from 0. One that is headed ``note`` is text anyway.
     more_texts: tuple[int, ...] = ()
 
     def is_text(self, column: int) -> bool:
@@ -58,28 +41,15 @@ def table_view(
 
 @dataclasses.dataclass(frozen=True)
 class FigureView:
-    """A figure, drawn for wide and for narrow screens.
+    """A figure, drawn for wide and for narrow screens."""
 
-    Attributes
-    ----------
-    name : str
-        Its id.
-    title : str
-        What it shows, in words: the text alternative begins with it.
-    caption : str
-        How it is to be read.
-    wide, narrow : Drawing
-        How each is drawn.
-    data : TableView, optional
-        The same figures as a table.
-    """
-
-    name: str
-    title: str
-    caption: str
+    name: str  #: Its id.
+    title: str  #: What it shows, in words: the text alternative begins with it.
+    caption: str  #: How it is to be read.
+    #: wide, narrow: How each is drawn.
     wide: Drawing
     narrow: Drawing
-    data: TableView
+    data: TableView  #: The same figures as a table.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,28 +74,15 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class MachineView:
-    """All that is said of one kind of GPU.
+    """All that is said of one kind of GPU."""
 
-    Attributes
-    ----------
-    name, title : str
-        Its id, and its name.
-    sections : tuple of Section
-        What the records hold.
-    absent : tuple of str
-        A line for each section that they do not hold.
-    common : tuple of (str, str)
-        How all files were measured.
-    experiments : tuple of Experiment
-        How each file was measured besides.
-    """
-
+    #: name, title: Its id, and its name.
     name: str
     title: str
-    sections: tuple[Section, ...]
-    absent: tuple[str, ...]
-    common: tuple[tuple[str, str], ...]
-    experiments: tuple[Experiment, ...]
+    sections: tuple[Section, ...]  #: What the records hold.
+    absent: tuple[str, ...]  #: A line for each section that they do not hold.
+    common: tuple[tuple[str, str], ...]  #: How all files were measured.
+    experiments: tuple[Experiment, ...]  #: How each file was measured besides.
 
 
 def drawings(machines: Iterable[MachineView]) -> list[Drawing]:

@@ -30,14 +30,8 @@ def candidates(
 
     Parameters
     ----------
-    problem : GemmProblem
-        The product.
-    arch : Arch
-        The GPU's.
     registry : sequence of KernelSpec
         The kernels, best first.
-    gpu : GpuRates
-        The GPU's.
     kernels : sequence of str, optional
         Names of the only kernels to try. Without it the first that takes the product and, where that one packs operands
         for another, the first that takes them as they are.

@@ -32,24 +32,12 @@ KEEP = 3
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What is tried for a product.
+    """What is tried for a product."""
 
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product.
-    candidates : tuple of Choice
-        Kernels and configs to survey.
-    taken : Choice
-        What the cost model would take.
-    present : Choice or None
-        What a table has.
-    """
-
-    problem: GemmProblem
-    candidates: tuple[Choice, ...]
-    taken: Choice
-    present: Choice | None = None
+    problem: GemmProblem  #: The product.
+    candidates: tuple[Choice, ...]  #: Kernels and configs to survey.
+    taken: Choice  #: What the cost model would take.
+    present: Choice | None = None  #: What a table has.
 
     def choices(self) -> tuple[Choice, ...]:
         """Return all that is tried, each once."""

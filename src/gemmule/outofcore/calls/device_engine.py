@@ -46,41 +46,23 @@ def beside_parts(memory: int, precision: Precision) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceReport(Report):
-    """What a product through a device took; also what was predicted.
+    """What a product through a device took; also what was predicted."""
 
-    Attributes
-    ----------
-    strategy : str
-        What stayed on the device.
-    bytes_h2d, bytes_d2h : int
-        What crossed the links.
-    device_s, compute_s : float
-        From the first operation on the device to the last, and how long of it products were computed.
-    exposed_copy_share : float
-        Share of `device_s` in which nothing was computed.
-    predicted_s : float
-        What the plan was expected to take.
-    predicted_between_s : tuple of float
-        The same at the fastest and the slowest rates that were measured of what brings and takes matrices.
-    bottleneck : str
-        What works longest: ``compute``, ``H2D``, ``D2H``, or what brings and takes the matrices.
-    bound_share : float
-        Time of the bottleneck, if it never waited, as a share of the time that was taken.
-    staged : tuple of str
-        Matrices that went through pinned buffers.
-    """
-
-    strategy: str
+    strategy: str  #: What stayed on the device.
+    #: bytes_h2d, bytes_d2h: What crossed the links.
     bytes_h2d: int
     bytes_d2h: int
+    #: device_s, compute_s: From the first operation on the device to the last, and how long of it products were
+    #: computed.
     device_s: float
     compute_s: float
-    exposed_copy_share: float
-    predicted_s: float
+    exposed_copy_share: float  #: Share of `device_s` in which nothing was computed.
+    predicted_s: float  #: What the plan was expected to take.
+    #: The same at the fastest and the slowest rates that were measured of what brings and takes matrices.
     predicted_between_s: tuple[float, float]
-    bottleneck: str
-    bound_share: float
-    staged: tuple[str, ...]
+    bottleneck: str  #: What works longest: ``compute``, ``H2D``, ``D2H``, or what brings and takes the matrices.
+    bound_share: float  #: Time of the bottleneck, if it never waited, as a share of the time that was taken.
+    staged: tuple[str, ...]  #: Matrices that went through pinned buffers.
 
     def __str__(self) -> str:
         """Say in two lines what was done, how fast, and how good that was."""
@@ -107,31 +89,16 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceEngine:
-    """Computes a product through a device.
+    """Computes a product through a device."""
 
-    Attributes
-    ----------
-    name, device : str
-        ``gpu`` or ``cpu``, and its name in words.
-    chosen : Budgeted
-        The plan, and what is predicted.
-    settings : Settings
-        What is taken of the host.
-    precision : Precision
-        What float32 factors may be rounded to.
-    ordinals : tuple of int
-        The GPUs, which are of one kind.
-    activity : list of Transfer
-        What ran when, once it ran.
-    """
-
+    #: name, device: ``gpu`` or ``cpu``, and its name in words.
     name: str
     device: str
-    chosen: Budgeted
-    settings: Settings
-    precision: Precision
-    ordinals: tuple[int, ...] = (0,)
-    activity: list[Transfer] = dataclasses.field(default_factory=list)
+    chosen: Budgeted  #: The plan, and what is predicted.
+    settings: Settings  #: What is taken of the host.
+    precision: Precision  #: What float32 factors may be rounded to.
+    ordinals: tuple[int, ...] = (0,)  #: The GPUs, which are of one kind.
+    activity: list[Transfer] = dataclasses.field(default_factory=list)  #: What ran when, once it ran.
 
     @property
     def plan(self) -> DevicePlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import platform
@@ -248,8 +249,9 @@ def usual_staging(rates: Rates) -> Rates:
     return dataclasses.replace(rates, source=_SOURCE, sink=_SINK, crowded=_CROWDED, pin=_PIN_S)
 
 
+@functools.cache
 def _host_rate(out: AnyDType) -> float:
-    """Return the FLOP/s of the BLAS that NumPy has."""
+    """Return the FLOP/s of the BLAS that NumPy has, measured once in a process."""
     side = 1024
     matrix = np.ones((side, side), out if out.kind in "fc" else np.float64)
     result = np.empty_like(matrix)

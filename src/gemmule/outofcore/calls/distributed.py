@@ -127,13 +127,7 @@ def _client(dask: Any, scheduler: str) -> Any:
 
 @contextlib.contextmanager
 def _connection(dask: Any, scheduler: str) -> Iterator[None]:
-    """Let a connection that is lost inside the block be told of in one line.
-
-    Raises
-    ------
-    UnsupportedError
-        If the scheduler is gone, or the work was cancelled there.
-    """
+    """Let a connection that is lost inside the block be told of in one line."""
     try:
         yield
     except (dask.CancelledError, dask.client.ClosedClientError, OSError) as error:
@@ -199,13 +193,7 @@ def worker_blas_threads(scheduler: str) -> int:
 
 
 def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> Iterator[tuple[Any, Any]]:
-    """Yield futures and their results as they complete.
-
-    Raises
-    ------
-    UnsupportedError
-        If the scheduler is gone, or a worker was lost too often.
-    """
+    """Yield futures and their results as they complete."""
     for future in dask.as_completed(futures, loop=client.loop):
         if future.status != "error":
             with _connection(dask, scheduler):

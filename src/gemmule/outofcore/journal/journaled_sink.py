@@ -130,7 +130,6 @@ class JournaledSink:
         remove_band_journals(self._journal.path, self.name)
 
     def abort(self) -> None:
-        """Leave nothing behind. Does nothing after a commit."""
         if self._open:
             self._close()
             self._sink.abort()

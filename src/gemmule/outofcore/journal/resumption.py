@@ -68,36 +68,16 @@ PlanT = TypeVar("PlanT", bound=Plan)
 
 @dataclasses.dataclass(frozen=True)
 class Work(Generic[PlanT]):
-    """A result that was opened to be computed.
+    """A result that was opened to be computed."""
 
-    Attributes
-    ----------
-    target : Target
-        Its place.
-    dtype : dtype
-        Its element type.
-    sink : JournaledSink
-        Where tiles go.
-    plan : Plan
-        How to compute: the plan of the run before where there was one.
-    finished : FinishedTiles
-        What is there already.
-    inputs : mapping
-        What is multiplied and added, by role.
-    fingerprints : mapping
-        What they were when the work began.
-    blas_threads : int or None
-        Threads of the host's BLAS that the work began with, where they decide bits.
-    """
-
-    target: Target
-    dtype: AnyDType
-    sink: JournaledSink
-    plan: PlanT
-    finished: FinishedTiles
-    inputs: Mapping[str, MatrixSource]
-    fingerprints: Mapping[str, Mapping[str, Any]]
-    blas_threads: int | None = None
+    target: Target  #: Its place.
+    dtype: AnyDType  #: Its element type.
+    sink: JournaledSink  #: Where tiles go.
+    plan: PlanT  #: How to compute: the plan of the run before where there was one.
+    finished: FinishedTiles  #: What is there already.
+    inputs: Mapping[str, MatrixSource]  #: What is multiplied and added, by role.
+    fingerprints: Mapping[str, Mapping[str, Any]]  #: What they were when the work began.
+    blas_threads: int | None = None  #: Threads of the host's BLAS that the work began with, where they decide bits.
 
     def check_inputs(self) -> None:
         """Refuse inputs in files that were changed while the result was computed.

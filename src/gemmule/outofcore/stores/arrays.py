@@ -61,7 +61,6 @@ class ArraySource:
         self.array = array
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         np.copyto(out, self.array[rows, cols])
         return out.nbytes
 
@@ -103,7 +102,6 @@ class ArraySink:
         self.array = array
 
     def write(self, row: int, col: int, tile: Array) -> int:
-        """Put `tile` at (row, col); return the bytes written."""
         self.array[row : row + tile.shape[0], col : col + tile.shape[1]] = tile
         return tile.nbytes
 
@@ -111,7 +109,6 @@ class ArraySink:
         """Do nothing: an array has no store behind it."""
 
     def written(self) -> ArraySource:
-        """Return what was written, to be read back."""
         return ArraySource(self.array, self.name)
 
     def commit(self) -> None:

@@ -58,7 +58,6 @@ class ConvertedSource:
         self.source = source
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         if not out.size:
             return 0
         by_rows = self.order == "C"
@@ -81,7 +80,6 @@ class ConvertedSource:
         return total
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells this matrix from one that was changed."""
         return {**self.source.fingerprint(), "read_as": self.source.dtype.name, "computed_in": self.dtype.name}
 
     def close(self) -> None:

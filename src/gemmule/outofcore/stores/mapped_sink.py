@@ -61,7 +61,6 @@ class MappedSink(ArraySink):
         self.scratch_bytes = block_bytes if self._columns or not array.dtype.isnative else 0
 
     def write(self, row: int, col: int, tile: Array) -> int:
-        """Put `tile` at (row, col); return the bytes written."""
         lines, first, across = (tile.T, col, row) if self._columns else (tile, row, col)
         if not lines.size:
             return 0
@@ -79,7 +78,6 @@ class MappedSink(ArraySink):
         return tile.nbytes
 
     def written(self) -> ArraySource:
-        """Return what was written, to be read back."""
         return array_source(self.array, self.name)
 
     def _put_lines(self, lines: Array, start: int) -> None:

@@ -44,7 +44,6 @@ class MappedSource(ArraySource):
         )
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         return self._items.read(rows, cols, out)
 
     def close(self) -> None:

@@ -134,55 +134,17 @@ class TransposedSource:
 
     def __init__(self, source: MatrixSource) -> None:
         self.source = source
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"{self.source.name} transposed"
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        rows, cols = self.source.shape
-        return cols, rows
-
-    @property
-    def dtype(self) -> AnyDType:
-        """Element type."""
-        return self.source.dtype
-
-    @property
-    def order(self) -> str:
-        """``C`` where rows are contiguous, ``F`` where columns are."""
-        return "C" if self.source.order == "F" else "F"
-
-    @property
-    def stored_itemsize(self) -> int:
-        """Bytes of an element as it is stored."""
-        return self.source.stored_itemsize
-
-    @property
-    def grain(self) -> tuple[int, int]:
-        """Rows and columns of the blocks that the store reads as a whole."""
-        rows, cols = self.source.grain
-        return cols, rows
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Most bytes of memory that one read takes beside `out`."""
-        return self.source.scratch_bytes
-
-    @property
-    def path(self) -> str | None:
-        """File or folder that holds it."""
-        return self.source.path
+        self.name = f"{source.name} transposed"
+        self.shape = source.shape[1], source.shape[0]
+        self.grain = source.grain[1], source.grain[0]
+        self.order = "C" if source.order == "F" else "F"
+        self.dtype, self.stored_itemsize, self.path = source.dtype, source.stored_itemsize, source.path
+        self.scratch_bytes = source.scratch_bytes
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         return self.source.read(cols, rows, out.T)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells this matrix from one that was changed."""
         return {**self.source.fingerprint(), "transposed": True}
 
     def close(self) -> None:

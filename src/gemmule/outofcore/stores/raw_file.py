@@ -14,30 +14,14 @@ from .matrix import Array
 
 @dataclasses.dataclass(frozen=True)
 class RawMatrix:
-    """Items of a matrix in an open file.
+    """Items of a matrix in an open file."""
 
-    Attributes
-    ----------
-    descriptor : int
-        The file; it is not closed here.
-    name : str
-        What messages call it.
-    offset : int
-        Where the items begin.
-    shape : tuple of int
-        Rows and columns.
-    fortran_order : bool
-        Whether columns are contiguous.
-    swapped : bool
-        Whether the items have the other byte order.
-    """
-
-    descriptor: int
-    name: str
-    offset: int
-    shape: tuple[int, int]
-    fortran_order: bool = False
-    swapped: bool = False
+    descriptor: int  #: The file; it is not closed here.
+    name: str  #: What messages call it.
+    offset: int  #: Where the items begin.
+    shape: tuple[int, int]  #: Rows and columns.
+    fortran_order: bool = False  #: Whether columns are contiguous.
+    swapped: bool = False  #: Whether the items have the other byte order.
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read.

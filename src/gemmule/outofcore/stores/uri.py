@@ -17,18 +17,10 @@ _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 
 @dataclasses.dataclass(frozen=True)
 class MatrixUri:
-    """A file or folder, and the place of a matrix in it.
+    """A file or folder, and the place of a matrix in it."""
 
-    Attributes
-    ----------
-    path : str
-        File or folder.
-    inner : str or None
-        Place in it, without slashes around it; None where none is named.
-    """
-
-    path: str
-    inner: str | None
+    path: str  #: File or folder.
+    inner: str | None  #: Place in it, without slashes around it; None where none is named.
 
     @classmethod
     def parse(cls, text: str) -> MatrixUri:

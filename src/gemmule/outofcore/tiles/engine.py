@@ -72,10 +72,6 @@ def stream_tiles(
 
     Parameters
     ----------
-    problem : StreamProblem
-        The product.
-    sink : MatrixSink
-        The result.
     executor : TileExecutor
         What computes the tiles.
     plan : StreamPlan

@@ -15,24 +15,13 @@ TileBytes = Callable[[int, int, int], int]
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """An input or output as the plan sees it.
+    """An input or output as the plan sees it."""
 
-    Attributes
-    ----------
-    dtype : dtype
-        Element type.
-    order : str
-        ``C`` where rows are contiguous, ``F`` where columns are.
-    stored : int, optional
-        Bytes of an element as it is stored, where another type is stored than the one that is multiplied.
-    grain : tuple of int
-        Rows and columns that the store reads or writes as a whole.
-    """
-
-    dtype: AnyDType
-    order: str = "C"
+    dtype: AnyDType  #: Element type.
+    order: str = "C"  #: ``C`` where rows are contiguous, ``F`` where columns are.
+    #: Bytes of an element as it is stored, where another type is stored than the one that is multiplied.
     stored: int | None = None
-    grain: tuple[int, int] = (1, 1)
+    grain: tuple[int, int] = (1, 1)  #: Rows and columns that the store reads or writes as a whole.
 
     @property
     def itemsize(self) -> int:
@@ -52,27 +41,17 @@ class Operand:
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """The product to plan: C (m, n) = alpha * A (m, k) @ B (k, n) + beta * C0.
+    """The product to plan: C (m, n) = alpha * A (m, k) @ B (k, n) + beta * C0."""
 
-    Attributes
-    ----------
-    m, n, k : int
-        Extents; k is 0 where A and B are not read.
-    a, b : Operand
-        The factors.
-    out : Operand
-        The result.
-    c : Operand or None
-        The matrix that is added; None where none is read.
-    """
-
+    #: m, n, k: Extents; k is 0 where A and B are not read.
     m: int
     n: int
     k: int
+    #: a, b: The factors.
     a: Operand
     b: Operand
-    out: Operand
-    c: Operand | None = None
+    out: Operand  #: The result.
+    c: Operand | None = None  #: The matrix that is added; None where none is read.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,32 +65,18 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class StreamPlan:
-    """How a product is streamed: each tile of the result stays in memory while slices of A and B pass by.
+    """How a product is streamed: each tile of the result stays in memory while slices of A and B pass by."""
 
-    Attributes
-    ----------
-    product : Product
-        What is computed.
-    tile_m, tile_n, tile_k : int
-        Extents of a tile of the result, and depth of a slice. The last ones may be smaller.
-    by_rows : bool
-        Whether tiles follow each other along a row of tiles; else along a column.
-    keep : bool
-        Whether the slices of A for a row of tiles (of B for a column) stay in memory until the next one.
-    memory_bytes : int
-        All buffers together, those of the executor included.
-    symmetric : bool
-        Whether B is the transpose of A, and no matrix is added: square tiles on and below the diagonal are computed,
-        and mirrored.
-    """
-
-    product: Product
+    product: Product  #: What is computed.
+    #: tile_m, tile_n, tile_k: Extents of a tile of the result, and depth of a slice. The last ones may be smaller.
     tile_m: int
     tile_n: int
     tile_k: int
-    by_rows: bool
-    keep: bool
-    memory_bytes: int
+    by_rows: bool  #: Whether tiles follow each other along a row of tiles; else along a column.
+    keep: bool  #: Whether the slices of A for a row of tiles (of B for a column) stay in memory until the next one.
+    memory_bytes: int  #: All buffers together, those of the executor included.
+    #: Whether B is the transpose of A, and no matrix is added: square tiles on and below the diagonal are computed, and
+    #: mirrored.
     symmetric: bool = False
 
     @property

@@ -13,27 +13,15 @@ from .result_rules import check_product
 
 @dataclasses.dataclass(frozen=True)
 class StreamProblem:
-    """The product ``alpha * a @ b + beta * c`` of open matrices.
+    """The product ``alpha * a @ b + beta * c`` of open matrices."""
 
-    Attributes
-    ----------
-    a, b : MatrixSource
-        The factors, transposed and converted as requested.
-    c : MatrixSource or None
-        The matrix to add.
-    shape : tuple of int
-        Rows and columns of the result.
-    dtype : dtype
-        Element type of the result.
-    alpha, beta : number
-        Scalars.
-    """
-
+    #: a, b: The factors, transposed and converted as requested.
     a: MatrixSource
     b: MatrixSource
-    c: MatrixSource | None
-    shape: tuple[int, int]
-    dtype: AnyDType
+    c: MatrixSource | None  #: The matrix to add.
+    shape: tuple[int, int]  #: Rows and columns of the result.
+    dtype: AnyDType  #: Element type of the result.
+    #: alpha, beta: Number. Scalars.
     alpha: Any = 1
     beta: Any = 0
 

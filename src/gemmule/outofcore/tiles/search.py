@@ -37,8 +37,6 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
 
     Parameters
     ----------
-    product : Product
-        What is computed.
     memory : int
         Limit for all buffers together, in bytes.
     tile_bytes : callable
@@ -108,17 +106,7 @@ def _too_small(product: Product, memory: int, least: int, serving: int) -> Memor
 
 
 def _serving(plan: StreamPlan, memory: int, plan_for: Callable[[int], StreamPlan]) -> int:
-    """Return the budget, or the next larger one that does not take far longer than need be.
-
-    Parameters
-    ----------
-    plan : StreamPlan
-        The plan for `memory`.
-    memory : int
-        The budget, in bytes.
-    plan_for : callable
-        Returns the plan for another budget.
-    """
+    """Return the budget, or the next larger one that does not take far longer than need be."""
     if memory >= TINY_BUDGET or _tiny_cost(plan) <= SECONDS_BYTES:
         return memory
     product = plan.product

@@ -35,49 +35,28 @@ VECTORS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the check of a product found.
+    """What the check of a product found."""
 
-    Attributes
-    ----------
-    vectors : int
-        Random vectors tried.
-    seed : int
-        Seed of the vectors.
-    max_error_over_bound : float
-        Largest ratio of an error to its bound; the product passes up to 1. For integers the largest difference
-        modulo their range; there only 0 passes.
-    passed : bool
-        Whether everything is within its bound, but for the `unproved` elements.
-    proved_wrong : bool
-        Whether an element is beyond a bound that holds for every order of summation. A result that did not pass and
-        is not proved wrong may be right: the bounds of random vectors, and those of very long sums, are exceeded by
-        chance or by biased roundings.
-    missed_probability : float
-        At most the probability that an element wrong by more than `finds_errors_above` passes.
-    finds_errors_above : float
-        Twice the largest bound of a row.
-    rows_compared : int
-        Rows that were compared element by element: those that deviate most, and those that hold values at the end of
-        the type's range.
-    element_bound : float
-        Largest bound of an element in these rows.
-    unproved : int
-        Elements that the check can neither confirm nor refute: sums that may overflow on their way, or overflow in the
-        check itself. They are no reason to reject a result.
-    first_unproved : tuple of int or None
-        Row and column of the first of them.
-    """
-
-    vectors: int
-    seed: int
+    vectors: int  #: Random vectors tried.
+    seed: int  #: Seed of the vectors.
+    #: Largest ratio of an error to its bound; the product passes up to 1. For integers the largest difference modulo
+    #: their range; there only 0 passes.
     max_error_over_bound: float
-    passed: bool
+    passed: bool  #: Whether everything is within its bound, but for the `unproved` elements.
+    #: At most the probability that an element wrong by more than `finds_errors_above` passes.
     missed_probability: float
-    finds_errors_above: float
+    finds_errors_above: float  #: Twice the largest bound of a row.
+    #: Rows that were compared element by element: those that deviate most, and those that hold values at the end of the
+    #: type's range.
     rows_compared: int = 0
-    element_bound: float = 0.0
+    element_bound: float = 0.0  #: Largest bound of an element in these rows.
+    #: Elements that the check can neither confirm nor refute: sums that may overflow on their way, or overflow in the
+    #: check itself. They are no reason to reject a result.
     unproved: int = 0
-    first_unproved: tuple[int, int] | None = None
+    first_unproved: tuple[int, int] | None = None  #: Row and column of the first of them.
+    #: Whether an element is beyond a bound that holds for every order of summation. A result that did not pass and is
+    #: not proved wrong may be right: the bounds of random vectors, and those of very long sums, are exceeded by chance
+    #: or by biased roundings.
     proved_wrong: bool = False
 
     @property
@@ -123,8 +102,6 @@ def verify(
 
     Parameters
     ----------
-    problem : StreamProblem
-        The product.
     result : MatrixSource
         What was written.
     memory : int

@@ -39,49 +39,27 @@ _FLOAT32_TOP = float(np.finfo(np.float32).max)
 
 @dataclasses.dataclass(frozen=True)
 class RoundingBound:
-    """The bounds of a product's rows, and the factors that they are made of.
+    """The bounds of a product's rows, and the factors that they are made of."""
 
-    Attributes
-    ----------
-    rows : ndarray
-        Bound for the error of each row times a vector of signs.
-    unbounded_rows : ndarray
-        Rows that hold values at the end of the type's range, or depend on values that are not finite: their
-        rounding has no bound.
-    product, addend, output, tiny : float
-        Factors g * |alpha|, h * |beta|, u_out, and the absolute term of one element.
-    alpha, beta : float or complex
-        The scalars.
-    top : float
-        Largest finite value of the output.
-    sum_top : float
-        Largest finite value of the sum.
-    saturates : bool
-        Whether the output's type has its largest value where others have infinity.
-    norms : float
-        Factor 2 d sqrt(K) |alpha|.
-    to_nan : bool
-        Whether infinities among the factors may become NaN.
-    input_top : float
-        Size from which a factor may round to infinity before it is multiplied.
-    certain : bool
-        Whether the bound holds for every order of summation; else it is that of independent roundings.
-    """
-
-    rows: Array
+    rows: Array  #: Bound for the error of each row times a vector of signs.
+    #: Rows that hold values at the end of the type's range, or depend on values that are not finite: their rounding has
+    #: no bound.
     unbounded_rows: Array
+    #: product, addend, output, tiny: Factors g * |alpha|, h * |beta|, u_out, and the absolute term of one element.
     product: float
     addend: float
     output: float
     tiny: float
+    #: alpha, beta: Float or complex. The scalars.
     alpha: Any
     beta: Any
-    top: float
-    sum_top: float
-    saturates: bool
-    norms: float = 0.0
-    to_nan: bool = False
-    input_top: float = math.inf
+    top: float  #: Largest finite value of the output.
+    sum_top: float  #: Largest finite value of the sum.
+    saturates: bool  #: Whether the output's type has its largest value where others have infinity.
+    norms: float = 0.0  #: Factor 2 d sqrt(K) |alpha|.
+    to_nan: bool = False  #: Whether infinities among the factors may become NaN.
+    input_top: float = math.inf  #: Size from which a factor may round to infinity before it is multiplied.
+    #: Whether the bound holds for every order of summation; else it is that of independent roundings.
     certain: bool = True
 
     @classmethod

@@ -14,24 +14,12 @@ from .rounding_bound import RoundingBound
 
 @dataclasses.dataclass
 class Comparison:
-    """What comparing rows element by element found.
+    """What comparing rows element by element found."""
 
-    Attributes
-    ----------
-    worst : float
-        Largest ratio of an error to its bound.
-    element_bound : float
-        Largest finite bound of an element.
-    unproved : int
-        Elements that the comparison can neither confirm nor refute.
-    first_unproved : tuple of int or None
-        Row and column of the first of them.
-    """
-
-    worst: float = 0.0
-    element_bound: float = 0.0
-    unproved: int = 0
-    first_unproved: tuple[int, int] | None = None
+    worst: float = 0.0  #: Largest ratio of an error to its bound.
+    element_bound: float = 0.0  #: Largest finite bound of an element.
+    unproved: int = 0  #: Elements that the comparison can neither confirm nor refute.
+    first_unproved: tuple[int, int] | None = None  #: Row and column of the first of them.
 
     def add(self, wrong: Array, unproved: Array, rows: Array, first_col: int) -> None:
         """Add the elements of some rows: ratios of errors to bounds, and whether an element is unproved."""

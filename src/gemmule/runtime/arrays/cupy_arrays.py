@@ -42,7 +42,6 @@ class CupyLibrary:
         )
 
     def device_of(self, x: Any, role: str = "an array") -> int | None:
-        """Return the GPU that the array is on."""
         del role
         return int(x.device.id)
 
@@ -116,7 +115,6 @@ class CupyArrays:
         return key, addresses, int(self._current_stream(device).ptr)
 
     def device(self, x: Any) -> int:
-        """Return the array's GPU."""
         return int(x.data.device_id)
 
     def reach(self, x: Any) -> tuple[int, int]:

@@ -59,7 +59,6 @@ class DlpackLibrary:
         )
 
     def device_of(self, x: Any, role: str = "an array") -> int | None:
-        """Return the GPU that the array is on."""
         try:
             if not hasattr(x, "__dlpack_device__"):
                 address, _ = x.__cuda_array_interface__["data"]
@@ -140,8 +139,6 @@ class DeviceResult:
         Its extents; it is C-contiguous.
     dtype_name : str
         Its element type.
-    ordinal : int
-        The GPU.
     stream : int
         Stream on which it is allocated and written.
     """

@@ -39,7 +39,6 @@ class JaxLibrary(DlpackLibrary):
         )
 
     def device_of(self, x: Any, role: str = "an array") -> int | None:
-        """Return the GPU that the array is on."""
         import jax
 
         if isinstance(x, jax.core.Tracer):
@@ -87,13 +86,7 @@ def lies_in_rows(x: Any) -> bool:
 
 
 def _strides(x: Any, role: str = "an array") -> tuple[int, ...]:
-    """Return the strides of an array in elements.
-
-    Raises
-    ------
-    ArgumentError
-        If it has none: it lies in tiles.
-    """
+    """Return the strides of an array in elements."""
     shape = tuple(x.shape)
     # JAX has called it otherwise.
     layout = x.format.layout if hasattr(x, "format") else getattr(x.layout, "device_local_layout", None)

@@ -37,7 +37,6 @@ class NumpyLibrary:
         return ArrayView(x.shape, x.dtype.name, x.itemsize, None, host=x, readonly=fixed or not x.flags.writeable)
 
     def device_of(self, x: HostArray, role: str = "an array") -> int | None:
-        """Host memory."""
         del x, role
         return None
 
@@ -46,7 +45,6 @@ class NumpyLibrary:
         raise AssertionError(f"NumPy has no stream on device {device}")
 
     def empty(self, shape: tuple[int, ...], dtype_name: str, like: HostArray, stream: int | None) -> NewArray:
-        """Return a new array."""
         del like
         array = np.empty(shape, numpy_dtype(dtype_name))
         return NewArray(self.view(array, stream, "the result"), lambda: array)

@@ -167,28 +167,16 @@ def _once(check: Callable[..., bool]) -> Callable[..., bool]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Memory:
-    """Memory of tensors of one description.
+    """Memory of tensors of one description."""
 
-    Attributes
-    ----------
-    check : callable
-        PyTorch's guard: whether a tensor is plain, of this description, and takes no part in autograd.
-    shape, strides : tuple of int
-        Extents, and bytes from one index to the next.
-    dtype : numpy.dtype
-        Element type.
-    span : type
-        The bytes from the first element to behind the last, as a type of ctypes.
-    views : dict of int to numpy.ndarray
-        Views by address, since the allocator returns the same addresses again and again.
-    """
-
+    #: PyTorch's guard: whether a tensor is plain, of this description, and takes no part in autograd.
     check: Callable[[Any], bool]
+    #: shape, strides: Extents, and bytes from one index to the next.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: np.dtype[Any]
-    span: Any
-    views: dict[int, HostArray]
+    dtype: np.dtype[Any]  #: Element type.
+    span: Any  #: Type. The bytes from the first element to behind the last, as a type of ctypes.
+    views: dict[int, HostArray]  #: Views by address, since the allocator returns the same addresses again and again.
 
     def at(self, address: int) -> HostArray:
         """Return the memory as an array, which does not keep it alive.

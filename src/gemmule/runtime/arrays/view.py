@@ -18,62 +18,29 @@ WRITTEN = ("out", "absmax")
 
 @dataclasses.dataclass(frozen=True)
 class ArrayView:
-    """An array's memory.
+    """An array's memory."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Extents.
-    dtype_name : str
-        Element type as NumPy and ml_dtypes call it.
-    itemsize : int
-        Bytes per element.
-    device : int or None
-        The GPU that the memory is on; None for host memory.
-    host : ndarray or None
-        The memory as a NumPy array, for host memory.
-    address : int
-        Address of the first element, for device memory.
-    strides : tuple of int
-        Elements from one index to the next, for device memory.
-    readonly : bool
-        Whether the memory must not be written.
-    keepalive : object
-        What must live as long as the memory is used.
-    refresh : callable or None
-        Makes the memory ready, each time before a plan reads or writes it on a stream: fills what is a copy, and
-        refuses memory that is not there any more.
-    conj : bool
-        Whether the array is the complex conjugate of what is in memory.
-    """
-
-    shape: tuple[int, ...]
-    dtype_name: str
-    itemsize: int
-    device: int | None
-    host: HostArray | None = None
-    address: int = 0
-    strides: tuple[int, ...] = ()
-    readonly: bool = False
-    keepalive: object = None
+    shape: tuple[int, ...]  #: Extents.
+    dtype_name: str  #: Element type as NumPy and ml_dtypes call it.
+    itemsize: int  #: Bytes per element.
+    device: int | None  #: The GPU that the memory is on; None for host memory.
+    host: HostArray | None = None  #: The memory as a NumPy array, for host memory.
+    address: int = 0  #: Address of the first element, for device memory.
+    strides: tuple[int, ...] = ()  #: Elements from one index to the next, for device memory.
+    readonly: bool = False  #: Whether the memory must not be written.
+    keepalive: object = None  #: Object. What must live as long as the memory is used.
+    #: Makes the memory ready, each time before a plan reads or writes it on a stream: fills what is a copy, and refuses
+    #: memory that is not there any more.
     refresh: Callable[[int | None], None] | None = dataclasses.field(default=None, compare=False)
-    conj: bool = False
+    conj: bool = False  #: Whether the array is the complex conjugate of what is in memory.
 
 
 @dataclasses.dataclass(frozen=True)
 class NewArray:
-    """An array to be written.
+    """An array to be written."""
 
-    Attributes
-    ----------
-    view : ArrayView
-        Its memory.
-    finish : callable
-        Returns the library's array, once its writing is queued.
-    """
-
-    view: ArrayView
-    finish: Callable[[], Any]
+    view: ArrayView  #: Its memory.
+    finish: Callable[[], Any]  #: Returns the library's array, once its writing is queued.
 
 
 class ArrayLibrary(Protocol):

@@ -25,17 +25,10 @@ _DOES = {
 
 @dataclasses.dataclass(frozen=True)
 class Shadow:
-    """The last writer of each piece of shared memory, and the times of the warps' reads.
+    """The last writer of each piece of shared memory, and the times of the warps' reads."""
 
-    Attributes
-    ----------
-    granule : int
-        Bytes of a piece.
-    written, writer, read : array of int32
-        As in `SharedRaces`; for reads the time at which their values were needed.
-    """
-
-    granule: int
+    granule: int  #: Bytes of a piece.
+    #: written, writer, read: Array of int32. As in `SharedRaces`; for reads the time at which their values were needed.
     written: Array
     writer: Array
     read: Array

@@ -186,8 +186,6 @@ class GlobalRaces(ClockCheck):
 
         Parameters
         ----------
-        access : Access
-            The access.
         owner, marks : array of int, (n, pieces)
             CTA and mark of the earlier access of each piece; CTA 0 is none.
         warp, cta : array of int, (n,)

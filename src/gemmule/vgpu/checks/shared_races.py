@@ -203,8 +203,6 @@ class SharedRaces(ClockCheck):
         ----------
         access : Access
             A load or an atomic operation.
-        unwritten : array of bool, (lanes, pieces)
-            The unwritten pieces.
         """
         instruction, batch = access.instruction, access.batch
         if access.atomic and "exch" not in instruction.modifiers:

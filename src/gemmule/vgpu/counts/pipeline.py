@@ -31,48 +31,25 @@ _WARP, _WARPGROUP, _ROW = 32, 128, 16
 
 @dataclasses.dataclass
 class PipelineEvent:
-    """One thing that a warp does, or the four of a warpgroup together.
+    """One thing that a warp does, or the four of a warpgroup together."""
 
-    Attributes
-    ----------
-    kind : str
-        ``copy`` into shared memory; ``store``, bulk, out of it; ``products`` of a warpgroup; ``wait``; ``arrive``;
-        ``barrier``, which waits where `waits` is not empty; or ``end``.
-    cta : int
-        CTA of the launch.
-    warps : tuple of int
-        Warps of the CTA.
-    instructions : int
-        Instructions that the warp issued since its event before.
-    passes : int
-        Passes through L1 and shared memory of its loads and stores since then.
-    written, shared_written : int
-        Bytes that its stores wrote to global and to shared memory since then.
-    waits, signals : tuple of Token
-        Completions that it waits for, and to which it contributes.
-    bytes : int
-        Bytes that a copy reads from global memory, or a store writes there.
-    shared_bytes : int
-        Bytes that a copy writes into shared memory of all CTAs, or a product or a store reads.
-    flop : int
-        Of products.
-    reads : tuple of Token
-        The mbarriers' phases that loaded the k-tiles of products.
-    """
-
+    #: ``copy`` into shared memory; ``store``, bulk, out of it; ``products`` of a warpgroup; ``wait``; ``arrive``;
+    #: ``barrier``, which waits where `waits` is not empty; or ``end``.
     kind: str
-    cta: int
-    warps: tuple[int, ...]
-    instructions: int = 0
-    passes: int = 0
+    cta: int  #: CTA of the launch.
+    warps: tuple[int, ...]  #: Warps of the CTA.
+    instructions: int = 0  #: Instructions that the warp issued since its event before.
+    passes: int = 0  #: Passes through L1 and shared memory of its loads and stores since then.
+    #: written, shared_written: Bytes that its stores wrote to global and to shared memory since then.
     written: int = 0
     shared_written: int = 0
+    #: waits, signals: Completions that it waits for, and to which it contributes.
     waits: tuple[Token, ...] = ()
     signals: tuple[Token, ...] = ()
-    bytes: int = 0
-    shared_bytes: int = 0
-    flop: int = 0
-    reads: tuple[Token, ...] = ()
+    bytes: int = 0  #: Bytes that a copy reads from global memory, or a store writes there.
+    shared_bytes: int = 0  #: Bytes that a copy writes into shared memory of all CTAs, or a product or a store reads.
+    flop: int = 0  #: Of products.
+    reads: tuple[Token, ...] = ()  #: The mbarriers' phases that loaded the k-tiles of products.
 
 
 class Pipeline(Observer):

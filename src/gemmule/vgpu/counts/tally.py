@@ -9,47 +9,26 @@ from typing import Any
 
 @dataclasses.dataclass
 class InstructionCounts:
-    """Counts of one instruction of a kernel.
+    """Counts of one instruction of a kernel."""
 
-    Attributes
-    ----------
-    line : int
-        Line in the PTX text.
-    source : str
-        File and line of the kernel's source.
-    text : str
-        The instruction.
-    kind : str
-        Its class.
-    warps, threads : int
-        How many warps, and how many of their threads, executed it.
-    requests : int
-        Memory requests: executions by a warp with at least one active thread.
-    bytes : int
-        Bytes that threads requested.
-    sectors, ideal_sectors : int
-        32-byte sectors of global memory that were touched, and the fewest that would hold the same elements.
-    lines : int
-        128-byte lines of global memory that were touched.
-    wavefronts, ideal_wavefronts : int
-        Passes of shared memory, and their number without bank conflicts.
-    engine_bytes : int
-        Bytes of shared memory that TMA writes, in all CTAs that receive them, or reads, and that wgmma reads.
-    """
-
-    line: int
-    source: str
-    text: str
-    kind: str
+    line: int  #: Line in the PTX text.
+    source: str  #: File and line of the kernel's source.
+    text: str  #: The instruction.
+    kind: str  #: Its class.
+    #: warps, threads: How many warps, and how many of their threads, executed it.
     warps: int = 0
     threads: int = 0
-    requests: int = 0
-    bytes: int = 0
+    requests: int = 0  #: Memory requests: executions by a warp with at least one active thread.
+    bytes: int = 0  #: Bytes that threads requested.
+    #: sectors, ideal_sectors: 32-byte sectors of global memory that were touched, and the fewest that would hold the
+    #: same elements.
     sectors: int = 0
     ideal_sectors: int = 0
-    lines: int = 0
+    lines: int = 0  #: 128-byte lines of global memory that were touched.
+    #: wavefronts, ideal_wavefronts: Passes of shared memory, and their number without bank conflicts.
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+    #: Bytes of shared memory that TMA writes, in all CTAs that receive them, or reads, and that wgmma reads.
     engine_bytes: int = 0
 
 

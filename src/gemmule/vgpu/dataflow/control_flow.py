@@ -35,21 +35,11 @@ WAITS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Instructions that run one after the other.
+    """Instructions that run one after the other."""
 
-    Attributes
-    ----------
-    index : int
-        Its number; blocks stand in the order of the code.
-    instructions : tuple of Instruction
-        The instructions.
-    successors : tuple of int
-        Blocks that can follow.
-    """
-
-    index: int
-    instructions: tuple[Instruction, ...]
-    successors: tuple[int, ...]
+    index: int  #: Its number; blocks stand in the order of the code.
+    instructions: tuple[Instruction, ...]  #: The instructions.
+    successors: tuple[int, ...]  #: Blocks that can follow.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,17 +28,10 @@ _ELSEWHERE = frozenset({"global", "param", "local", "const"})
 
 @dataclasses.dataclass(frozen=True)
 class PendingLoads:
-    """Loads whose values live beyond their block.
+    """Loads whose values live beyond their block."""
 
-    Attributes
-    ----------
-    loads : frozenset of int
-        The loads, by number.
-    needed, dead : dict of int to tuple of int
-        For each block the loads whose values it needs, and those whose values are dead where it begins.
-    """
-
-    loads: frozenset[int]
+    loads: frozenset[int]  #: The loads, by number.
+    #: needed, dead: For each block the loads whose values it needs, and those whose values are dead where it begins.
     needed: dict[int, tuple[int, ...]]
     dead: dict[int, tuple[int, ...]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import operator
 
 from ..ptx.module import Instruction, Kernel, Register
 from .control_flow import Block, flow_of
@@ -21,26 +22,18 @@ COMPUTES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Uses:
-    """A kernel's registers.
+    """A kernel's registers."""
 
-    Attributes
-    ----------
-    reads, operands, writes : tuple of tuple of Register
-        For each instruction, by its number: what it reads, its guard included; what its operands read; what it writes.
-    touching : dict of Register to list of (int, Instruction)
-        For each register, the instructions that read or write it, each with its block, in the order of the code.
-    results : dict of Register to set of Register
-        For each register, those into which an instruction of `COMPUTES` puts what it makes of it.
-    unwritten : frozenset of Register
-        Registers that some path reads before it writes them.
-    """
-
+    #: reads, operands, writes: For each instruction, by its number: what it reads, its guard included; what its
+    #: operands read; what it writes.
     reads: tuple[tuple[Register, ...], ...]
     operands: tuple[tuple[Register, ...], ...]
     writes: tuple[tuple[Register, ...], ...]
+    #: For each register, the instructions that read or write it, each with its block, in the order of the code.
     touching: dict[Register, list[tuple[int, Instruction]]]
+    #: For each register, those into which an instruction of `COMPUTES` puts what it makes of it.
     results: dict[Register, set[Register]]
-    unwritten: frozenset[Register]
+    unwritten: frozenset[Register]  #: Registers that some path reads before it writes them.
 
 
 @functools.lru_cache(maxsize=256)
@@ -70,12 +63,17 @@ def _read_unwritten(
     writes: tuple[tuple[Register, ...], ...],
 ) -> set[Register]:
     """Return the registers that some path reads before it writes them."""
-    # Registers surely written in each block, and before it: what all ways there have in common.
+    # Registers surely written in each block, and before it, a bit each: what all ways there have in common.
     surely = [
-        {register for one in block.instructions if one.guard is None for register in writes[one.index]}
+        functools.reduce(
+            operator.or_,
+            (1 << register.number for one in block.instructions if one.guard is None for register in writes[one.index]),
+            0,
+        )
         for block in blocks
     ]
-    before: list[set[Register]] = [set() if block.index == 0 else set(everything) for block in blocks]
+    whole = functools.reduce(operator.or_, (1 << register.number for register in everything), 0)
+    before = [0 if block.index == 0 else whole for block in blocks]
     waiting = [0]
     seen: set[int] = set()
     while waiting:
@@ -91,9 +89,11 @@ def _read_unwritten(
     for block in blocks:
         if block.index not in seen:
             continue
-        known = before[block.index]
+        ways, here = before[block.index], set[Register]()
         for instruction in block.instructions:
-            found.update(register for register in reads[instruction.index] if register not in known)
+            for register in reads[instruction.index]:
+                if register not in here and not ways >> register.number & 1:
+                    found.add(register)
             if instruction.guard is None:
-                known.update(writes[instruction.index])
+                here.update(writes[instruction.index])
     return found

@@ -15,18 +15,12 @@ _OTHERS = frozenset(("global", "local", "param", "const"))
 
 @dataclasses.dataclass(frozen=True)
 class Neighbours:
-    """Numbers of the instructions of which an access of some kind is a neighbour: no barrier of the warp lies between.
+    """Numbers of the instructions next to an access of some kind: no barrier of the warp lies between."""
 
-    Attributes
-    ----------
-    before_write, before_access : frozenset of int
-        A write to shared memory, or any access, may follow.
-    after_write, after_read : frozenset of int
-        A write to shared memory, or a read, may precede.
-    """
-
+    #: before_write, before_access: A write to shared memory, or any access, may follow.
     before_write: frozenset[int]
     before_access: frozenset[int]
+    #: after_write, after_read: A write to shared memory, or a read, may precede.
     after_write: frozenset[int]
     after_read: frozenset[int]
 
@@ -68,23 +62,34 @@ def _reached(
     inside: Sequence[Sequence[Instruction]], sources: Sequence[Sequence[int]]
 ) -> tuple[frozenset[int], frozenset[int]]:
     """Return the accesses that a read reaches, and those that a write does, in the direction of the blocks given."""
+    blocks = [_accesses(block) for block in inside]
     at_end = [(False, False)] * len(inside)
     found: tuple[set[int], set[int]] = set(), set()
     changed = True
     while changed:
         changed = False
-        for number, block in enumerate(inside):
-            state = tuple(any(at_end[source][kind] for source in sources[number]) for kind in (0, 1))
-            for instruction in block:
-                if meets(instruction):
-                    state = (False, False)
+        for number, block in enumerate(blocks):
+            reads = any(at_end[source][0] for source in sources[number])
+            writes = any(at_end[source][1] for source in sources[number])
+            for index, does in block:
+                if does is None:
+                    reads = writes = False
                     continue
-                does = touches(instruction)
-                if any(does):
-                    for kind in (0, 1):
-                        if state[kind]:
-                            found[kind].add(instruction.index)
-                    state = (state[0] or does[0], state[1] or does[1])
-            if at_end[number] != state:
-                at_end[number], changed = (state[0], state[1]), True
+                if reads:
+                    found[0].add(index)
+                if writes:
+                    found[1].add(index)
+                reads, writes = reads or does[0], writes or does[1]
+            if at_end[number] != (reads, writes):
+                at_end[number], changed = (reads, writes), True
     return frozenset(found[0]), frozenset(found[1])
+
+
+def _accesses(block: Sequence[Instruction]) -> list[tuple[int, tuple[bool, bool] | None]]:
+    """Return the block's accesses: whether each reads and writes; None for what synchronises a warp."""
+    found: list[tuple[int, tuple[bool, bool] | None]] = []
+    for instruction in block:
+        does = None if meets(instruction) else touches(instruction)
+        if does is None or any(does):
+            found.append((instruction.index, does))
+    return found

@@ -24,11 +24,6 @@ def _aligned(value: int, alignment: int) -> int:
 class Binder:
     """Slots, rows and addresses of one kernel.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-
     Attributes
     ----------
     template : list

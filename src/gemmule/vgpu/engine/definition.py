@@ -61,8 +61,6 @@ class Build:
 
     Parameters
     ----------
-    instruction : Instruction
-        The instruction.
     binder : Binder
         Slots and addresses of registers, constants and variables.
     flow : Flow

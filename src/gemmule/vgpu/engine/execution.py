@@ -23,30 +23,14 @@ _CHANCE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class BoundBlock:
-    """A block whose instructions have become steps.
+    """A block whose instructions have become steps."""
 
-    Attributes
-    ----------
-    block : Block
-        The instructions.
-    steps : tuple of callable
-        What they do.
-    uses : Uses
-        Registers that they need.
-    gate : callable or None
-        Returns which lanes can begin, where the instruction may have to wait for others.
-    waits_for : callable or None
-        Says what lanes wait for that the gate holds back.
-    next : int or None
-        Where lanes continue; None where the last step sends them.
-    """
-
-    block: Block
-    steps: tuple[Step, ...]
-    uses: Uses
-    gate: Gate | None
-    waits_for: WaitText | None
-    next: int | None
+    block: Block  #: The instructions.
+    steps: tuple[Step, ...]  #: What they do.
+    uses: Uses  #: Registers that they need.
+    gate: Gate | None  #: Returns which lanes can begin, where the instruction may have to wait for others.
+    waits_for: WaitText | None  #: Says what lanes wait for that the gate holds back.
+    next: int | None  #: Where lanes continue; None where the last step sends them.
 
     def admit(self, batch: Machine, lanes: Lanes) -> Lanes | None:
         """Return the lanes that can begin, and park the others."""

@@ -100,11 +100,6 @@ def merged(parts: list[Lanes]) -> Lanes:
 class Warps:
     """Lanes seen as rows of their warps.
 
-    Parameters
-    ----------
-    lanes : Lanes
-        The lanes.
-
     Attributes
     ----------
     active : array of bool, (warps, 32)

@@ -20,43 +20,23 @@ _ROW = 16
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """One memory instruction of some lanes.
+    """One memory instruction of some lanes."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        The instruction.
-    batch : Batch
-        The CTAs that the lanes belong to.
-    lanes : Lanes
-        The lanes, in the order of `address`.
-    space : str
-        ``global``, ``shared`` or ``local``.
-    address : array of int64
-        For each lane its first byte: within the arena for global memory, else within its CTA's or thread's own space.
-    size : int
-        Bytes that each lane accesses, or the most that one of them does.
-    sizes : array of int64 or None
-        The bytes of each lane, where they are not the same.
-    read, write : bool
-        Its direction; an atomic operation has both.
-    atomic : bool
-        Whether it is atomic, or a load or store of global memory that does not race with such: not a weak one.
-    asynchronous : bool
-        Whether it is a copy that is issued now and takes place later.
-    """
-
-    instruction: Instruction
-    batch: Batch
-    lanes: Lanes
-    space: str
+    instruction: Instruction  #: The instruction.
+    batch: Batch  #: The CTAs that the lanes belong to.
+    lanes: Lanes  #: The lanes, in the order of `address`.
+    space: str  #: ``global``, ``shared`` or ``local``.
+    #: Array of int64. For each lane its first byte: within the arena for global memory, else within its CTA's or
+    #: thread's own space.
     address: Array
-    size: int
+    size: int  #: Bytes that each lane accesses, or the most that one of them does.
+    #: read, write: Its direction; an atomic operation has both.
     read: bool = False
     write: bool = False
+    #: Whether it is atomic, or a load or store of global memory that does not race with such: not a weak one.
     atomic: bool = False
-    asynchronous: bool = False
-    sizes: Array | None = None
+    asynchronous: bool = False  #: Whether it is a copy that is issued now and takes place later.
+    sizes: Array | None = None  #: Array of int64 or None. The bytes of each lane, where they are not the same.
 
     def uniform(self) -> Iterator[Access]:
         """Yield the access in parts whose lanes access the same number of bytes each."""
@@ -71,39 +51,21 @@ class Access:
 
 @dataclasses.dataclass(frozen=True)
 class AgentAccess:
-    """Accesses of TMA, or of the wgmma of a warpgroup, to shared memory from now on.
+    """Accesses of TMA, or of the wgmma of a warpgroup, to shared memory from now on."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        The instruction that issued it.
-    batch : Batch
-        The CTAs.
-    agent : str
-        ``load``, a copy into shared memory; ``async store``, one from registers; ``store``, one out of shared memory;
-        ``wgmma``, the factors of a product.
-    lanes : array of int
-        For each of them the lane that issued it, of a warpgroup its first.
-    rows : array of int64, (n, rows)
-        Rows of 16 bytes of the batch's shared memory.
-    barriers : array of int or None
-        For each load the mbarrier at which it completes.
-    size : int
-        Bytes of each copy.
-    kept : (array of int, array of int) or None
-        For each store the bytes, from the first to the last, of each row of its box that lie within the tensor.
-    start : array of int or None
-        For each asynchronous store of less than 16 bytes, its first byte within its row.
-    """
-
-    instruction: Instruction
-    batch: Batch
+    instruction: Instruction  #: The instruction that issued it.
+    batch: Batch  #: The CTAs.
+    #: ``load``, a copy into shared memory; ``async store``, one from registers; ``store``, one out of shared memory;
+    #: ``wgmma``, the factors of a product.
     agent: str
-    lanes: Array
-    rows: Array
-    barriers: Array | None = None
-    size: int = 0
+    lanes: Array  #: Array of int. For each of them the lane that issued it, of a warpgroup its first.
+    rows: Array  #: Array of int64, (n, rows). Rows of 16 bytes of the batch's shared memory.
+    barriers: Array | None = None  #: Array of int or None. For each load the mbarrier at which it completes.
+    size: int = 0  #: Bytes of each copy.
+    #: (array of int, array of int) or None. For each store the bytes, from the first to the last, of each row of its
+    #: box that lie within the tensor.
     kept: tuple[Array, Array] | None = None
+    #: Array of int or None. For each asynchronous store of less than 16 bytes, its first byte within its row.
     start: Array | None = None
 
     def pieces(self, granule: int) -> Array:
@@ -117,34 +79,17 @@ class AgentAccess:
 
 @dataclasses.dataclass(frozen=True)
 class BoxAccess:
-    """Accesses of TMA to global memory from now on.
+    """Accesses of TMA to global memory from now on."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        The instruction that issued it.
-    batch : Batch
-        The CTAs.
-    lanes : array of int
-        For each copy the lane that issued it.
-    start : array of int64, (copies, rows)
-        First byte of each row within the arena.
-    size : array of int64, (copies, rows)
-        Bytes of it, 0 for rows outside of the tensor.
-    write, atomic : bool
-        What the copies do; a reduction is atomic.
-    barriers : array of int or None
-        For each load the first mbarrier at which it completes.
-    """
-
-    instruction: Instruction
-    batch: Batch
-    lanes: Array
-    start: Array
-    size: Array
+    instruction: Instruction  #: The instruction that issued it.
+    batch: Batch  #: The CTAs.
+    lanes: Array  #: Array of int. For each copy the lane that issued it.
+    start: Array  #: Array of int64, (copies, rows). First byte of each row within the arena.
+    size: Array  #: Array of int64, (copies, rows). Bytes of it, 0 for rows outside of the tensor.
+    #: write, atomic: What the copies do; a reduction is atomic.
     write: bool
     atomic: bool = False
-    barriers: Array | None = None
+    barriers: Array | None = None  #: Array of int or None. For each load the first mbarrier at which it completes.
 
 
 class Observer:

@@ -31,24 +31,12 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Uses:
-    """What a run of instructions needs of the register file.
+    """What a run of instructions needs of the register file."""
 
-    Attributes
-    ----------
-    views : tuple of View
-        Slots that must be filled.
-    positions : tuple of int
-        For each view, which of the touched rows of its width it is.
-    rows : dict of int to list of int
-        Rows that are touched, by width in bytes, ascending.
-    writes : dict of int to list of (int, int)
-        Those among them that are written, and which of them they are.
-    """
-
-    views: tuple[View, ...]
-    positions: tuple[int, ...]
-    rows: dict[int, list[int]]
-    writes: dict[int, list[tuple[int, int]]]
+    views: tuple[View, ...]  #: Slots that must be filled.
+    positions: tuple[int, ...]  #: For each view, which of the touched rows of its width it is.
+    rows: dict[int, list[int]]  #: Rows that are touched, by width in bytes, ascending.
+    writes: dict[int, list[tuple[int, int]]]  #: Those among them that are written, and which of them they are.
 
 
 class RegisterFile:

@@ -34,29 +34,16 @@ _EXTENTS = type_of("!llvm.array<3 x i32>")
 
 @dataclasses.dataclass(frozen=True)
 class LaunchCall:
-    """A launch that host code makes.
+    """A launch that host code makes."""
 
-    Attributes
-    ----------
-    symbol : str
-        Symbol of the kernel in the host code.
-    grid, block, cluster : tuple of int
-        Extents.
-    shared_bytes : int
-        Dynamic shared memory of a CTA.
-    params : tuple of (bytes, Type)
-        Parameters in order: their bytes and their type.
-    overlaps : bool
-        Whether it is a dependent launch (PDL).
-    """
-
-    symbol: str
+    symbol: str  #: Symbol of the kernel in the host code.
+    #: grid, block, cluster: Extents.
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
-    shared_bytes: int
-    params: tuple[tuple[bytes, Type], ...]
-    overlaps: bool
+    shared_bytes: int  #: Dynamic shared memory of a CTA.
+    params: tuple[tuple[bytes, Type], ...]  #: Parameters in order: their bytes and their type.
+    overlaps: bool  #: Whether it is a dependent launch (PDL).
 
 
 def _signed(value: int, bits: int) -> int:

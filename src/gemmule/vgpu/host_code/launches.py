@@ -21,8 +21,6 @@ def launches_of(
 
     Parameters
     ----------
-    function : CuteFunction
-        The function.
     translated : callable
         Returns the address in the virtual GPU's memory of an address of the host's; None for one of no argument.
     printed : callable

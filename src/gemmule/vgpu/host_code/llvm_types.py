@@ -23,31 +23,16 @@ _FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f6
 
 @dataclasses.dataclass(frozen=True)
 class Type:
-    """A type.
+    """A type."""
 
-    Attributes
-    ----------
-    kind : str
-        ``int``, ``float``, ``ptr``, ``struct`` or ``array``; vectors are arrays.
-    size, alignment : int
-        In bytes.
-    bits : int
-        Width of an integer in bits; the address space of a pointer.
-    parts : tuple of Type
-        Fields of a structure, elements of an array.
-    offsets : tuple of int
-        Byte offset of each part.
-    name : str
-        Its text.
-    """
-
-    kind: str
+    kind: str  #: ``int``, ``float``, ``ptr``, ``struct`` or ``array``; vectors are arrays.
+    #: size, alignment: In bytes.
     size: int
     alignment: int
-    bits: int = 0
-    parts: tuple[Type, ...] = ()
-    offsets: tuple[int, ...] = ()
-    name: str = ""
+    bits: int = 0  #: Width of an integer in bits; the address space of a pointer.
+    parts: tuple[Type, ...] = ()  #: Fields of a structure, elements of an array.
+    offsets: tuple[int, ...] = ()  #: Byte offset of each part.
+    name: str = ""  #: Its text.
 
     def zero(self) -> Any:
         """Return the value whose bits are zeros."""

@@ -26,34 +26,16 @@ _UNIT = 16
 
 @dataclasses.dataclass(frozen=True)
 class MapFields:
-    """What a tensor map says.
+    """What a tensor map says."""
 
-    Attributes
-    ----------
-    address : int
-        Address of the tensor.
-    dtype : str
-        Type of its elements; 8-bit floats are ``uint8``.
-    itemsize : int
-        Bytes of an element.
-    extents, box : tuple of int
-        In elements, the contiguous dimension first.
-    pitches : tuple of int
-        Strides in bytes of all dimensions but the first.
-    swizzle : int
-        Bytes of the pattern in shared memory.
-    tf32 : bool
-        Whether loads round float32 to TF32.
-    """
-
-    address: int
-    dtype: str
-    itemsize: int
-    extents: tuple[int, ...]
-    pitches: tuple[int, ...]
+    address: int  #: Address of the tensor.
+    dtype: str  #: Type of its elements; 8-bit floats are ``uint8``.
+    itemsize: int  #: Bytes of an element.
+    extents: tuple[int, ...]  #: In elements, the contiguous dimension first, as of `box`.
+    pitches: tuple[int, ...]  #: Strides in bytes of all dimensions but the first.
     box: tuple[int, ...]
-    swizzle: int
-    tf32: bool
+    swizzle: int  #: Bytes of the pattern in shared memory.
+    tf32: bool  #: Whether loads round float32 to TF32.
 
 
 def decoded(data: bytes) -> MapFields:

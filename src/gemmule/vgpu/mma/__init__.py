@@ -45,27 +45,20 @@ _WARPS = 96
 class MmaForm:
     """A form of ``mma.sync.aligned.mMnNkK.row.col.dtype.atype.btype.ctype``.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        (M, N, K).
-    a_type, b_type, c_type, d_type : str
-        Types as in PTX: f16, bf16, tf32, e4m3, e5m2, s8, u8 or f64 for A; f32, f16, s32 or f64 for D; C's is D's.
-    satfinite : bool
-        Clamp s32 results; otherwise they wrap.
-
     Raises
     ------
     UnsupportedError
         If there is no such mma.sync.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  #: (M, N, K).
+    #: a_type, b_type, c_type, d_type: Types as in PTX: f16, bf16, tf32, e4m3, e5m2, s8, u8 or f64 for A; f32, f16, s32
+    #: or f64 for D; C's is D's.
     a_type: str
     b_type: str
     c_type: str
     d_type: str
-    satfinite: bool = False
+    satfinite: bool = False  #: Clamp s32 results; otherwise they wrap.
 
     def __post_init__(self) -> None:
         (rows, columns, k), a_type, b_type = self.shape, self.a_type, self.b_type

@@ -12,24 +12,13 @@ from numpy.typing import NDArray
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """An element type of A and B.
+    """An element type of A and B."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in PTX.
-    kind : str
-        ``float``, ``int`` or ``double``: which arithmetic multiplies it.
-    stored : numpy.dtype
-        What a register is cut into; bfloat16 is left as bits.
-    min_exponent : int
-        Exponent of the smallest normal number, which subnormal ones have too: where they are aligned. An 8-bit float is
-        given that of float16, into which Hopper unpacks it.
-    """
-
-    name: str
-    kind: str
-    stored: np.dtype[Any]
+    name: str  #: Its name in PTX.
+    kind: str  #: ``float``, ``int`` or ``double``: which arithmetic multiplies it.
+    stored: np.dtype[Any]  #: What a register is cut into; bfloat16 is left as bits.
+    #: Exponent of the smallest normal number, which subnormal ones have too: where they are aligned. An 8-bit float is
+    #: given that of float16, into which Hopper unpacks it.
     min_exponent: int = 0
 
     @property

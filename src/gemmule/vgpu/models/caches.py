@@ -169,25 +169,17 @@ class _Sets:
 
 @dataclasses.dataclass
 class Traffic:
-    """Sectors that passed between the levels.
+    """Sectors that passed between the levels."""
 
-    Attributes
-    ----------
-    l1_loads, l1_load_hits : int
-        Sectors that loads requested of the L1 caches, and the hits.
-    l2_loads, l2_load_hits : int
-        Sectors requested of the L2 cache, by misses of L1 and by loads that bypass it, and the hits.
-    l2_stores : int
-        Sectors written to the L2 cache.
-    memory_loads, memory_stores : int
-        Sectors read from memory, and written to it.
-    """
-
+    #: l1_loads, l1_load_hits: Sectors that loads requested of the L1 caches, and the hits.
     l1_loads: int = 0
     l1_load_hits: int = 0
+    #: l2_loads, l2_load_hits: Sectors requested of the L2 cache, by misses of L1 and by loads that bypass it, and the
+    #: hits.
     l2_loads: int = 0
     l2_load_hits: int = 0
-    l2_stores: int = 0
+    l2_stores: int = 0  #: Sectors written to the L2 cache.
+    #: memory_loads, memory_stores: Sectors read from memory, and written to it.
     memory_loads: int = 0
     memory_stores: int = 0
 

@@ -11,24 +11,12 @@ from gemmule.vgpu.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A floating-point format.
+    """A floating-point format."""
 
-    Attributes
-    ----------
-    significand : int
-        Bits of the significand, the hidden one included.
-    min_exponent : int
-        Exponent of the smallest normal number.
-    largest : float
-        Largest finite value.
-    has_infinity : bool
-        Whether there are infinities.
-    """
-
-    significand: int
-    min_exponent: int
-    largest: float
-    has_infinity: bool = True
+    significand: int  #: Bits of the significand, the hidden one included.
+    min_exponent: int  #: Exponent of the smallest normal number.
+    largest: float  #: Largest finite value.
+    has_infinity: bool = True  #: Whether there are infinities.
 
 
 FORMATS = {

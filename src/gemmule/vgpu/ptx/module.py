@@ -26,17 +26,10 @@ TYPE_BYTES = {
 
 @dataclasses.dataclass(frozen=True)
 class SourceLine:
-    """A place in the kernel's own source, from ``.loc``.
+    """A place in the kernel's own source, from ``.loc``."""
 
-    Attributes
-    ----------
-    file : str
-        Path as the compiler wrote it.
-    line, column : int
-        Position; line 0 is code that belongs to no line.
-    """
-
-    file: str
+    file: str  #: Path as the compiler wrote it.
+    #: line, column: Position; line 0 is code that belongs to no line.
     line: int
     column: int
 
@@ -55,6 +48,10 @@ class Register:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        # Sets of a kernel's registers are most of what the analyses of its code do.
+        return self.number
+
 
 @dataclasses.dataclass(frozen=True)
 class Special:
@@ -65,18 +62,10 @@ class Special:
 
 @dataclasses.dataclass(frozen=True)
 class Immediate:
-    """A constant.
+    """A constant."""
 
-    Attributes
-    ----------
-    value : int
-        The integer, or the bits of the float.
-    float_bits : int
-        0 for an integer; 32 or 64 for a float of that width.
-    """
-
-    value: int
-    float_bits: int = 0
+    value: int  #: The integer, or the bits of the float.
+    float_bits: int = 0  #: 0 for an integer; 32 or 64 for a float of that width.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,36 +125,16 @@ Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Ne
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One instruction.
+    """One instruction."""
 
-    Attributes
-    ----------
-    index : int
-        Its number in the kernel.
-    name : str
-        First part of the opcode, e.g. ``ld``.
-    modifiers : tuple of str
-        The other parts, in order, without dots: ``("shared", "v4", "b32")``.
-    operands : tuple of Operand
-        Operands in order.
-    guard : Register or Negated or None
-        The predicate before it.
-    line : int
-        Line in the PTX text.
-    text : str
-        The statement.
-    source : SourceLine or None
-        Its line of the kernel's source.
-    """
-
-    index: int
-    name: str
-    modifiers: tuple[str, ...]
-    operands: tuple[Operand, ...]
-    guard: Register | Negated | None
-    line: int
-    text: str
-    source: SourceLine | None
+    index: int  #: Its number in the kernel.
+    name: str  #: First part of the opcode, e.g. ``ld``.
+    modifiers: tuple[str, ...]  #: The other parts, in order, without dots: ``("shared", "v4", "b32")``.
+    operands: tuple[Operand, ...]  #: Operands in order.
+    guard: Register | Negated | None  #: The predicate before it.
+    line: int  #: Line in the PTX text.
+    text: str  #: The statement.
+    source: SourceLine | None  #: Its line of the kernel's source.
 
     @property
     def opcode(self) -> str:
@@ -185,55 +154,23 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """A variable or parameter in memory.
+    """A variable or parameter in memory."""
 
-    Attributes
-    ----------
-    name : str
-        Name, unique within the kernel.
-    space : str
-        ``param``, ``shared``, ``local``, ``global`` or ``const``.
-    size : int
-        Bytes; 0 for dynamic shared memory.
-    alignment : int
-        Alignment in bytes.
-    data : bytes
-        Initial content, where there is one.
-    """
-
-    name: str
-    space: str
-    size: int
-    alignment: int
-    data: bytes = b""
+    name: str  #: Name, unique within the kernel.
+    space: str  #: ``param``, ``shared``, ``local``, ``global`` or ``const``.
+    size: int  #: Bytes; 0 for dynamic shared memory.
+    alignment: int  #: Alignment in bytes.
+    data: bytes = b""  #: Initial content, where there is one.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel; kernels compare by identity, so that results of passes over one are cached by it.
+    """A kernel; kernels compare by identity, so that results of passes over one are cached by it."""
 
-    Attributes
-    ----------
-    name : str
-        Entry point.
-    target : str
-        Architecture that the text is for.
-    params : tuple of Variable
-        Parameters in order.
-    variables : tuple of Variable
-        Everything else that lies in memory.
-    registers : tuple of Register
-        All registers that instructions name.
-    instructions : tuple of Instruction
-        The code in order.
-    directives : dict of str to str
-        Performance directives such as ``reqntid``.
-    """
-
-    name: str
-    target: str
-    params: tuple[Variable, ...]
-    variables: tuple[Variable, ...]
-    registers: tuple[Register, ...]
-    instructions: tuple[Instruction, ...]
-    directives: dict[str, str]
+    name: str  #: Entry point.
+    target: str  #: Architecture that the text is for.
+    params: tuple[Variable, ...]  #: Parameters in order.
+    variables: tuple[Variable, ...]  #: Everything else that lies in memory.
+    registers: tuple[Register, ...]  #: All registers that instructions name.
+    instructions: tuple[Instruction, ...]  #: The code in order.
+    directives: dict[str, str]  #: Performance directives such as ``reqntid``.

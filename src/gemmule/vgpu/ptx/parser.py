@@ -30,8 +30,6 @@ def parse(text: str, entry: str | None = None) -> Kernel:
 
     Parameters
     ----------
-    text : str
-        The text.
     entry : str, optional
         Name of the kernel; not needed where the text holds one. The bodies of the others are skipped.
 

@@ -31,21 +31,12 @@ _HEADER = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?:entry|func)\
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """One statement.
+    """One statement."""
 
-    Attributes
-    ----------
-    kind : str
-        ``directive``, ``header`` (of a function), ``label``, ``open``, ``close``, ``instruction`` or ``empty``.
-    text : str
-        Its text, without the semicolon or colon.
-    line : int
-        Line that it starts in.
-    """
-
+    #: ``directive``, ``header`` (of a function), ``label``, ``open``, ``close``, ``instruction`` or ``empty``.
     kind: str
-    text: str
-    line: int
+    text: str  #: Its text, without the semicolon or colon.
+    line: int  #: Line that it starts in.
 
 
 def without_comments(text: str) -> str:

@@ -15,6 +15,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
 from gemmule.runtime import execute, repeated
+from support.fakes import planners
 from support.fakes.launches import launched
 from support.fakes.plans import plans
 from support.fakes.tensors import OUT, A, B, FakeTensor, fake, guarded, retained, state
@@ -64,7 +65,7 @@ def test_new_arrays_of_a_transpose(state, described, monkeypatch):
         raise AssertionError("planned")
 
     queue = types.SimpleNamespace(apart=lambda *given: True, queue=lambda *given: state.queued.append(given), new=None)
-    monkeypatch.setattr("gemmule.api.calls.dispatcher.plan_transpose", plan_transpose)
+    planners.replaced(monkeypatch, "plan_transpose", plan_transpose)
     library = CALLS.library(FakeTensor)
     CALLS.by_shapes[None, A.shape, A.dtype, False] = library.replay(queue, (A, A), OUT, OUT)
     for address in (0x5000, 0x7000):

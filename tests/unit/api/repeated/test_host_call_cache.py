@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmule as gm
-from gemmule.api.calls import dispatcher
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import GemmuleError
+from support.fakes import planners
 
 DTYPES = ["?", "i1", "u2", "i4", "i8", "u8", "e", "f", "d", "F", "D", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
 
@@ -19,15 +19,7 @@ DTYPES = ["?", "i1", "u2", "i4", "i8", "u8", "e", "f", "d", "F", "D", ml_dtypes.
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Count the plans, with no call known."""
-    CALLS.forget()
-    plans, plan_product = [], dispatcher.plan_product
-
-    def counted(*given, **options):
-        plans.append(given)
-        return plan_product(*given, **options)
-
-    monkeypatch.setattr(dispatcher, "plan_product", counted)
-    yield plans
+    yield planners.counted(monkeypatch)
     CALLS.forget()
 
 
@@ -251,7 +243,7 @@ def test_results_are_new_arrays(planned):
 
 
 def test_the_oldest_call_is_evicted(planned, monkeypatch):
-    monkeypatch.setattr(CALLS, "MOST_CALLS", 2)
+    planners.limited(monkeypatch, MOST_CALLS=2)
     for alpha in (1, 2, 3, 3, 2, 1):
         base(alpha=alpha)
     assert len(planned) == 4

@@ -7,6 +7,7 @@ import types
 import pytest
 
 from gemmule.api.calls.call_cache import CALLS
+from support.fakes import planners
 from support.fakes.tensors import OUT, A, B, FakeTensor, again, fake, gemm, guarded, state
 
 __all__ = ["fake", "guarded", "state"]
@@ -149,12 +150,12 @@ def test_guards_are_not_made_for_ever(guarded):
 
 
 def test_what_is_found_is_bounded(guarded, monkeypatch):
-    monkeypatch.setattr(CALLS, "MOST_REPLAYS", 3)
+    planners.limited(monkeypatch, MOST_REPLAYS=3)
     others = [FakeTensor(0x10000 * i) for i in range(1, 9)]
     for a in others * 2:
         again(a, B, OUT)
         assert len(CALLS.by_identity) <= 3
-    monkeypatch.setattr(CALLS, "MOST_CALLS", 1)
+    planners.limited(monkeypatch, MOST_CALLS=1)
     again(A, B, OUT)
     kept = set(CALLS.by_identity)
     again(FakeTensor(0x1000, (3, 4)), B, OUT)

@@ -12,6 +12,7 @@ from gemmule.api.calls.dispatcher import usual_scalars
 from gemmule.core.errors import ArgumentError
 from gemmule.runtime.arrays import call_arrays_of
 from gemmule.runtime.arrays.descriptions import reach_of
+from support.fakes import planners
 from support.fakes.launches import launched
 from support.fakes.tensors import (
     OUT,
@@ -260,7 +261,7 @@ def test_c_may_be_the_output_and_not_overlap_it(state):
 
 
 def test_the_oldest_makes_room(state, monkeypatch):
-    monkeypatch.setattr(CALLS, "MOST_CALLS", 3)
+    planners.limited(monkeypatch, MOST_CALLS=3)
     for rows in (1, 2, 3, 4):
         matmul(FakeTensor(0x1000, (rows, 4)), B, OUT)
     # Of three the older two went.

@@ -11,7 +11,7 @@ from gemmule.api.calls import dispatcher
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
-from support.fakes import call_caches
+from support.fakes import call_caches, planners
 from support.fakes.tensors import OUT, A, FakeTensor, fake, guarded, retained, state
 
 __all__ = ["fake", "guarded", "retained", "state"]
@@ -35,7 +35,7 @@ def plans(monkeypatch, fake, state):
         plan.execution = call_caches.execution(plan, ("a", "once more", "d"), x)
         return plan
 
-    monkeypatch.setattr(dispatcher, "plan_transpose", plan_transpose)
+    planners.replaced(monkeypatch, "plan_transpose", plan_transpose)
 
 
 def test_the_second_call_is_not_planned(state):

@@ -9,11 +9,14 @@ import re
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT32, Precision
+from gemmule.core.block_scales import BlockScales
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32, Precision
+from gemmule.core.epilogue import ACC, Epilogue, Expression
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import ExtentsParam, TensorMapParam
-from gemmule.core.layout import contiguous
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.config import CONSUMERS, EPI_TILE_M, K_BYTES, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
@@ -328,3 +331,15 @@ def test_lines_between_those_of_the_cache_cost_more():
     row = gemm_problem(1, 2048, 2040, "bfloat16", "bfloat16", "nn")
     padded = gemm_problem(1, 2048, 2048, "bfloat16", "bfloat16", "nn")
     assert min(SPEC.costs(row, SPEC.configs, H200_RATES)) <= min(SPEC.costs(padded, SPEC.configs, H200_RATES))
+
+
+def test_scales_by_blocks_may_be_any_distance_apart():
+    m, n, k, step = 16, 32, 130 * 128, 1 << 40
+    a, b = contiguous(FLOAT8_E4M3, m, k, (), 16), contiguous(FLOAT8_E4M3, n, k, (), 16).transposed()
+    of_a, of_b = StridedMatrix(FLOAT32, m, 130, 1, step, (), 4), StridedMatrix(FLOAT32, 130, 1, step, 1, (), 4)
+    epilogue = Epilogue(Expression((ACC,)), scales=BlockScales(of_a, of_b, 1, 128))
+    d = contiguous(BFLOAT16, m, n, (), 16)
+    problem = GemmProblem(m, n, k, (), a, b, None, d, precision=Precision.FLOAT8, epilogue=epilogue)
+    config = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
+    assert SPEC.why_not(problem, HOPPER, config) is None
+    assert [x.strides for x in SPEC.launch(problem, config).params[-2:]] == [(1, step), (1, step)]

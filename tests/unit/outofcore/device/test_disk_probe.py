@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.outofcore.device.planner.disk_probe import Probe, read_rate
 from gemmule.outofcore.device.planner.page_cache import held
-from support.system_calls import failing
+from support.system_calls import failing, replaced
 
 BLOCK, RUN = 1 << 16, 4
 
@@ -21,7 +21,7 @@ class Cache:
         self.blocks: dict[int, set[int]] = {}
         self.reads: list[list[tuple[int, int]]] = []
         self._real = os.preadv
-        monkeypatch.setattr(os, "preadv", self.preadv)
+        replaced(monkeypatch, "preadv", self.preadv)
         self.probe = Probe(BLOCK, RUN, 1, lambda: len(self.reads) / RUN)
 
     def preadv(self, descriptor, buffers, place, flags=0):

@@ -221,14 +221,14 @@ def test_the_same_bytes_in_two_types_are_no_matrix_and_its_transpose(folder):
 @functools.cache
 def planned_in_8_gib():
     from gemmule.api.planning.host_to_device import streaming_plan
-    from gemmule.dispatch.select import contiguous_gemm
+    from gemmule.core.problem import contiguous_gemm
 
     return streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
 
 
 def test_arrays_that_do_not_fit_are_streamed():
     from gemmule.api.planning.host_to_device import stream_arrays, streaming_plan
-    from gemmule.dispatch.select import contiguous_gemm
+    from gemmule.core.problem import contiguous_gemm
     from gemmule.outofcore.calls.device_engine import Limits
     from gemmule.outofcore.calls.request import Request
 

@@ -22,6 +22,7 @@ from support.outofcore.killed_products import (
     refused,
     run,
 )
+from support.outofcore.wrong_tiles import spoil_tiles
 
 
 def test_a_killed_product_goes_on(killed):
@@ -123,15 +124,7 @@ def test_an_existing_output_is_not_replaced_by_going_on(killed_npy):
 
 
 def test_a_failed_check_keeps_nothing(killed_npy, monkeypatch):
-    from gemmule.host.tiles import HostTileSum
-
-    finish_tile = HostTileSum.finish
-
-    def wrong(self, out, *args, **kwargs):
-        finish_tile(self, out, *args, **kwargs)
-        out[0, 0] += 1000
-
-    monkeypatch.setattr(HostTileSum, "finish", wrong)
+    spoil_tiles(monkeypatch)
     assert run("C.npy", "--verify").exit_code == 1
     assert hidden() == []
     assert not os.path.exists("C.npy")

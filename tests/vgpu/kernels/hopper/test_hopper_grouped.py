@@ -26,6 +26,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 #: One of each: small tiles in ping-pong, cooperative warpgroups, and a cluster along each dimension.
 SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.outputs), ctas=3)
 COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster == 1)
+COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster == 1 and x.tile_n == 192)
 OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
 OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
 #: Extents along which groups are, of M, N and K, and the shapes around.
@@ -90,8 +91,19 @@ def test_random_ends(axis, rng):
         multiply(rng, axis, tuple(np.sort(rng.integers(0, EXTENT + 1, groups)).tolist()), sizes=(24, 40))
 
 
-@pytest.mark.parametrize("config", [COOPERATIVE, OVER_ROWS, OVER_COLUMNS], ids=["cooperative", "rows", "columns"])
-@pytest.mark.parametrize("axis", "mk")
+#: Each is compiled anew: every config along one axis, and each axis with one of the clusters.
+SHARED = [
+    pytest.param(axis, config, id=f"{axis}-{name}", marks=[] if quick == axis else [pytest.mark.slow])
+    for axis in "mk"
+    for name, config, quick in (
+        ("cooperative", COOPERATIVE, "k"),
+        ("rows", OVER_ROWS, "k"),
+        ("columns", OVER_COLUMNS, "m"),
+    )
+]
+
+
+@pytest.mark.parametrize(("axis", "config"), SHARED)
 def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
     config = dataclasses.replace(config, ctas=4)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
@@ -102,8 +114,14 @@ def test_as_many_groups_as_there_is_room_for(rng):
     multiply(rng, "m", ends, dataclasses.replace(COOPERATIVE, ctas=3), sizes=(24, 40))
 
 
-@pytest.mark.parametrize("config", [SMALL, COOPERATIVE], ids=["ping-pong", "cooperative"])
-@pytest.mark.parametrize("axis", "mk")
+DYNAMIC = [
+    pytest.param(axis, config, id=f"{axis}-{name}", marks=[] if quick == axis else [pytest.mark.slow])
+    for axis in "mk"
+    for name, config, quick in (("ping-pong", SMALL, "m"), ("cooperative", COOPERATIVE, "k"))
+]
+
+
+@pytest.mark.parametrize(("axis", "config"), DYNAMIC)
 def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
     config = dataclasses.replace(config, dynamic=1, ctas=3)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
@@ -135,8 +153,41 @@ def test_8_bit_floats(rng):
 
 
 @pytest.mark.parametrize(
+    ("config", "of_all", "biased"), [(SMALL, False, True), (COOPERATIVE_8_BIT, True, False)], ids=["lines", "all"]
+)
+def test_scales_of_rows_and_columns(config, of_all, biased, rng):
+    """Random ends with empty groups; scales next to the rows of other groups must not be taken for theirs."""
+    groups, (x, y) = 6, (144, 48)
+    ends = np.sort(rng.integers(0, EXTENT - 8, groups)).astype(np.int32)
+    ends[2] = ends[1]
+    a = operand(rng, FLOAT8_E4M3, (EXTENT, x), "row")
+    b = operand(rng, FLOAT8_E4M3, (groups, x, y), "col")
+    scale_a, scale_b = (
+        np.exp2(rng.integers(-3, 4, shape)).astype(np.float32)
+        for shape in (((1,), (1,)) if of_all else ((EXTENT, 1), (groups, 1, y)))
+    )
+    bias = rng.integers(-4, 5, (groups, y)).astype(BFLOAT16.numpy()) if biased else None
+    d = poisoned(BFLOAT16, (EXTENT, y))
+    plan = gm.grouped_gemm.plan(a, b, ends, scale_a=scale_a, scale_b=scale_b, bias=bias, out=d, executor="vgpu")
+    arrays = {"a": a, "b": b, "offsets": ends, "d": d}
+    inputs = [*([bias] if biased else []), scale_b, scale_a]
+    arrays |= {f"e{place}": x for place, x in enumerate(inputs)}
+    with nothing_strays(d):
+        run_kernel(plan.problem, Choice(SPEC, dataclasses.replace(config, ctas=3)), arrays, Options(checks=True))
+    scaled = a.astype(np.float32) * scale_a, b.astype(np.float32) * scale_b
+    wanted = expected("m", *scaled, poisoned(FLOAT32, d.shape), ends)
+    for group, (start, end) in enumerate(itertools.pairwise((0, *ends))):
+        wanted[start:end] += 0 if bias is None else bias[group].astype(np.float32)
+    np.testing.assert_array_equal(d.astype(np.float32), wanted.astype(d.dtype).astype(np.float32))
+
+
+@pytest.mark.parametrize(
     ("config", "epilogue", "columns"),
-    [(COOPERATIVE, "swiglu", 40), (SMALL, "swiglu", 40), (SMALL, "relu", 71)],
+    [
+        pytest.param(COOPERATIVE, "swiglu", 40, marks=pytest.mark.slow),
+        (SMALL, "swiglu", 40),
+        (SMALL, "relu", 71),
+    ],
     ids=["cooperative", "ping-pong", "element by element"],
 )
 def test_a_bias_and_an_epilogue(config, epilogue, columns, rng):

@@ -8,15 +8,14 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import COMPLEX128
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.cost import complex128_costs
-from gemmule.kernels.float64.config import SHAPES
-from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
@@ -38,12 +37,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: Complex128Config) -> str |
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
-        return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
-    if arch.major < 9 and config.cluster_k > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
-    if config.shared_bytes > (most := arch.shared_bytes_per_block):
-        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    if reason := config.why_not_on(arch):
+        return reason
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
@@ -60,16 +55,9 @@ def signature(problem: GemmProblem, config: Complex128Config) -> Signature:
 
 
 def _signature(a: str, b: str, conj: str, whole: bool) -> Signature:
-    return (
-        ("element", COMPLEX128.name),
-        ("a_major", a),
-        ("a_copies", "16"),
-        ("b_major", b),
-        ("b_copies", "16"),
-        ("d_vector", "1"),
-        ("conj", conj),
-        ("tiles", "whole" if whole else "ragged"),
-    )
+    size = COMPLEX128.itemsize
+    copies = copies_signature((a, size), (b, size), 1)
+    return (("element", COMPLEX128.name), *copies, ("conj", conj), *tiles_signature(whole))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -81,15 +69,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: Complex128Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
-    problem, first, second = row_result(problem)
-    return Launch(
-        grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
-        block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes,
-        cluster=(config.cluster_k, 1, 1),
-        params=batched_params(problem, first, second, _ld(problem.a).stride, _ld(problem.b).stride),
-        overlaps=problem.bytes_min <= FEW_BYTES,
-    )
+    return tile_launch(problem, config, _ld, config.shared_bytes)
 
 
 SPEC = KernelSpec(

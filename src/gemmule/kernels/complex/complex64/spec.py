@@ -8,19 +8,20 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import COMPLEX64
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex64Config
 from gemmule.kernels.complex.cost import complex64_costs
-from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
-from gemmule.kernels.parts.leading_dimension import address_multiple
+from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR_BYTES, why_not_cluster
 from gemmule.kernels.simt.cost import operand_copies
 
-_VECTOR = 2
+#: Elements of D that a thread writes at once.
+_VECTOR = VECTOR_BYTES // COMPLEX64.itemsize
 
 
 @cache_last_call
@@ -39,17 +40,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: Complex64Config) -> str | 
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
-def _vector(problem: GemmProblem) -> int:
-    """Return how many elements of D, and of C, are moved at once."""
-    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    aligned = all(address_multiple(x, x.rows, x.row_stride) % VECTOR_BYTES == 0 for x in outputs)
-    return _VECTOR if problem.n % _VECTOR == 0 and aligned else 1
-
-
 def signature(problem: GemmProblem, config: Complex64Config) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, conjugates, and whole tiles."""
     oriented, _, _ = row_result(problem)
-    a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), _vector(oriented)
+    a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), result_vector(oriented, _VECTOR)
     # K-major operands are transposed by copies of an element.
     a_key = ("k", 8) if a.row_major else ("m", a.copy_bytes)
     b_key = ("n", b.copy_bytes) if b.row_major else ("k", 8)
@@ -58,16 +52,8 @@ def signature(problem: GemmProblem, config: Complex64Config) -> Signature:
 
 
 def _signature(a: tuple[str, int], b: tuple[str, int], vector: int, conj: str, whole: bool) -> Signature:
-    return (
-        ("element", COMPLEX64.name),
-        ("a_major", a[0]),
-        ("a_copies", str(a[1])),
-        ("b_major", b[0]),
-        ("b_copies", str(b[1])),
-        ("d_vector", str(vector)),
-        ("conj", conj),
-        ("tiles", "whole" if whole else "ragged"),
-    )
+    copies = copies_signature(a, b, vector)
+    return (("element", COMPLEX64.name), *copies, ("conj", conj), *tiles_signature(whole))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -84,17 +70,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: Complex64Config) -> Launch:
     """Return the launch recipe: the CTAs of a cluster for each tile of C and matrix of the batch."""
     types = dict(signature(problem, config))
-    problem, first, second = row_result(problem)
-    return Launch(
-        grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
-        block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
-        cluster=(config.cluster_k, 1, 1),
-        params=batched_params(
-            problem, first, second, operand_copies(problem.a).stride, operand_copies(problem.b).stride
-        ),
-        overlaps=problem.bytes_min <= FEW_BYTES,
-    )
+    shared_bytes = config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k")
+    return tile_launch(problem, config, operand_copies, shared_bytes)
 
 
 SPEC = KernelSpec(

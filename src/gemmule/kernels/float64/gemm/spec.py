@@ -8,18 +8,20 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.float64.config import COPIES, SHAPES, Float64Config
+from gemmule.kernels.float64.config import COPIES, Float64Config
 from gemmule.kernels.float64.cost import costs
-from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
-from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
+from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
+from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
 #: Most copies of single elements of a k-tile by a thread, which holds their addresses in registers.
 _MAX_COPIES = 32
+#: Elements of D that a thread writes at once.
+_VECTOR = 2
 
 
 @cache_last_call
@@ -34,12 +36,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | No
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
-        return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
-    if arch.major < 9 and config.cluster_k > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
-    if config.shared_bytes > (most := arch.shared_bytes_per_block):
-        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    if reason := config.why_not_on(arch):
+        return reason
     copies = (config.tile_m + config.tile_n) * config.tile_k // config.threads
     if copies > _MAX_COPIES and min(_ld(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES):
         return (
@@ -54,40 +52,25 @@ def _ld(matrix: StridedMatrix) -> LeadingDimension:
     return leading_dimension(matrix, COPIES, ends=True)
 
 
-def _vector(problem: GemmProblem) -> int:
-    """Return how many elements of D, and of C, are moved at once."""
-    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    aligned = all(address_multiple(x, x.rows, x.row_stride) % max(COPIES) == 0 for x in outputs)
-    return 2 if problem.n % 2 == 0 and aligned else 1
-
-
 def signature(problem: GemmProblem, config: Float64Config) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
-    a, b, vector = _ld(oriented.a), _ld(oriented.b), _vector(oriented)
+    a, b, vector = _ld(oriented.a), _ld(oriented.b), result_vector(oriented, _VECTOR)
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k))
-    whole = whole and vector == 2 and a.copy_bytes == b.copy_bytes == max(COPIES)
+    whole = whole and vector == _VECTOR and a.copy_bytes == b.copy_bytes == max(COPIES)
     return _signature(
         ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes), vector, whole
     )
 
 
 def _signature(a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool) -> Signature:
-    return (
-        ("element", FLOAT64.name),
-        ("a_major", a[0]),
-        ("a_copies", str(a[1])),
-        ("b_major", b[0]),
-        ("b_copies", str(b[1])),
-        ("d_vector", str(vector)),
-        ("tiles", "whole" if whole else "ragged"),
-    )
+    return (("element", FLOAT64.name), *copies_signature(a, b, vector), *tiles_signature(whole))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return all layouts with whole tiles, with tiles that do not divide, and with rows that are not aligned."""
     del arch
-    widths = ((16, 2, True), (16, 2, False), (8, 1, False))
+    widths = ((16, _VECTOR, True), (16, _VECTOR, False), (8, 1, False))
     return tuple(
         _signature((a, size), (b, size), vector, whole)
         for (size, vector, whole), a, b in itertools.product(widths, "km", "nk")
@@ -96,15 +79,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
-    problem, first, second = row_result(problem)
-    return Launch(
-        grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
-        block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes,
-        cluster=(config.cluster_k, 1, 1),
-        params=batched_params(problem, first, second, _ld(problem.a).stride, _ld(problem.b).stride),
-        overlaps=problem.bytes_min <= FEW_BYTES,
-    )
+    return tile_launch(problem, config, _ld, config.shared_bytes)
 
 
 SPEC = KernelSpec(

@@ -9,6 +9,9 @@ from .rates import Numbers, Operation, TileRates
 #: Microseconds that promoting the accumulators of a k-tile of 8-bit floats takes, and more for each column of the tile:
 #: of ping-pong configs, and of cooperative ones.
 PROMOTE_US = (0.0269, 0.000262), (0.00118, 0.0)
+#: Microseconds more of a k-tile of cooperative configs for each further CTA that shares loads: all of them wait for the
+#: last to promote. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and 4096 x 4096 x 14336.
+_SHARED_US = 0.004
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0
@@ -24,7 +27,10 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     of : TileRates
         The configs, on a GPU.
     """
-    found: Numbers = np.array(PROMOTE_US).ravel() @ promotion_terms(one, of)
+    terms = promotion_terms(one, of)
+    # The third is of the k-tiles of cooperative configs.
+    shared = _SHARED_US * (of.cluster / of.cluster_k - 1) * terms[2]
+    found: Numbers = np.array(PROMOTE_US).ravel() @ terms + shared
     return found
 
 

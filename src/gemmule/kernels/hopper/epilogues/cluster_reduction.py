@@ -18,56 +18,29 @@ _BYTES = 16
 
 
 class ReduceBuffer(NamedTuple):
-    """Shared memory for the cluster's partial sums, and its barriers, for all warpgroups.
+    """Shared memory for the cluster's partial sums, and its barriers, for all warpgroups."""
 
-    Attributes
-    ----------
-    partials : Pointer
-        Partial sums of all CTAs, by warpgroup.
-    full, empty : Pointer
-        Barriers of each warpgroup, as of `WarpgroupReduceBuffer`.
-    """
-
-    partials: Any
+    partials: Any  #: Pointer. Partial sums of all CTAs, by warpgroup.
+    #: full, empty: Pointer. Barriers of each warpgroup, as of `WarpgroupReduceBuffer`.
     full: Any
     empty: Any
 
 
 class WarpgroupReduceBuffer(NamedTuple):
-    """A warpgroup's part of the buffer, at the same address in every CTA.
+    """A warpgroup's part of the buffer, at the same address in every CTA."""
 
-    Attributes
-    ----------
-    address : Int32
-        Address of the partial sums of all CTAs.
-    full : Pointer
-        The cluster's partial sums have arrived.
-    empty : Pointer
-        Every CTA of the cluster has added what this one sent for the tile before.
-    """
-
-    address: Any
-    full: Any
-    empty: Any
+    address: Any  #: Int32. Address of the partial sums of all CTAs.
+    full: Any  #: Pointer. The cluster's partial sums have arrived.
+    empty: Any  #: Pointer. Every CTA of the cluster has added what this one sent for the tile before.
 
 
 @dataclasses.dataclass(frozen=True)
 class ClusterReduction:
-    """The reduce-scatter of a warpgroup's partial sums among the CTAs of a cluster.
+    """The reduce-scatter of a warpgroup's partial sums among the CTAs of a cluster."""
 
-    Attributes
-    ----------
-    cluster_k : int
-        CTAs of the cluster, each with a part of K.
-    mma_tiles_m : int
-        wgmma tiles of 64 rows that the warpgroup has of a CTA tile.
-    nbytes : int
-        Bytes of its accumulators.
-    """
-
-    cluster_k: int
-    mma_tiles_m: int
-    nbytes: int
+    cluster_k: int  #: CTAs of the cluster, each with a part of K.
+    mma_tiles_m: int  #: wgmma tiles of 64 rows that the warpgroup has of a CTA tile.
+    nbytes: int  #: Bytes of its accumulators.
 
     def barriers(self, smem: Any) -> tuple[Any, Any]:
         """Allocate full and empty barriers."""

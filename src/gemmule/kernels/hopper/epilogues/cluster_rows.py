@@ -19,24 +19,12 @@ VECTOR, _PAD = 4, 4
 
 
 class Received(NamedTuple):
-    """The partial sums that a CTA receives.
+    """The partial sums that a CTA receives."""
 
-    Attributes
-    ----------
-    address : Int32
-        Their address in shared memory, the same in every CTA.
-    full : Pointer
-        The full barrier, which counts their bytes; not used where there is one CTA.
-    cta_k : Int32
-        This CTA's index among those of its cluster, which split K.
-    rows : Int32
-        Rows of the tile that are rows of D.
-    """
-
-    address: Any
-    full: Any
-    cta_k: Any
-    rows: Any
+    address: Any  #: Int32. Their address in shared memory, the same in every CTA.
+    full: Any  #: Pointer. The full barrier, which counts their bytes; not used where there is one CTA.
+    cta_k: Any  #: Int32. This CTA's index among those of its cluster, which split K.
+    rows: Any  #: Int32. Rows of the tile that are rows of D.
 
 
 @cute.jit

@@ -22,36 +22,19 @@ class EpiTileLayout:
 
     Raises `ArgumentError` where the stages do not divide the epilogue tiles of a CTA tile: the first one of the next
     CTA tile, in stage 0, would overwrite one that a TMA store may still read.
-
-    Attributes
-    ----------
-    element : type
-        Element type of D.
-    shape : tuple of int
-        Rows and columns of an epilogue tile.
-    mma_tiles_m, epi_tiles_n : int
-        wgmma tiles of 64 rows that the warpgroup has of a CTA tile, and epilogue tiles of each, along N.
-    mma_stride_m : int
-        wgmma tiles of the CTA tile from one of this warpgroup's to its next.
-    epi_stages : int
-        Stages of the warpgroup in shared memory, used one after another.
-    tiles_per_stage : int
-        Epilogue tiles of a stage: 2 where each is written a second time, transposed.
-    column_major : bool
-        Whether D is column-major.
-    reads_c : bool
-        Whether there is a C.
     """
 
-    element: Any
-    shape: tuple[int, int]
+    element: Any  #: Type. Element type of D.
+    shape: tuple[int, int]  #: Rows and columns of an epilogue tile.
+    #: mma_tiles_m, epi_tiles_n: wgmma tiles of 64 rows that the warpgroup has of a CTA tile, and epilogue tiles of
+    #: each, along N.
     mma_tiles_m: int
     epi_tiles_n: int
-    mma_stride_m: int
-    epi_stages: int
-    tiles_per_stage: int = 1
-    column_major: bool = False
-    reads_c: bool = False
+    mma_stride_m: int  #: wgmma tiles of the CTA tile from one of this warpgroup's to its next.
+    epi_stages: int  #: Stages of the warpgroup in shared memory, used one after another.
+    tiles_per_stage: int = 1  #: Epilogue tiles of a stage: 2 where each is written a second time, transposed.
+    column_major: bool = False  #: Whether D is column-major.
+    reads_c: bool = False  #: Whether there is a C.
 
     def __post_init__(self) -> None:
         if self.num_epi_tiles % self.epi_stages:

@@ -23,21 +23,11 @@ _MAX_PREFETCH_ACCUMULATORS = 128
 
 @dataclasses.dataclass(frozen=True)
 class FusedEpilogue:
-    """A warpgroup's epilogue of its part of a tile.
+    """A warpgroup's epilogue of its part of a tile."""
 
-    Attributes
-    ----------
-    epi_layout : EpiTileLayout
-        The epilogue tiles.
-    fusion : FragmentFusion
-        The function of an element.
-    num_b : int
-        2 where the accumulators of each wgmma tile are followed by those of the second B, else 1.
-    """
-
-    epi_layout: EpiTileLayout
-    fusion: FragmentFusion
-    num_b: int = 1
+    epi_layout: EpiTileLayout  #: The epilogue tiles.
+    fusion: FragmentFusion  #: The function of an element.
+    num_b: int = 1  #: 2 where the accumulators of each wgmma tile are followed by those of the second B, else 1.
 
     @property
     def mma_tile_accumulators(self) -> int:

@@ -22,28 +22,18 @@ _ROW_STEP, _COL_STEP, _WARP = 8, 8, 32
 
 
 class FusedEpiTile(NamedTuple):
-    """A warp's part of an epilogue tile.
+    """A warp's part of an epilogue tile."""
 
-    Attributes
-    ----------
-    smem_tile : WarpEpiTile
-        Its place in shared memory.
-    accumulators : Tensor
-        This thread's accumulators, flat, as wgmma leaves them.
-    first, up_offset : int
-        The first accumulator of the epilogue tile, and the distance to that of the second B (`up`), or 0.
-    inside : callable or None
-        Where the absolute maximum is wanted, ``inside(v)`` says whether D has this thread's element `v`.
-    absmax : Tensor or None
-        This thread's register of the absolute maximum.
-    """
-
-    smem_tile: WarpEpiTile
-    accumulators: Any
+    smem_tile: WarpEpiTile  #: Its place in shared memory.
+    accumulators: Any  #: Tensor. This thread's accumulators, flat, as wgmma leaves them.
+    #: first, up_offset: The first accumulator of the epilogue tile, and the distance to that of the second B (`up`), or
+    #: 0.
     first: int
     up_offset: int
+    #: Callable or None. Where the absolute maximum is wanted, ``inside(v)`` says whether D has this thread's element
+    #: `v`.
     inside: Any
-    absmax: Any
+    absmax: Any  #: Tensor or None. This thread's register of the absolute maximum.
 
 
 class FragmentFusion(EpilogueInputs):

@@ -30,24 +30,13 @@ class Region(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LimitedStore:
-    """Epilogue tiles that TMA stores where all of their rows count, else threads, row by row.
+    """Epilogue tiles that TMA stores where all of their rows count, else threads, row by row."""
 
-    Attributes
-    ----------
-    epi_layout : EpiTileLayout
-        The epilogue tiles.
-    by_tma : bool
-        Whether D's rows and the first column are multiples of 16 bytes; else threads write each element by itself.
-    fusion : FragmentFusion or None
-        The function of an element; its inputs have a matrix for each group.
-    num_b : int
-        2 where the accumulators of each wgmma tile are followed by those of the second B, else 1.
-    """
-
-    epi_layout: EpiTileLayout
+    epi_layout: EpiTileLayout  #: The epilogue tiles.
+    #: Whether D's rows and the first column are multiples of 16 bytes; else threads write each element by itself.
     by_tma: bool
-    fusion: Any = None
-    num_b: int = 1
+    fusion: Any = None  #: FragmentFusion or None. The function of an element; its inputs have a matrix for each group.
+    num_b: int = 1  #: 2 where the accumulators of each wgmma tile are followed by those of the second B, else 1.
 
     @cute.jit
     def write_epi_tile(self, n: cutlass.Constexpr[int], ctx, tile, accumulators, part, group):

@@ -15,15 +15,9 @@ from .warp_epi_tile import Scale, WarpEpiTile, write_epi_tile
 
 @dataclasses.dataclass(frozen=True)
 class LinearCombination:
-    """Epilogue tiles that a warpgroup writes by TMA; C's come by TMA into the same shared memory before.
+    """Epilogue tiles that a warpgroup writes by TMA; C's come by TMA into the same shared memory before."""
 
-    Attributes
-    ----------
-    epi_layout : EpiTileLayout
-        The epilogue tiles.
-    """
-
-    epi_layout: EpiTileLayout
+    epi_layout: EpiTileLayout  #: The epilogue tiles.
 
     @cute.jit
     def store_tile(self, ctx, c_phase, accumulators, origin, inputs=None):

@@ -93,15 +93,9 @@ class Mirrored(LinearCombination):
 
 @dataclasses.dataclass(frozen=True)
 class MirroredRows(LinearCombination):
-    """Epilogue tiles of 64 x 64 elements of 16 bits that a warpgroup writes as `Mirrored` does, row by row.
+    """Epilogue tiles of 64 x 64 elements of 16 bits that a warpgroup writes as `Mirrored` does, row by row."""
 
-    Attributes
-    ----------
-    epi_layout : PaddedRowLayout
-        The epilogue tiles: one stage, of one and its mirror image.
-    """
-
-    epi_layout: PaddedRowLayout
+    epi_layout: PaddedRowLayout  #: The epilogue tiles: one stage, of one and its mirror image.
 
     @cute.jit
     def store_tile(self, ctx, c_phase, accumulators, origin, inputs=None):

@@ -12,26 +12,14 @@ from cutlass import Float32, Int32, Uint16, cute
 
 
 class WarpEpiTile(NamedTuple):
-    """A warp's 16 rows of an epilogue tile; where that is column-major, 16 elements of each column.
+    """A warp's 16 rows of an epilogue tile; where that is column-major, 16 elements of each column."""
 
-    Attributes
-    ----------
-    address : Int32
-        Address of the epilogue tile in shared memory.
-    row : Int32
-        The first of this warp's rows.
-    width : int
-        Columns of the epilogue tile: row-major 8 or a multiple of 16, at most 128 bytes; column-major a multiple of 8.
-    element : type
-        Element type, of 8, 16 or 32 bits; 8-bit tiles are row-major with a multiple of 16 columns.
-    column_major : bool
-        Whether columns are contiguous: 64 elements in rows of 128 bytes, 32-bit ones in two halves one after the other.
-    """
-
-    address: Any
-    row: Any
+    address: Any  #: Int32. Address of the epilogue tile in shared memory.
+    row: Any  #: Int32. The first of this warp's rows.
+    #: Columns of the epilogue tile: row-major 8 or a multiple of 16, at most 128 bytes; column-major a multiple of 8.
     width: int
-    element: Any
+    element: Any  #: Type. Element type, of 8, 16 or 32 bits; 8-bit tiles are row-major with a multiple of 16 columns.
+    #: Whether columns are contiguous: 64 elements in rows of 128 bytes, 32-bit ones in two halves one after the other.
     column_major: bool = False
 
 

@@ -27,39 +27,24 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 
 @dataclasses.dataclass(frozen=True)
 class HopperGemmConfig(WarpScheduleConfig):
-    """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
+    """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
 
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements: tile_m a multiple of 64, tile_n of 16, or of 8 with swap_ab, and at most 256.
-    stages, pingpong : int
-        As of `WarpScheduleConfig`.
-    cluster_m, cluster_n : int
-        CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
-    cluster_k : int
-        CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
-    swap_ab : int
-        1: the kernel computes the transpose of D, B.T @ A.T; tile_m counts columns of D then, tile_n rows.
-    group : int
-        Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
-    ctas : int
-        CTAs that share all tiles: the SMs of the chip.
-    stream_k : int
-        1: the tiles that do not fill a wave are shared k-tile by k-tile, see `schedulers.stream_k`.
-    """
-
+    #: tile_m, tile_n: Elements: tile_m a multiple of 64, tile_n of 16, or of 8 with swap_ab, and at most 256.
     tile_m: int = 128
     tile_n: int = 256
+    #: stages, pingpong: As of `WarpScheduleConfig`.
     stages: int = 4
     pingpong: int = 0
+    #: cluster_m, cluster_n: CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
     cluster_m: int = 2
     cluster_n: int = 1
+    #: CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
     cluster_k: int = 1
+    #: 1: the kernel computes the transpose of D, B.T @ A.T; tile_m counts columns of D then, tile_n rows.
     swap_ab: int = 0
-    group: int = 8
-    ctas: int = SMS
-    stream_k: int = 0
+    group: int = 8  #: Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
+    ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
+    stream_k: int = 0  #: 1: the tiles that do not fill a wave are shared k-tile by k-tile, see `schedulers.stream_k`.
 
     switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "stream_k"})
 

@@ -47,7 +47,7 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS, WARPGROUP
 from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
@@ -96,7 +96,7 @@ class HopperGemm:
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
         mainloop: Any = PromotedMainloop if types["a"].startswith("float8") else Mainloop
         if (lines := block_lines(types)) is not None:
-            mainloop = functools.partial(ScaledMainloop, lines=lines, tile_n=self.tile_n)
+            mainloop = functools.partial(ScaledMainloop, lines=lines, tile_m=self.tile_m, tile_n=self.tile_n)
         stage_bytes = self.operands.stage_bytes
         self.mainloop = mainloop(config.stages, stage_bytes, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         mma_tiles_m = config.mma_tiles_m
@@ -150,7 +150,10 @@ class HopperGemm:
                 if cutlass.const_expr(matrix.atom is not None):
                     cpasync.prefetch_descriptor(matrix.atom)
             with cute.arch.elect_one():
-                self.mainloop.init(barriers, 1, self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas)
+                releases = self.warpgroups_per_tile * WARPGROUP // self.mainloop.releasing
+                self.mainloop.init(
+                    barriers, self.mainloop.producer_arrivals, releases * self.scheduler.empty_arrival_ctas
+                )
                 self.epi_layout.init(c_full)
                 self.reduction.init(reduce_barriers)
             cute.arch.mbarrier_init_fence()
@@ -165,6 +168,8 @@ class HopperGemm:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(tma, b_up, smem_ab, barriers, k_range, schedule)
+            if cutlass.const_expr(scales is not None):
+                self.produce_scales(scales, barriers, k_range, schedule, warp)
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
@@ -213,6 +218,20 @@ class HopperGemm:
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
 
+    @cute.jit
+    def produce_scales(self, scales, barriers, k_range, schedule, warp):
+        """Copy the scales of every k-tile of every work tile, by the two warps behind that which issues TMA loads."""
+        tensors, stages = scales
+        for operand in cutlass.range_constexpr(2):
+            if warp == 1 + operand:
+                state = self.mainloop.producer_state()
+                start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
+                for work_index in cutlass.range(start, end, stride):
+                    (i, j, _), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+                    first_line = (i * self.tile_m, j * self.tile_n)[operand]
+                    own = tensors[operand], stages
+                    state = self.mainloop.load_scales(operand, own, first_line, barriers, state, work_k_range)
+
     def make_tiled_mma(self) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile."""
         a, b = self.operands.elements
@@ -224,9 +243,11 @@ class HopperGemm:
         idx, num_k_tiles = ctx.warpgroup_idx, k_range.num_k_tiles
         idx_in_tile = 0 if cutlass.const_expr(self.pingpong) else idx
         fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, self.acc)
+        if cutlass.const_expr(scales is not None):
+            fragments = fragments._replace(scales=self.mainloop.lane_scales(scales[1], idx_in_tile))
         if cutlass.const_expr(self.fusion is not None and self.fusion.has_absmax):
             ctx = dataclasses.replace(ctx, absmax=absmax_init())
-        release = functools.partial(release_cluster, self.scheduler)
+        release = functools.partial(release_cluster, self.scheduler, threads=self.mainloop.releasing)
         c_phase, reduce_phase = Int32(0), Int32(0)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
         for work_index in cutlass.range(start, end, stride):
@@ -234,10 +255,7 @@ class HopperGemm:
             inputs = None
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
-            operands = fragments
-            if cutlass.const_expr(scales is not None):
-                operands = fragments._replace(scales=self.tile_scales(scales, coord, idx, work_k_range.start))
-            state = self.mainloop.multiply(operands, barriers, state, work_k_range.num_k_tiles, idx, release)
+            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release)
             if cutlass.const_expr(self.pingpong):
                 # The other warpgroup consumes the k-tiles of the next work tile.
                 skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
@@ -266,13 +284,6 @@ class HopperGemm:
             # Only a tile's owner runs the epilogue: it loads the inputs after the fix-up.
             inputs = self.epilogue.prefetch_inputs(ctx, origin)
         return self.epilogue.store_tile(ctx, c_phase, accumulators, origin, inputs)
-
-    def tile_scales(self, scales: Any, coord: Any, warpgroup_idx: Any, k_tile: Any) -> Any:
-        """Return this lane's copies of scales for a tile, from its first k-tile on."""
-        row = coord[0] * self.tile_m
-        if not self.pingpong:
-            row = row + warpgroup_idx * MMA_M
-        return self.mainloop.tile_scales(*scales, row, coord[1] * self.tile_n, k_tile)
 
     def epi_origin(self, coord: Any, warpgroup_idx: Any) -> tuple[Any, Any, Any]:
         """Return row and column of this warpgroup's first epilogue tile of a tile, in epilogue tiles, and the batch."""

@@ -40,7 +40,15 @@ from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper
 from gemmule.kernels.hopper.scale_stages import scale_bytes
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, K_BYTES, MAX_PROMOTED_N, MAX_SHARED_BYTES, SMS, THREADS
+from gemmule.kernels.hopper.tile_config import (
+    EPI_TILE_M,
+    K_BYTES,
+    MAX_PROMOTED_N,
+    MAX_SCALED_N,
+    MAX_SHARED_BYTES,
+    SMS,
+    THREADS,
+)
 from gemmule.kernels.hopper.tma_tiles import (
     block_scale_params,
     operand_params,
@@ -97,6 +105,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             )
     if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
         return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
+    if (lines := _scale_lines(problem, config)) is not None and lines[1] == 1 and config.tile_n > MAX_SCALED_N:
+        return f"config {config}: a scale for each column fits into registers for {MAX_SCALED_N} columns at most"
     if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
         return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
@@ -156,12 +166,18 @@ def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, Stri
     return (second, b, first, a) if config.swap_ab else (first, a, second, b)
 
 
+def _scale_lines(problem: GemmProblem, config: HopperGemmConfig) -> tuple[int, int] | None:
+    """Return the lines of a block of the kernel's own A and B, if there are scales by blocks."""
+    if problem.epilogue is None or (scales := problem.epilogue.scales) is None:
+        return None
+    lines = (scales.lines_a, scales.lines_b)
+    return lines if problem.d.is_row_major != bool(config.swap_ab) else lines[::-1]
+
+
 def _scale_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
     """Return the shared memory of a CTA for scales by blocks."""
-    if problem.epilogue is None or (scales := problem.epilogue.scales) is None:
-        return 0
-    lines = (scales.lines_a, scales.lines_b)
-    return scale_bytes(lines if problem.d.is_row_major != bool(config.swap_ab) else lines[::-1], config.tile_n)
+    lines = _scale_lines(problem, config)
+    return 0 if lines is None else scale_bytes(lines, config.tile_m, config.tile_n, config.stages)
 
 
 def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:

@@ -13,24 +13,12 @@ PAD = 8
 
 @dataclasses.dataclass(frozen=True)
 class UnalignedGemmConfig(WarpScheduleConfig):
-    """Tile of D, stages and schedule of the two consumer warpgroups.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements: multiples of 64, tile_n at most 256.
-    stages, pingpong : int
-        As of `WarpScheduleConfig`.
-    group : int
-        Tiles that the raster goes down before it goes to the right.
-    ctas : int
-        CTAs that share all tiles: the SMs of the chip.
-    """
+    """Tile of D, stages and schedule of the two consumer warpgroups."""
 
     stages: int = 5
     pingpong: int = 1
-    group: int = 8
-    ctas: int = SMS
+    group: int = 8  #: Tiles that the raster goes down before it goes to the right.
+    ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
 
     @property
     def shared_bytes(self) -> int:

@@ -23,30 +23,15 @@ _MAX_OWN_MEMORY = 64 * 128
 
 @dataclasses.dataclass(frozen=True)
 class W8A16Config(Config):
-    """Rows of a tile, stages, and CTAs that share K.
+    """Rows of a tile, stages, and CTAs that share K."""
 
-    Attributes
-    ----------
-    tile_n : int
-        Rows of A, the columns of the instruction: 8, 16, 32, 64 or 128.
-    stages : int
-        Pairs of a k-tile of A and one of B in shared memory, as TMA loads them.
-    slots : int
-        K-tiles of A there as 16-bit floats.
-    cluster_k : int
-        CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of D.
-    residents : int
-        CTAs of an SM, 1 or 2.
-    blocks : int
-        Blocks of 128 weights of a tile, 1 or 2.
-    """
-
-    tile_n: int = 16
-    stages: int = 4
-    slots: int = 4
+    tile_n: int = 16  #: Rows of A, the columns of the instruction: 8, 16, 32, 64 or 128.
+    stages: int = 4  #: Pairs of a k-tile of A and one of B in shared memory, as TMA loads them.
+    slots: int = 4  #: K-tiles of A there as 16-bit floats.
+    #: CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of D.
     cluster_k: int = 1
-    residents: int = 2
-    blocks: int = 1
+    residents: int = 2  #: CTAs of an SM, 1 or 2.
+    blocks: int = 1  #: Blocks of 128 weights of a tile, 1 or 2.
 
     def __post_init__(self) -> None:
         super().__post_init__()

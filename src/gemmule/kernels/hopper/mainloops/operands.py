@@ -26,20 +26,12 @@ NO_TENSOR = TmaTensor(None, None)
 
 
 class Matrices(NamedTuple):
-    """The matrices of a launch; C and D have no TMA atom where threads access them.
-
-    Attributes
-    ----------
-    a, b, c, d : TmaTensor
-        The operands.
-    d_transposed : TmaTensor
-        D's transpose, for SYRK only: before `d`, in the order of the launch recipe.
-    """
+    """The matrices of a launch; C and D have no TMA atom where threads access them."""
 
     a: TmaTensor
     b: TmaTensor
     c: TmaTensor = NO_TENSOR
-    d_transposed: TmaTensor = NO_TENSOR
+    d_transposed: TmaTensor = NO_TENSOR  #: For SYRK only: before `d`, in the order of the launch recipe.
     d: TmaTensor = NO_TENSOR
 
 
@@ -54,21 +46,14 @@ class Fragments(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TmaLoad:
-    """A TMA load of one operand's k-tile into a stage.
+    """A TMA load of one operand's k-tile into a stage."""
 
-    Attributes
-    ----------
-    atom : CopyAtom
-        The load.
-    smem, gmem : Tensor
-        Stages, and tiles of the operand as (box, tile, k-tile, …), both partitioned for the atom.
-    multicast_ctas : tuple or None
-        CTAs of the cluster that receive it: rank of the first, stride to the next, how many; None is this CTA alone.
-    """
-
-    atom: Any
+    atom: Any  #: CopyAtom. The load.
+    #: smem, gmem: Tensor. Stages, and tiles of the operand as (box, tile, k-tile, …), both partitioned for the atom.
     smem: Any
     gmem: Any
+    #: Tuple or None. CTAs of the cluster that receive it: rank of the first, stride to the next, how many; None is this
+    #: CTA alone.
     multicast_ctas: Any = None
 
     def issue(self, coord: tuple[Any, ...], stage: Any, full: Any) -> None:
@@ -104,31 +89,18 @@ def flat(accumulators: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class OperandStages:
-    """Stages of a k-tile of A (M, K) and one of B (N, K), in the layout that TMA writes and wgmma reads.
+    """Stages of a k-tile of A (M, K) and one of B (N, K), in the layout that TMA writes and wgmma reads."""
 
-    Attributes
-    ----------
-    cta_tile_mnk : tuple of int
-        Extents of a CTA's tile along M, N and K.
-    elements : tuple of type
-        Element types of A and B.
-    k_major : tuple of bool
-        Whether A and B are K-major.
-    num_stages : int
-        Stages.
-    multicast_size_a, multicast_size_b : int
-        CTAs of the cluster that share a load of A, and of B: each issues a slice of it, for all of them.
-    num_b : int
-        Matrices B whose tiles lie side by side in a stage: 2 for a gated form (dual GEMM), each with half of the
-        columns.
-    """
-
-    cta_tile_mnk: tuple[int, int, int]
-    elements: tuple[Any, Any]
-    k_major: tuple[bool, bool]
-    num_stages: int
+    cta_tile_mnk: tuple[int, int, int]  #: Extents of a CTA's tile along M, N and K.
+    elements: tuple[Any, Any]  #: Element types of A and B.
+    k_major: tuple[bool, bool]  #: Whether A and B are K-major.
+    num_stages: int  #: Stages.
+    #: multicast_size_a, multicast_size_b: CTAs of the cluster that share a load of A, and of B: each issues a slice of
+    #: it, for all of them.
     multicast_size_a: int = 1
     multicast_size_b: int = 1
+    #: Matrices B whose tiles lie side by side in a stage: 2 for a gated form (dual GEMM), each with half of the
+    #: columns.
     num_b: int = 1
 
     @property

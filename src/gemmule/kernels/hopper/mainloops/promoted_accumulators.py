@@ -23,29 +23,17 @@ from .wgmma import issue_group, k_block_mmas, wait_group_and_release
 
 
 class PromotedFragments(NamedTuple):
-    """As `Fragments`, with two accumulators.
+    """As `Fragments`, with two accumulators."""
 
-    Attributes
-    ----------
-    mma_init, mma_acc : TiledMma
-        wgmma that overwrites its accumulators, and wgmma that adds to them.
-    k_tile_accumulators : Tensor
-        Those of wgmma, for one k-tile.
-    a, b : Tensor
-        Operands by stage.
-    accumulators : Tensor
-        The promoted ones, for all k-tiles.
-    scales : TileScales or None
-        Scales of A and B by blocks, for the tile.
-    """
-
+    #: mma_init, mma_acc: TiledMma. wgmma that overwrites its accumulators, and wgmma that adds to them.
     mma_init: Any
     mma_acc: Any
-    k_tile_accumulators: Any
+    k_tile_accumulators: Any  #: Tensor. Those of wgmma, for one k-tile.
+    #: a, b: Tensor. Operands by stage.
     a: Any
     b: Any
-    accumulators: Any
-    scales: Any = None
+    accumulators: Any  #: Tensor. The promoted ones, for all k-tiles.
+    scales: Any = None  #: TileScales or None. Scales of A and B by blocks, for the tile.
 
 
 class PromotedMainloop(Mainloop):
@@ -70,43 +58,32 @@ class PromotedMainloop(Mainloop):
         """
         mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments[:6]
         self.order_barrier_wait(warpgroup_idx)
-        self.start(fragments, num_k_tiles)
         accumulators.fill(0)
-        for k in cutlass.range(num_k_tiles):
+        for _ in cutlass.range(num_k_tiles):
             stage = state.stage
-            self.prefetch(fragments, k, num_k_tiles)
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
+            scales = self.read_scales(fragments, stage)
             if cutlass.const_expr(self.takes_turns and not self.pingpong):
                 cute.arch.barrier(
                     barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                 )
-                mmas = tuple(k_block_mmas(mma_init, a, b, stage, mma_acc))
-                half = cutlass.const_expr(len(mmas) // 2)
-                issue_group(mmas[:half], k_tile_accumulators)
-                issue_group(mmas[half:], k_tile_accumulators, fence=False)
-                # The other warpgroup issues its products while the second half of these is computed.
-                warpgroup.wait_group(1)
+            issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
+            if cutlass.const_expr(self.takes_turns and not self.pingpong):
                 cute.arch.barrier_arrive(
                     barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                 )
-            else:
-                issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
             wait_group_and_release(0, release, barriers.empty, (stage,))
-            self.promote(fragments, k)
+            self.promote(fragments, scales)
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
         return state
 
-    def start(self, fragments: Any, num_k_tiles: Any) -> None:
-        """Prepare the promotions of a tile; here nothing is needed."""
-        del fragments, num_k_tiles
+    def read_scales(self, fragments: Any, stage: Any) -> Any:
+        """Return what a full stage has for the promotion beside operands; here nothing."""
+        del fragments, stage
 
-    def prefetch(self, fragments: Any, k: Any, num_k_tiles: Any) -> None:
-        """Prepare later promotions while k-tile `k` is multiplied; here nothing is needed."""
-        del fragments, k, num_k_tiles
-
-    def promote(self, fragments: Any, k: Any) -> None:
-        """Add the accumulators of k-tile `k` to those of all."""
-        del k
+    def promote(self, fragments: Any, scales: Any) -> None:
+        """Add the accumulators of a k-tile to those of all."""
+        del scales
         accumulators = fragments.accumulators
         accumulators.store(accumulators.load() + fragments.k_tile_accumulators.load())

@@ -24,24 +24,15 @@ class ZeroFillMainloop(Mainloop):
 
 
 class RaggedFragments(NamedTuple):
-    """As `Fragments`, with what is needed to zero the end of a tile's last k-tile.
+    """As `Fragments`, with what is needed to zero the end of a tile's last k-tile."""
 
-    Attributes
-    ----------
-    mma, a, b, accumulators
-        As of `Fragments`.
-    smem_ab : tuple of Tensor
-        Stages of A (M, K, stage) and B (N, K, stage).
-    depth : Int32
-        How many of K the last k-tile has.
-    """
-
+    #: mma, a, b, accumulators: As of `Fragments`.
     mma: Any
     a: Any
     b: Any
     accumulators: Any
-    smem_ab: Any
-    depth: Any = None
+    smem_ab: Any  #: Tuple of Tensor. Stages of A (M, K, stage) and B (N, K, stage).
+    depth: Any = None  #: Int32. How many of K the last k-tile has.
 
 
 class RaggedKMainloop(ZeroFillMainloop):

@@ -1,8 +1,8 @@
 """FP8 mainloop with scales of A and B by blocks: each k-tile's accumulators are scaled as they are promoted.
 
-A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Every warp
-copies its own to shared memory, some k-tiles ahead, by cp.async, and reads them after wgmma. Loads into registers
-would be waited for before: the assembler computes with what it has loaded in front of wgmma.
+A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two warps of
+the producer copy them into the stage of the k-tile by cp.async, which arrives at the stage's full barrier; consumers
+read them in front of wgmma.
 """
 
 from __future__ import annotations
@@ -10,35 +10,32 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Float32, Int32, Int64, cute, select_
+from cutlass import Float32, Int32, Int64, cute
 
 from gemmule.core.block_scales import BLOCK
-from gemmule.kernels.hopper.scale_stages import SCALE_STAGES, same_columns, scales_of_rows, stage_scales
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.scale_stages import (
+    COL_STEP,
+    COL_THREADS,
+    VECTOR,
+    same_columns,
+    scales_of_rows,
+    stage_scales,
+    thread_columns,
+)
+from gemmule.kernels.hopper.tile_config import MMA_M
 from gemmule.kernels.parts.async_copy import copy_vector_async
 
 from .operands import flat
 from .promoted_accumulators import PromotedMainloop
 
-_WARP, _WARP_ROWS, _ROW_STEP, _COL_STEP, _BYTES = 32, MMA_M // 4, 8, 8, 4
+_WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
 
 
-class TileScales(NamedTuple):
-    """A lane's copies of a warp's scales for a tile.
+class LaneScales(NamedTuple):
+    """What a lane reads of the first stage: the scale of its first row, and those of its columns."""
 
-    Attributes
-    ----------
-    sources : tuple of Int64
-        Of each scale that the lane copies, the address of that of the tile's first k-tile.
-    steps : tuple of Int32
-        Elements from there to the scale of the next k-tile.
-    stages : Pointer
-        The warp's stages in shared memory.
-    """
-
-    sources: Any
-    steps: Any
-    stages: Any
+    rows: Any
+    cols: Any
 
 
 class ScaledMainloop(PromotedMainloop):
@@ -50,125 +47,138 @@ class ScaledMainloop(PromotedMainloop):
         As of `Mainloop`.
     lines : tuple of int
         Lines of a block of A and of B: 1 or 128.
-    tile_n : int
-        Columns of a tile.
+    tile_m, tile_n : int
+        Rows and columns of a tile.
     """
 
-    #: Left to themselves, cooperative warpgroups would multiply, and promote, at the same time.
-    takes_turns = True
+    #: The arrival of the TMA loads and of each lane that copies scales, a warp for A and one for B; a release by each
+    #: warp that has read them.
+    producer_arrivals, releasing = 1 + 2 * _WARP, _WARP
 
     def __init__(
-        self, num_stages: int, stage_bytes: int, *, lines: tuple[int, int], tile_n: int, **options: Any
+        self, num_stages: int, stage_bytes: int, *, lines: tuple[int, int], tile_m: int, tile_n: int, **options: Any
     ) -> None:
         super().__init__(num_stages, stage_bytes, **options)
-        self.lines, self.tile_n = lines, tile_n
-        self.same_columns, self.rows = same_columns(lines[1], tile_n), scales_of_rows(lines[0])
-        self.stage_scales = stage_scales(lines, tile_n)
-        self.count = self.rows + tile_n // self.same_columns
+        self.lines, self.tile_m, self.tile_n = lines, tile_m, tile_n
+        self.same_columns = same_columns(lines[1], tile_n)
+        self.rows, self.stage_scales = scales_of_rows(lines[0], tile_m), stage_scales(lines, tile_m, tile_n)
+        self.thread_columns = thread_columns(tile_n)
+        # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
+        self.takes_turns = lines[1] == 1 and tile_n >= BLOCK
+        self.copied = tile_m if lines[0] == 1 else 1, tile_n // self.same_columns
 
     def allocate(self, smem: Any) -> Any:
-        """Allocate the stages of all warps."""
-        warps = CONSUMERS * WARPGROUP // _WARP
-        return smem.allocate_tensor(Float32, cute.make_layout(warps * SCALE_STAGES * self.stage_scales), 16).iterator
+        """Allocate the stages."""
+        return smem.allocate_tensor(Float32, cute.make_layout(self.num_stages * self.stage_scales), 16).iterator
 
     @cute.jit
-    def tile_scales(self, scales, stages, row, col, k_tile):
-        """Return this lane's copies for a tile.
+    def load_scales(self, operand, scales, first_line, barriers, state, k_range):
+        """Copy the scales of a tile's k-tiles, each as soon as a stage is empty, by one warp; return the next state.
 
         Parameters
         ----------
-        scales : tuple of Tensor
-            Of A and B, by line of blocks and block of K.
-        stages : Pointer
-            What `allocate` returned.
-        row, col, k_tile : Int32
-            The first row of the warpgroup's 64, the tile's first column, and its first k-tile.
+        operand : int
+            0 for those of A, 1 for those of B.
+        scales : tuple
+            Their tensor, by line of blocks and block of K, and the stages in shared memory.
+        first_line : Int32
+            The tile's first row or column.
+        barriers, state, k_range
+            As of `load`.
         """
         tid, _, _ = cute.arch.thread_idx()
-        lane, warp = tid % _WARP, tid // _WARP - WARPGROUP // _WARP
-        own = stages + warp * cutlass.const_expr(SCALE_STAGES * self.stage_scales)
-        of_a, of_b = scales
-        sources, steps = [], []
-        for first in cutlass.range_constexpr(0, self.stage_scales, _WARP):
-            number = cutlass.min(first + lane, self.count - 1)
-            col_block = self.line_of_column(col, number - self.rows)
-            source, step = self.along_k(of_b, col_block, k_tile)
-            if cutlass.const_expr(first < self.rows):
-                row_block = row // BLOCK
-                if cutlass.const_expr(self.lines[0] == 1):
-                    row_block = row + warp % 4 * _WARP_ROWS + number
-                is_row = number < self.rows
-                source_a, step_a = self.along_k(of_a, row_block, k_tile)
-                source, step = Int64(select_(is_row, source_a, source)), Int32(select_(is_row, step_a, step))
-            sources.append(source)
-            steps.append(step)
-        return TileScales(tuple(sources), tuple(steps), own)
-
-    def line_of_column(self, col: Any, number: Any) -> Any:
-        """Return the line of B's blocks whose scale is one of a warp's."""
-        return (col + number * self.same_columns) // BLOCK if self.lines[1] == BLOCK else col + number
-
-    def along_k(self, tensor: Any, line: Any, k_tile: Any) -> tuple[Any, Any]:
-        """Return the address of a line's scale of a k-tile, of the last line past the edges, and the step along K."""
-        inside = cutlass.max(cutlass.min(Int32(line), tensor.shape[0] - 1), 0)
-        place = tensor.iterator + cute.crd2idx((inside, k_tile), tensor.layout)
-        return place.toint(), Int32(tensor.stride[1])
-
-    @cute.jit
-    def copy(self, tile, k, num_k_tiles):
-        """Issue the copies of the scales of k-tile `k` of a tile, as a group; past the end, an empty one."""
-        if k < num_k_tiles:
-            tid, _, _ = cute.arch.thread_idx()
-            target = tile.stages + k % SCALE_STAGES * self.stage_scales + tid % _WARP
-            for i in cutlass.range_constexpr(self.stage_scales // _WARP):
-                address = tile.sources[i] + Int64(k * tile.steps[i]) * _BYTES
-                source = cute.make_ptr(Float32, address, cute.AddressSpace.gmem, assumed_align=_BYTES)
-                copy_vector_async(target + i * _WARP, source, 1, None)
-        cute.arch.cp_async_commit_group()
-
-    @cute.jit
-    def start(self, fragments, num_k_tiles):
-        """Issue the copies of the first k-tiles, when the warp has read those of the tile before."""
-        cute.arch.sync_warp()
-        for k in cutlass.range_constexpr(SCALE_STAGES - 1):
-            self.copy(fragments.scales, Int32(k), num_k_tiles)
-
-    @cute.jit
-    def prefetch(self, fragments, k, num_k_tiles):
-        """Issue the copies of a later k-tile, into the stage of the one before `k`."""
-        cute.arch.sync_warp()
-        self.copy(fragments.scales, k + SCALE_STAGES - 1, num_k_tiles)
-
-    @cute.jit
-    def promote(self, fragments, k):
-        """Add a k-tile's accumulators, scaled."""
-        cute.arch.cp_async_wait_group(SCALE_STAGES - 1)
-        cute.arch.sync_warp()
-        tid, _, _ = cute.arch.thread_idx()
         lane = tid % _WARP
-        stage = fragments.scales.stages + k % SCALE_STAGES * self.stage_scales
+        tensor, stages = scales
+        start, num_k_tiles = k_range
+        step, count = Int64(tensor.stride[1]) * _BYTES, self.copied[operand]
+        copies = [
+            (_address(tensor, line, start), place, count - number * _WARP)
+            for number, (line, place) in enumerate(self.lane_copies(operand, first_line, lane))
+        ]
+        for k in cutlass.range(num_k_tiles, unroll=1):
+            stage = state.stage
+            cute.arch.mbarrier_wait(barriers.empty + stage, state.phase)
+            target = stages + stage * self.stage_scales
+            for i in cutlass.range_constexpr(len(copies)):
+                address, place, left = copies[i]
+                if cutlass.const_expr(left >= _WARP) or lane < left:
+                    _copy(target + place, address + k * step)
+            cute.arch.cp_async_mbarrier_arrive_noinc(barriers.full + stage)
+            state = self.advance(state)
+        return state
+
+    def lane_copies(self, operand: int, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
+        """Return lines of blocks of A or B whose scales a lane copies, and where they lie in a stage.
+
+        Those of a thread's columns lie one behind another: the next two are 8 columns on.
+        """
+        number = range(0, self.copied[operand], _WARP)
+        if self.lines[operand] == BLOCK:
+            same = self.same_columns if operand else BLOCK
+            return [((first_line + lane * same) // BLOCK, lane + (self.rows if operand else 0))]
+        if operand == 0:
+            return [(first_line + first + lane, first + lane) for first in number]
+        place = self.rows + lane % COL_STEP // 2 * self.thread_columns + lane // COL_STEP * 2 + lane % 2
+        return [(first_line + first + lane, place + first // COL_THREADS) for first in number]
+
+    def lane_scales(self, stages: Any, warpgroup_idx: Any) -> LaneScales:
+        """Return what this lane reads of the first stage.
+
+        Parameters
+        ----------
+        stages : Pointer
+            What `allocate` returned.
+        warpgroup_idx : Int32
+            Which 64 rows of a tile are the warpgroup's.
+        """
+        tid, _, _ = cute.arch.thread_idx()
+        lane, warp = tid % _WARP, tid // _WARP % (MMA_M // _WARP_ROWS)
+        row = warpgroup_idx * MMA_M + warp * _WARP_ROWS + lane // COL_THREADS if self.lines[0] == 1 else 0
+        col = lane % COL_THREADS * self.thread_columns if self.lines[1] == 1 else 0
+        return LaneScales(stages + row, stages + (self.rows + col))
+
+    def read_scales(self, fragments: Any, stage: Any) -> Any:
+        """Return the scales of a full stage: of both rows of a thread, times those of its columns if these are few."""
+        rows, cols = (place + stage * self.stage_scales for place in fragments.scales)
+        of_a = [_read(rows + _ROW_STEP * half, 1)[0] for half in range(2)] if self.lines[0] == 1 else None
+        if of_a is None:
+            of_a = [_read(rows, 1)[0]] * 2
+        count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
+        vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
+        of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
+        return [[a * b for b in of_b] for a in of_a] if self.lines[1] == BLOCK else (of_a, of_b)
+
+    def promote(self, fragments: Any, scales: Any) -> None:
+        """Add a k-tile's accumulators, scaled."""
         total, part = flat(fragments.accumulators), flat(fragments.k_tile_accumulators)
-        if cutlass.const_expr(self.lines[0] == 1):
-            of_rows = [_read(stage + lane // 4 + _ROW_STEP * half, 1)[0] for half in range(2)]
-        else:
-            of_rows = [_read(stage, 1)[0]] * 2
-        both = None
-        if cutlass.const_expr(self.lines[1] == BLOCK):
-            of_cols = [_read(stage + self.rows + i, 1)[0] for i in range(self.tile_n // self.same_columns)]
-            both = [[a * b for b in of_cols] for a in of_rows]
-        for j in cutlass.range_constexpr(self.tile_n // _COL_STEP):
-            if cutlass.const_expr(both is not None):
-                chunk = cutlass.const_expr(j * _COL_STEP // self.same_columns)
-                for v in cutlass.range_constexpr(4 * j, 4 * j + 4):
-                    total[v] = total[v] + part[v] * both[v // 2 % 2][chunk]
+        for v in range(self.tile_n // 2):
+            half, col = v // 2 % 2, v // 4 * 2 + v % 2
+            if self.lines[1] == BLOCK:
+                total[v] = total[v] + part[v] * scales[half][v // 4 * COL_STEP // self.same_columns]
             else:
-                pair = _read(stage + self.rows + j * _COL_STEP + lane % 4 * 2, 2)
-                for v in cutlass.range_constexpr(4 * j, 4 * j + 4):
-                    total[v] = total[v] + part[v] * pair[v % 2] * of_rows[v // 2 % 2]
+                total[v] = total[v] + part[v] * scales[1][col] * scales[0][half]
+
+
+@cute.jit
+def _copy(target: cute.Pointer, address):
+    """Copy a scale from an address."""
+    source = cute.make_ptr(Float32, address, cute.AddressSpace.gmem, assumed_align=_BYTES)
+    copy_vector_async(target, source, 1, None)
+
+
+def _address(tensor: Any, line: Any, k_tile: Any) -> Any:
+    """Return the address of a line's scale of a k-tile; of the last line past the edge."""
+    inside = cutlass.max(cutlass.min(Int32(line), tensor.shape[0] - 1), 0)
+    return (tensor.iterator + cute.crd2idx((inside, k_tile), tensor.layout)).toint()
+
+
+def _elements(place: Any, count: int) -> list[Any]:
+    """Return contiguous scales in shared memory."""
+    found = _read(place, count)
+    return [found[i] for i in range(count)]
 
 
 def _read(place: Any, count: int) -> Any:
-    """Read one scale, or two that are contiguous, from shared memory."""
     pointer = cute.make_ptr(Float32, place.toint(), place.memspace, assumed_align=_BYTES * count)
     return cute.make_tensor(pointer, cute.make_layout(count)).load()
 

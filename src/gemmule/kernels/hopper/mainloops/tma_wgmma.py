@@ -38,6 +38,8 @@ class Mainloop(Pipeline):
 
     #: Whether cooperative warpgroups multiply k-tiles in turns; in ping-pong they take turns by tiles in any case.
     takes_turns = False
+    #: Arrivals at the full barrier of a stage, and threads of a consumer of which one releases it.
+    producer_arrivals, releasing = 1, WARPGROUP
     #: Whether a tile may have no k-tile at all: its accumulators are zero then.
     may_be_empty = False
 
@@ -228,31 +230,31 @@ class Mainloop(Pipeline):
 
 
 @cute.jit
-def release_local(empty, stage):
-    """Release a stage to this CTA's producer, by one thread of the warpgroup."""
+def release_local(empty, stage, threads: cutlass.Constexpr[int] = WARPGROUP):
+    """Release a stage to this CTA's producer, by one of so many threads."""
     tid, _, _ = cute.arch.thread_idx()
-    if tid % WARPGROUP == 0:
+    if tid % threads == 0:
         cute.arch.mbarrier_arrive(empty + stage)
 
 
 @cute.jit
-def release_cluster(scheduler, empty, stage):
+def release_cluster(scheduler, empty, stage, threads: cutlass.Constexpr[int] = WARPGROUP):
     """Arrive at the empty barrier of each CTA in this CTA's column and row of the cluster.
 
-    Their loads reach this CTA's stage. Thread i of the warpgroup signals the i-th: those of the column, this CTA among
-    them, then the others of the row.
+    Their loads reach this CTA's stage. Of so many threads, a warpgroup or a warp, the i-th signals the i-th: those of
+    the column, this CTA among them, then the others of the row.
     """
     ctas_m, ctas_n = cutlass.const_expr(scheduler.cluster_m), cutlass.const_expr(scheduler.cluster_n)
     if cutlass.const_expr(not scheduler.is_multicast):
-        release_local(empty, stage)
+        release_local(empty, stage, threads)
     else:
         tid, _, _ = cute.arch.thread_idx()
-        thread_in_warpgroup = tid % WARPGROUP
+        index = tid % threads
         row, col = scheduler.cta_coord_in_cluster()
-        other_col = thread_in_warpgroup - ctas_m
+        other_col = index - ctas_m
         other_col = other_col + 1 if other_col >= col else other_col
-        cta = col * ctas_m + thread_in_warpgroup if thread_in_warpgroup < ctas_m else other_col * ctas_m + row
-        if thread_in_warpgroup < ctas_m + ctas_n - 1:
+        cta = col * ctas_m + index if index < ctas_m else other_col * ctas_m + row
+        if index < ctas_m + ctas_n - 1:
             cute.arch.mbarrier_arrive(empty + stage, cta)
 
 

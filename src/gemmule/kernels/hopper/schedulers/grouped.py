@@ -22,26 +22,15 @@ _WARP = 32
 
 
 class GroupedWork(NamedTuple):
-    """What a schedule reads.
+    """What a schedule reads."""
 
-    Attributes
-    ----------
-    d : Tensor
-        D, for its extents.
-    offsets : Tensor
-        The groups' ends, in device memory.
-    extent : Int32
-        Extent of the divided dimension.
-    tile_ends : Tensor or None
-        In shared memory, for each group the rows or columns of tiles of it and of those before it.
-    counter, ring : Tensor and Ring, or None
-        With dynamic scheduling, the counter in device memory, and the indices in shared memory.
-    """
-
-    d: Any
-    offsets: Any
-    extent: Any
+    d: Any  #: Tensor. D, for its extents.
+    offsets: Any  #: Tensor. The groups' ends, in device memory.
+    extent: Any  #: Int32. Extent of the divided dimension.
+    #: Tensor or None. In shared memory, for each group the rows or columns of tiles of it and of those before it.
     tile_ends: Any = None
+    #: counter, ring: Tensor and Ring, or None. With dynamic scheduling, the counter in device memory, and the indices
+    #: in shared memory.
     counter: Any = None
     ring: Any = None
 

@@ -23,39 +23,21 @@ from .stream_k_fixup import StreamKPartials
 
 
 class Division(NamedTuple):
-    """The division of all tiles among clusters.
+    """The division of all tiles among clusters."""
 
-    Attributes
-    ----------
-    data_parallel_tiles : Int32
-        Tiles that each cluster computes whole.
-    base_k_tiles : Int32
-        K-tiles of a share.
-    remainder : Int32
-        How many clusters, the first ones, have one k-tile more.
-    """
-
-    data_parallel_tiles: Any
-    base_k_tiles: Any
-    remainder: Any
+    data_parallel_tiles: Any  #: Int32. Tiles that each cluster computes whole.
+    base_k_tiles: Any  #: Int32. K-tiles of a share.
+    remainder: Any  #: Int32. How many clusters, the first ones, have one k-tile more.
 
 
 class Share(NamedTuple):
-    """A cluster's part of the work.
+    """A cluster's part of the work."""
 
-    Attributes
-    ----------
-    cluster_id, num_clusters : Int32
-        Its index, and how many clusters there are.
-    data_parallel_tiles : Int32
-        Tiles that it computes whole.
-    begin, end : Int32
-        Its share of the stream-K tiles' k-tiles, which are numbered tile after tile.
-    """
-
+    #: cluster_id, num_clusters: Int32. Its index, and how many clusters there are.
     cluster_id: Any
     num_clusters: Any
-    data_parallel_tiles: Any
+    data_parallel_tiles: Any  #: Int32. Tiles that it computes whole.
+    #: begin, end: Int32. Its share of the stream-K tiles' k-tiles, which are numbered tile after tile.
     begin: Any
     end: Any
 

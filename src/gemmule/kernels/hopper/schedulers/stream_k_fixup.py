@@ -21,15 +21,9 @@ _BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class StreamKPartials:
-    """Partial sums and flags in the workspaces.
+    """Partial sums and flags in the workspaces."""
 
-    Attributes
-    ----------
-    warpgroups : int
-        Warpgroups that share a tile: each writes its own partials and sets its own flag.
-    """
-
-    warpgroups: int
+    warpgroups: int  #: Warpgroups that share a tile: each writes its own partials and sets its own flag.
 
     @cute.jit
     def write(self, workspaces, accumulators: cute.Tensor, cta, warpgroup_idx, barrier):

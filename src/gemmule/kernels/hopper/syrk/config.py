@@ -18,12 +18,8 @@ _ROW_BYTES = 144
 class SyrkConfig(HopperGemmConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
-    Attributes
-    ----------
-    tile_m, tile_n, stages, pingpong, cluster_m, cluster_n, cluster_k, group, ctas : int
-        As of `HopperGemmConfig`; a group has whole multiples of the rows of tiles that are a number of columns high.
-    swap_ab, stream_k : int
-        0: the transpose of D is D.
+    A group has whole multiples of the rows of tiles that are a number of columns high. `swap_ab` and `stream_k` are 0:
+    the transpose of D is D.
     """
 
     tile_m: int = 128

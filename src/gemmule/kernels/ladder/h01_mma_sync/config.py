@@ -12,12 +12,12 @@ from gemmule.core.spec import Config
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)
 #: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
-#: shared memory that a warp needs for these: 16 rows of at most 80 words.
+#: shared memory that a warp needs for two of these: 16 rows of at most 80 words.
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
 #: Tiles are multiples of this many elements: 64 bytes of the narrowest ones.
 _TILE_UNIT = 64
-#: CTAs of a cluster that every GPU with clusters takes, and bytes of a partial sum.
-_MAX_CLUSTER, _SUM_BYTES = 8, 4
+#: CTAs of a cluster that every GPU with clusters takes.
+_MAX_CLUSTER = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MmaSyncConfig(Config):
     group : int
         Tiles that CTAs take downwards before they go to the right.
     cluster_k : int
-        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and the first writes the tile.
+        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and writes a part of the tile.
     """
 
     tile_m: int = 128
@@ -72,7 +72,7 @@ class MmaSyncConfig(Config):
         if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SUBTILE_M * SUBTILE_N):
             raise ArgumentError(f"config {self}: a warp tile must be two subtiles of {SUBTILE_M} x {SUBTILE_N} or more")
         if not 1 <= self.cluster_k <= _MAX_CLUSTER or (
-            self.cluster_k > 1 and (self.sum_bits == 16 or self.outputs * _SUM_BYTES > self.shared_bytes)
+            self.cluster_k > 1 and (self.sum_bits == 16 or self.staging_bytes > self.shared_bytes)
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be 1 to {_MAX_CLUSTER}, and above 1 partial sums must be of 32 bits "
@@ -94,6 +94,11 @@ class MmaSyncConfig(Config):
     def shared_bytes(self) -> int:
         """Shared memory of a CTA."""
         return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
+
+    @property
+    def staging_bytes(self) -> int:
+        """Shared memory of the partial sums of a CTA."""
+        return self.outputs // (2 * SUBTILE_M * SUBTILE_N) * WARP_BYTES
 
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a k-tile."""

@@ -28,7 +28,6 @@ import cutlass
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.cluster_reduction import reduce_in_first
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
@@ -56,6 +55,7 @@ class MmaSync:
             self.mainloop.stageA.paired_rows,
             self.mainloop.stageB.paired_rows,
             self.fused,
+            config.cluster_k,
         )
 
     @cute.jit
@@ -77,24 +77,16 @@ class MmaSync:
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, (mU, batch), m0, n0, alpha, rank)
-        place = (batch, m0 + row, n0 + col)
-        if cutlass.const_expr(self.cluster_k > 1):
-            reduce_in_first(rC, stages.toint(), rank, self.cluster_k, self.threads)
-            if rank == 0:
-                self.write(gD, gC, rC, stages, place, (alpha, beta), extras)
-        else:
-            # Accumulators overwrite the stages.
-            cute.arch.sync_threads()
-            self.write(gD, gC, rC, stages, place, (alpha, beta), extras)
-
-    @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, stages, place, scalars, extras):
-        """Write a warp tile; `place` is its matrix of the batch, and its first row and column."""
-        batch, row, col = place
+        # Accumulators overwrite the stages.
+        cute.arch.sync_threads()
         inputs = None
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
-        self.epilogue.write(gD, gC, rC, stages, (row, col), scalars, inputs)
+        origin, scalars = (m0 + row, n0 + col), (alpha, beta)
+        if cutlass.const_expr(self.cluster_k > 1):
+            self.epilogue.write_share(gD, gC, rC, stages, origin, scalars, rank, inputs)
+        else:
+            self.epilogue.write(gD, gC, rC, stages, origin, scalars, inputs)
         if cutlass.const_expr(self.fused is not None):
             self.fused.end(inputs)
 

@@ -21,29 +21,18 @@ from .swizzled_stage import K_BYTES, ROWS, SwizzledStage
 
 @dataclasses.dataclass(frozen=True)
 class _Tile:
-    """A tile's operands, and a thread's registers.
+    """A tile's operands, and a thread's registers."""
 
-    Attributes
-    ----------
-    a : OperandCopies
-        Copies of A.
-    bs : tuple of (OperandCopies, int or Int64)
-        Copies of B, and of the second B of a gated form, and how many bytes further each is in device memory.
-    start_a, start_b : Int32
-        This thread's parts of the first fragments in the first stage.
-    fragments_a, fragments_b : Tensor
-        Fragments, two of each: one is loaded while the other is multiplied.
-    accumulators : Tensor
-        Accumulators.
-    """
-
-    a: OperandCopies
+    a: OperandCopies  #: Copies of A.
+    #: Copies of B, and of the second B of a gated form, and how many bytes further each is in device memory.
     bs: tuple[tuple[OperandCopies, Any], ...]
+    #: start_a, start_b: Int32. This thread's parts of the first fragments in the first stage.
     start_a: Any
     start_b: Any
+    #: fragments_a, fragments_b: Tensor. Fragments, two of each: one is loaded while the other is multiplied.
     fragments_a: Any
     fragments_b: Any
-    accumulators: Any
+    accumulators: Any  #: Tensor. Accumulators.
 
 
 class MmaSyncMainloop(WarpTileMainloop):
@@ -53,8 +42,6 @@ class MmaSyncMainloop(WarpTileMainloop):
     ----------
     config : MmaSyncConfig
         Tiles and stages.
-    types : dict
-        The signature.
     num_b : int
         How many B share the tile: 2 in a gated form.
     """

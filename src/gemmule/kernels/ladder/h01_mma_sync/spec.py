@@ -34,10 +34,18 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
-from gemmule.kernels.parts.leading_dimension import address_multiple, leading_dimension
+from gemmule.kernels.parts.batched_launch import (
+    batched_params,
+    copies_signature,
+    tile_grid,
+    tiles_divide,
+    tiles_signature,
+)
+from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
 
 from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
+from .tf32_cost import RATES as TF32_RATES
+from .tf32_cost import Lines, Numbers, Tf32Rates, times_us
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -54,13 +62,7 @@ _WORD, _MAX_WORDS = 4, 192
 
 def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
-    item = problem.d.dtype.itemsize
-    vector = _widest(problem.d.dtype)
-    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    fits = problem.n % vector == 0 and all(
-        address_multiple(x, x.rows, x.row_stride) % (vector * item) == 0 for x in outputs
-    )
-    return vector if fits else 1
+    return result_vector(problem, _widest(problem.d.dtype))
 
 
 def _widest(dtype: DType) -> int:
@@ -86,7 +88,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     if reason := _why_not_halves(problem, config):
         return reason
     oriented = _oriented(problem)
-    if config.cluster_k > 1 and config.outputs > _TILE**2 and min(_copied(oriented)) <= _WORD:
+    if config.cluster_k > 1 and not _has_registers(config, min(_copied(oriented))):
         return (
             f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
             "B must begin at multiples of 8 bytes"
@@ -97,6 +99,14 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
             f"for that: {words} words in each thread are more than {_MAX_WORDS}"
         )
     return why_not_grid(_grid(oriented, config))
+
+
+def _has_registers(config: MmaSyncConfig, copied: int) -> bool:
+    """Return whether a thread of a cluster has registers for copies of so many bytes beside its partial sums."""
+    if copied < _WORD:
+        return config.outputs <= _TILE**2
+    copies = (config.tile_m + config.tile_n) * config.k_bytes // (copied * config.threads)
+    return copied > _WORD or config.outputs // config.threads + copies <= _MAX_WORDS // 2
 
 
 @cache_last_call
@@ -183,12 +193,8 @@ def _signature(
         ("c", out.name),
         ("d", out.name),
         ("acc", acc.name),
-        ("a_major", a[0]),
-        ("a_copies", str(a[1])),
-        ("b_major", b[0]),
-        ("b_copies", str(b[1])),
-        ("d_vector", str(vector)),
-        ("tiles", "whole" if whole else "ragged"),
+        *copies_signature(a, b, vector),
+        *tiles_signature(whole),
     )
 
 
@@ -253,30 +259,41 @@ _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623
 #: of records 20261122T190626 and 20261122T190657 and of the draws 20261123T050414 (an H100) and 20261123T051914.
 _INT8_LAUNCH, _INT8_TILES, _INT8_BYTEWISE, _INT8_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, 0.713
 _INT8_WRITE, _INT8_UNALIGNED, _INT8_BYTES = 0.407, 1.53, 1.82e6
-#: Likewise of 32 bits: tiles of 64 x 64 by the bytes of a copy (8: assumed), and of 128 x 128. Fitted to 133 points of
-#: 44 products on an H100, records 20261124T201921 to 20261124T202103 and 20261124T231318: 7 % off, in the mean square.
-_TF32_LAUNCH, _TF32_TILE, _TF32_LARGE, _TF32_MORE = 1.28, {16: 0.309, 8: 0.4, 4: 0.474}, 0.846, 0.73
-_TF32_WRITE, _TF32_UNALIGNED = 1.3, 2.58
-#: With clusters: adding the partial sums of 64 x 64, and more for each CTA, of K-major operands or 8 bits and of 32
-#: bits; SMs that clusters reach; how much longer each round after the first takes, by the CTAs of a cluster; and the
-#: factor of K-major k-tiles. Fitted to the same records and to 20261124T231501.
-_REDUCTION, _PARTIALS, _TF32_REDUCTION, _TF32_PARTIALS = 1.5, 0.2, 0.99, 0.268
+#: With clusters: adding the partial sums of 64 x 64, and more for each CTA; SMs that clusters reach; how much longer
+#: each round after the first takes, by the CTAs of a cluster; and the factor of K-major k-tiles. Fitted to records
+#: 20261124T201921 to 20261124T202103, 20261124T231318 and 20261124T231501.
+_REDUCTION, _PARTIALS = 1.5, 0.2
 _REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: CTAs of a cluster that share a tile.
 _PARTS = (1, 2, 4, 8)
-#: Those of tiles of 128 x 64 in TF32: a k-tile by the bytes of a copy, and how much longer each round after the first
-#: takes. Fitted to 70 points of record 20261124T231318: 9 % off. No other type was timed with them.
-_WIDE_PARTS, _WIDE_TILE, _WIDE_ROUNDS = (2, 4), {16: 0.454, 8: 0.6}, 1.05
+#: Configs for TF32, where K is long and tiles are few.
+FOR_TF32 = (*(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in (2, 4)),)
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
+#: Configs that a call chooses among; the first is the default.
+CONFIGS: tuple[MmaSyncConfig, ...] = (
+    MmaSyncConfig(),
+    MmaSyncConfig(tile_n=256, warps_n=4, stages=4),
+    MmaSyncConfig(tile_m=256, warps_m=4, stages=4),
+    MmaSyncConfig(tile_n=256, k_bytes=64, warps_n=4, stages=5),
+    MmaSyncConfig(warps_n=4),
+    MmaSyncConfig(mma_k_bytes=16),
+    MmaSyncConfig(tile_m=64, stages=4),
+    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in _PARTS),
+    *FOR_TF32,
+)
 
 
 def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds.
 
-    Without clusters it is one time for all configs: in the order of what they compute beyond the edges, if there is a
-    CTA for each SM, of equals with the largest tiles; where there are fewer CTAs, in the order of their number.
+    Of other elements than float32 those without clusters have one time: in the order of what they compute beyond the
+    edges, if there is a CTA for each SM, of equals with the largest tiles; where there are fewer CTAs, in the order of
+    their number.
     """
+    if problem.a.dtype == FLOAT32:
+        found: list[float] = tf32_us(problem, configs, gpu).tolist()
+        return found
     counts = [ctas(problem, one) for one in configs]
 
     def order(number: int) -> tuple[int, int, int]:
@@ -286,39 +303,61 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
         return 1, -count, -number
 
     ordered = sorted((x for x, one in enumerate(configs) if one.cluster_k == 1), key=order)
-    keys = [*((_TILE, parts) for parts in _PARTS), *((2 * _TILE, parts) for parts in _WIDE_PARTS)]
-    times, places = dict(zip(keys, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
+    times, places = dict(zip(_PARTS, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
     return [
-        times[_TILE, 1] * (1 + _NEXT * places[x]) if x in places else times[one.tile_m, one.cluster_k]
+        times[1] * (1 + _NEXT * places[x])
+        if x in places
+        else times.get(one.cluster_k, math.inf)
+        if one.outputs == _TILE**2
+        else math.inf
         for x, one in enumerate(configs)
     ]
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds, in the config that suits the problem best."""
-    return min(_times(problem, gpu))
+    return min(_able_us(problem, gpu, 1))
 
 
 def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
-    return min(_times(problem, gpu)[1:])
+    return min(_able_us(problem, gpu, 2))
+
+
+def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
+    """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
+    if problem.a.dtype != FLOAT32:
+        return _times(problem, gpu)[least - 1 :]
+    copied, times = min(_copied(_oriented(problem))), tf32_us(problem, CONFIGS, gpu).tolist()
+    return [
+        us
+        for us, one in zip(times, CONFIGS, strict=True)
+        if one.cluster_k >= least and (one.cluster_k == 1 or _has_registers(one, copied))
+    ]
+
+
+@cache_last_call
+def tf32_us(
+    problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = TF32_RATES
+) -> Numbers:
+    """Return roughly the times of a product in TF32, in microseconds."""
+    oriented = _oriented(problem)
+    lines = Lines(min(_copied(oriented)), _vector(oriented))
+    return times_us(oriented, configs, gpu, lines, rates)
 
 
 @cache_last_call
 def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds by the CTAs of a tile: as `_PARTS` says, then `_WIDE_PARTS`."""
-    item, reduction, partials = problem.a.dtype.itemsize, _REDUCTION, _PARTIALS
-    if item not in (1, 4) or (problem.a.is_row_major and problem.b.is_col_major):
-        found = _k_major_us(problem, gpu)
-    elif item == 1:
+    """Return roughly the times in microseconds of other elements than float32, by the CTAs of a tile (`_PARTS`)."""
+    item = problem.a.dtype.itemsize
+    if item == 1 and not (problem.a.is_row_major and problem.b.is_col_major):
         found = _int8_us(problem, gpu)
     else:
-        found, reduction, partials = _tf32_us(problem, gpu), _TF32_REDUCTION, _TF32_PARTIALS
-    found += [math.inf] * (len(_PARTS) + len(_WIDE_PARTS) - len(found))
-    for number, parts in enumerate((*_PARTS, *_WIDE_PARTS)):
+        found = _k_major_us(problem, gpu)
+    for number, parts in enumerate(_PARTS):
         if parts > 1:
             enough = problem.k * item >= parts * _K_BYTES
-            found[number] += gpu.load * (reduction + partials * parts) if enough else math.inf
+            found[number] += gpu.load * (_REDUCTION + _PARTIALS * parts) if enough else math.inf
     return found
 
 
@@ -359,41 +398,6 @@ def _int8_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     return found
 
 
-def _tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
-    """Return the times of 32-bit elements that are MN-major, without reductions."""
-    oriented, filled = _oriented(problem), _both_filled(problem)
-    written = _TF32_UNALIGNED if _vector(oriented) == 1 else _TF32_WRITE
-    memory, once = problem.bytes_min / gpu.memory, _TF32_LAUNCH * gpu.launch
-    copied = min(_copied(oriented))
-    k_tile_us = _TF32_TILE[copied] * filled
-    small, k_bytes, found = _tiles(problem, _TILE), problem.k * FLOAT32.itemsize, []
-    for parts in _PARTS:
-        k_tiles = -(-k_bytes // (_K_BYTES * parts))
-        each = k_tiles * k_tile_us + written
-        if parts == 1:
-            large = (k_tiles * _TF32_LARGE * filled + 4 * written) * _later(_tiles(problem, 2 * _TILE), gpu)
-            computed = min(each * _later(small, gpu), large)
-        else:
-            computed = each * _rounds(small, parts, gpu)
-        found.append(once + math.hypot(computed * gpu.load, memory))
-    if (wide_us := _WIDE_TILE.get(copied)) is not None:
-        few = _READ_EMPTY + (1 - _READ_EMPTY) * min(oriented.m / (2 * _TILE), 1.0)
-        wide_us *= (few + _filled(oriented.n)) / 2
-        tiles = -(-oriented.m // (2 * _TILE)) * -(-oriented.n // _TILE) * (problem.batch or (1,))[0]
-        for parts in _WIDE_PARTS:
-            rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
-            each = -(-k_bytes // (_K_BYTES * parts)) * wide_us + 2 * written
-            computed = each * (1 + (rounds - 1) * _WIDE_ROUNDS)
-            # Twice the partial sums.
-            found.append(once + math.hypot(computed * gpu.load, memory) + gpu.load * _TF32_PARTIALS * parts)
-    return found
-
-
-def _later(tiles: int, gpu: GpuRates) -> float:
-    """Return how much longer tiles of 32-bit elements take than one that is alone on its SM."""
-    return 1 + _TF32_MORE * (math.ceil(tiles / gpu.multiprocessors) - 1)
-
-
 def _tiles(problem: GemmProblem, side: int) -> int:
     return -(-problem.m // side) * -(-problem.n // side) * (problem.batch or (1,))[0]
 
@@ -432,18 +436,7 @@ SPEC = KernelSpec(
     summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
-    configs=(
-        MmaSyncConfig(),
-        MmaSyncConfig(tile_n=256, warps_n=4, stages=4),
-        MmaSyncConfig(tile_m=256, warps_m=4, stages=4),
-        MmaSyncConfig(tile_n=256, k_bytes=64, warps_n=4, stages=5),
-        MmaSyncConfig(warps_n=4),
-        MmaSyncConfig(mma_k_bytes=16),
-        MmaSyncConfig(tile_m=64, stages=4),
-        *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in _PARTS),
-        # For TF32 with few rows or columns, that are MN-major.
-        *(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in _WIDE_PARTS),
-    ),
+    configs=CONFIGS,
     signatures=signatures,
     why_not=why_not,
     signature=signature,

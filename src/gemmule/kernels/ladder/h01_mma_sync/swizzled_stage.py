@@ -17,6 +17,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.kernels.parts.stage_copies import StageLayout
+from gemmule.kernels.parts.target import target_major
 
 #: Rows of a fragment (of B: columns), and its bytes of K.
 ROWS, K_BYTES = 16, 32
@@ -25,17 +26,10 @@ _CHUNK, _LONG, _SHORT = 16, 128, 64
 
 @dataclasses.dataclass(frozen=True)
 class SwizzledStage(StageLayout):
-    """Layout of a k-tile, and the reads of its fragments; MN-major, a line is 128 (or 64) bytes of rows of one k.
+    """Layout of a k-tile, and the reads of its fragments; MN-major, a line is 128 (or 64) bytes of rows of one k."""
 
-    Attributes
-    ----------
-    extent, depth, k_major, itemsize
-        As of `StageLayout`.
-    rows_first : bool
-        Order of the four words of a fragment. Rows first, as mma.sync takes A: rows 0 to 7 and 8 to 15 of the first 16
-        bytes of K, then of the second. Else, as it takes B: the two halves of K of columns 0 to 7, then of the others.
-    """
-
+    #: Order of the four words of a fragment. Rows first, as mma.sync takes A: rows 0 to 7 and 8 to 15 of the first 16
+    #: bytes of K, then of the second. Else, as it takes B: the two halves of K of columns 0 to 7, then of the others.
     rows_first: bool
 
     @property
@@ -172,5 +166,11 @@ def _load_word(address):
 
 @cute.jit
 def _rounded_to_tf32(word):
-    """Round a float32 to the nearest TF32; mma.sync by itself would cut its last bits off."""
-    return cute.arch.inline_ptx("cvt.rna.tf32.f32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[word])
+    """Round a float32 to the nearest TF32; mma.sync by itself would cut its last bits off.
+
+    Ties to even are one instruction, and need sm_90; ties away from zero are two or three.
+    """
+    mode = cutlass.const_expr("rn" if target_major() >= 9 else "rna")
+    return cute.arch.inline_ptx(
+        f"cvt.{mode}.tf32.f32 {{$w0}}, {{$r0}};", write_only_types=[Int32], read_only_args=[word]
+    )

@@ -11,6 +11,8 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
+from gemmule.kernels.parts.cluster_reduction import sum_in_cluster
+
 from .config import SUBTILE_M, SUBTILE_N, WARP_BYTES
 
 #: Words from one subtile to the one beside it in shared memory.
@@ -37,6 +39,8 @@ class WarpTile:
         Whether fragment rows g and g + 8 (columns g of the first and the second 8) are the rows 2g and 2g + 1.
     epilogue : VectorEpilogue or None
         Function of each element.
+    ctas : int
+        CTAs of a cluster that have partial sums of the tile; each writes a share of it.
     """
 
     warp_m: int
@@ -46,6 +50,7 @@ class WarpTile:
     paired_m: bool
     paired_n: bool
     epilogue: Any = None
+    ctas: int = 1
 
     @property
     def gated(self) -> bool:
@@ -94,21 +99,62 @@ class WarpTile:
         extras : tuple or None
             Inputs of the fused epilogue.
         """
-        tid, _, _ = cute.arch.thread_idx()
-        layout = cute.make_layout((SUBTILE_M, SUBTILE_N, 2), stride=(self.row_stride, 1, _BESIDE))
-        sS = cute.make_tensor(staging + tid // 32 * (WARP_BYTES // 4), layout)
+        sS = self.staged(staging, 0)
         for p in cutlass.range_constexpr(len(self.pairs)):
             cute.arch.sync_warp()
-            for beside in cutlass.range_constexpr(2):
-                row, col = cutlass.const_expr(self.pairs[p][beside])
-                second_b = cutlass.const_expr(self.warp_n if self.gated and beside else 0)
-                self.stage(rC, sS, row // SUBTILE_M, (second_b + col) // 8, beside)
+            self.stage_pair(rC, sS, p)
             cute.arch.sync_warp()
-            together = cutlass.const_expr(min(self.steps, _TOGETHER))
-            for first in cutlass.range(0, self.steps, together, unroll=1):
-                addends = self.addends(gC, origin, p, first, together, scalars[1])
-                for step in cutlass.range(together, unroll_full=True):
-                    self.finish(gD, sS, addends[None, step], origin, p, first + step, scalars, extras)
+            self.finish_pair(gD, gC, sS, origin, p, (0, self.steps), scalars, extras)
+
+    @cute.jit
+    def write_share(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, staging, origin, scalars, rank, extras):
+        """Add the partial sums of the cluster's CTAs, and write this CTA's share of the warp tile.
+
+        Parameters
+        ----------
+        gD, gC, rC, origin, scalars, extras
+            As of `write`.
+        staging : Pointer
+            The same in every CTA: `WARP_BYTES` for each warp and pair of subtiles.
+        rank : Int32
+            This CTA's rank.
+        """
+        for p in cutlass.range_constexpr(len(self.pairs)):
+            self.stage_pair(rC, self.staged(staging, p), p)
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+        share = self.steps * rank // self.ctas, self.steps * (rank + 1) // self.ctas
+        for p in cutlass.range_constexpr(len(self.pairs)):
+            self.finish_pair(gD, gC, self.staged(staging, p), origin, p, share, scalars, extras)
+        # A CTA's shared memory must outlive the others' reads.
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+
+    @cute.jit
+    def staged(self, staging, p: cutlass.Constexpr[int]):
+        """Return this warp's memory for a pair of subtiles."""
+        tid, _, _ = cute.arch.thread_idx()
+        layout = cute.make_layout((SUBTILE_M, SUBTILE_N, 2), stride=(self.row_stride, 1, _BESIDE))
+        warp = cutlass.const_expr(len(self.pairs) if self.ctas > 1 else 1)
+        return cute.make_tensor(staging + (tid // 32 * warp + p) * (WARP_BYTES // 4), layout)
+
+    @cute.jit
+    def stage_pair(self, rC: cute.Tensor, sS: cute.Tensor, p: cutlass.Constexpr[int]):
+        """Store a pair of subtiles in shared memory."""
+        for beside in cutlass.range_constexpr(2):
+            row, col = cutlass.const_expr(self.pairs[p][beside])
+            second_b = cutlass.const_expr(self.warp_n if self.gated and beside else 0)
+            self.stage(rC, sS, row // SUBTILE_M, (second_b + col) // 8, beside)
+
+    @cute.jit
+    def finish_pair(self, gD, gC, sS, origin, p: cutlass.Constexpr[int], share, scalars, extras):
+        """Write the vectors of a pair of subtiles from a step on to another, `share`."""
+        each = cutlass.const_expr(self.steps // self.ctas if self.steps % self.ctas == 0 else 1)
+        together = cutlass.const_expr(min(each, _TOGETHER))
+        for first in cutlass.range(share[0], share[1], together, unroll=1):
+            addends = self.addends(gC, origin, p, first, together, scalars[1])
+            for step in cutlass.range(together, unroll_full=True):
+                self.finish(gD, sS, addends[None, step], origin, p, first + step, scalars, extras)
 
     @cute.jit
     def stage(self, rC, sS, i: cutlass.Constexpr[int], j: cutlass.Constexpr[int], beside: cutlass.Constexpr[int]):
@@ -162,18 +208,26 @@ class WarpTile:
     def finish(self, gD, sS, addend, origin, p: cutlass.Constexpr[int], step, scalars, extras):
         """Scale a vector of accumulators, add C, apply the epilogue, and write the result."""
         alpha, beta = scalars
-        accumulators = vector_at(sS, self.place(step), self.vector).load()
+        accumulators = self.sums(sS, self.place(step))
         if cutlass.const_expr(self.epilogue is None):
             result = alpha * accumulators + beta * addend.load().to(sS.element_type)
         else:
             place, ups = self.place_in_matrix(origin, p, step), None
             if cutlass.const_expr(self.gated):
                 row, col, _ = self.place(step)
-                ups = vector_at(sS, (row, col, 1), self.vector).load()
+                ups = self.sums(sS, (row, col, 1))
             result = self.epilogue.values(accumulators, ups, addend, extras, place, gD, alpha, beta).load()
         at = self.place_in_matrix(origin, p, step)
         if self.whole or (at[0] < gD.shape[0] and at[1] < gD.shape[1]):
             vector_at(gD, at, self.vector).store(result.to(gD.element_type))
+
+    @cute.jit
+    def sums(self, sS: cute.Tensor, at):
+        """Return a vector of accumulators: those of this CTA, or of all of the cluster."""
+        found = vector_at(sS, at, self.vector)
+        if cutlass.const_expr(self.ctas == 1):
+            return found.load()
+        return sum_in_cluster(found.iterator.toint(), sS.element_type, self.vector, self.ctas)
 
 
 @cute.jit

@@ -17,6 +17,7 @@ from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
+from gemmule.kernels.parts.batched_launch import copies_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
 from gemmule.kernels.simt.config import why_not_cluster
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
@@ -96,14 +97,7 @@ def signature(problem: GemmProblem, config: BatchedConfig) -> Signature:
 
 
 def _signature(dtype: DType, a: tuple[str, int], b: tuple[str, int], vector: int) -> Signature:
-    return (
-        ("element", dtype.name),
-        ("a_major", a[0]),
-        ("a_copies", str(a[1])),
-        ("b_major", b[0]),
-        ("b_copies", str(b[1])),
-        ("d_vector", str(vector)),
-    )
+    return (("element", dtype.name), *copies_signature(a, b, vector))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:

@@ -14,8 +14,14 @@ from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
-from gemmule.kernels.parts.leading_dimension import address_multiple
+from gemmule.kernels.parts.batched_launch import (
+    batched_params,
+    copies_signature,
+    tile_grid,
+    tiles_divide,
+    tiles_signature,
+)
+from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR, SimtConfig, why_not_cluster
 from gemmule.kernels.simt.cost import costs, operand_copies
 
@@ -55,17 +61,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
-def _vector(problem: GemmProblem) -> int:
-    """Return how many elements of D, and of C, are moved at once."""
-    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    aligned = all(address_multiple(x, x.rows, x.row_stride) % (VECTOR * x.dtype.itemsize) == 0 for x in outputs)
-    return VECTOR if problem.n % VECTOR == 0 and aligned else 1
-
-
 def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, whole tiles, D's type and the epilogue."""
     oriented, _, _ = row_result(problem)
-    a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), _vector(oriented)
+    a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), result_vector(oriented, VECTOR)
     # K-major operands are transposed by copies of an element.
     a_major, a_copies = ("k", 4) if a.row_major else ("m", a.copy_bytes)
     b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", 4)
@@ -80,15 +79,7 @@ def _output(dtype: DType) -> Signature:
 
 
 def _signature(a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool) -> Signature:
-    return (
-        ("element", FLOAT32.name),
-        ("a_major", a[0]),
-        ("a_copies", str(a[1])),
-        ("b_major", b[0]),
-        ("b_copies", str(b[1])),
-        ("d_vector", str(vector)),
-        ("tiles", "whole" if whole else "ragged"),
-    )
+    return (("element", FLOAT32.name), *copies_signature(a, b, vector), *tiles_signature(whole))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -126,7 +117,7 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
 
 
 #: Multiply-adds below which preparing operands takes longer than it saves.
-_FEW = 1 << 33
+_FEW = 1 << 29
 #: What the predicted time without it is multiplied by, of aligned operands and of others: predictions of large squares
 #: are 4 % less than MN-major ones took, and 12 % more than unaligned ones did.
 _MARGIN = 0.96, 0.9

@@ -16,27 +16,18 @@ from .event_table import Board
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a product is.
+    """How far a product is."""
 
-    Attributes
-    ----------
-    tiles_done, tiles : int
-        Tiles that are computed, and all.
-    flop_done, flop : int
-        Operations.
-    bytes_in, bytes_out : int
-        What has crossed the links, at least.
-    seconds : float
-        Time since the start.
-    """
-
+    #: tiles_done, tiles: Tiles that are computed, and all.
     tiles_done: int
     tiles: int
+    #: flop_done, flop: Operations.
     flop_done: int
     flop: int
+    #: bytes_in, bytes_out: What has crossed the links, at least.
     bytes_in: int
     bytes_out: int
-    seconds: float
+    seconds: float  #: Time since the start.
 
     def __str__(self) -> str:
         """Say which tile is computed, and how fast the links are."""

@@ -41,25 +41,14 @@ SAMPLE = Sample()
 
 @dataclasses.dataclass(frozen=True)
 class Staged:
-    """How fast pageable matrices pass through pinned buffers.
+    """How fast pageable matrices pass through pinned buffers."""
 
-    Attributes
-    ----------
-    source, sink : float
-        Bytes a second that reach the device, and that leave it, alone.
-    beside : tuple of float
-        The same while both work.
-    pin : float
-        Seconds in which a byte of pinned memory is made.
-    rings : dict
-        The buffers.
-    """
-
+    #: source, sink: Bytes a second that reach the device, and that leave it, alone.
     source: float
     sink: float
-    beside: tuple[float, float]
-    pin: float
-    rings: Rings
+    beside: tuple[float, float]  #: The same while both work.
+    pin: float  #: Seconds in which a byte of pinned memory is made.
+    rings: Rings  #: The buffers.
 
     @property
     def figures(self) -> tuple[float, ...]:
@@ -97,14 +86,10 @@ def staged_by(device: DeviceStreams, pinned: int, threads: int, sample: Sample =
 
     Parameters
     ----------
-    device : DeviceStreams
-        The device.
     pinned : int
         Bytes of pinned memory.
     threads : int
         Threads that fill buffers, and as many that empty them.
-    sample : Sample
-        The matrix.
     """
     nbytes = min(sample.most, max(2 * pinned, sample.piece))
     with contextlib.closing(_Probe(device, nbytes, pinned, threads, sample.piece)) as probe:

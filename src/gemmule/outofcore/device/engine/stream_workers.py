@@ -24,8 +24,6 @@ class Lane(Generic[T]):
     ----------
     name : str
         Name of the stream.
-    device : DeviceStreams
-        The device.
     board : Board
         What was queued so far.
     run : callable

@@ -46,21 +46,11 @@ _READY = 2
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How much of the host a product takes.
+    """How much of the host a product takes."""
 
-    Attributes
-    ----------
-    pinned : int
-        Bytes of pinned memory for what cannot be copied from and to directly.
-    threads : int
-        Threads that fill pinned buffers, and as many that empty them.
-    result : int, optional
-        What of the pinned memory is for the result; half of it where operands are staged too.
-    """
-
-    pinned: int = 256 << 20
-    threads: int = 4
-    result: int | None = None
+    pinned: int = 256 << 20  #: Bytes of pinned memory for what cannot be copied from and to directly.
+    threads: int = 4  #: Threads that fill pinned buffers, and as many that empty them.
+    result: int | None = None  #: What of the pinned memory is for the result; half of it where operands are staged too.
 
     def share(self, count: int) -> Settings:
         """Return what each of so many devices takes."""
@@ -70,60 +60,30 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Tracking:
-    """The state of the tiles of a product, and who follows it.
+    """The state of the tiles of a product, and who follows it."""
 
-    Attributes
-    ----------
-    done : container of tuple of int
-        Tiles that are there already.
-    progress : callable, optional
-        Called after every product on the device.
-    stored : callable, optional
-        Called with the row and column of every tile that is written.
-    """
-
-    done: Container[tuple[int, int]] = ()
-    progress: Callable[[Progress], None] | None = None
-    stored: Callable[[int, int], None] | None = None
+    done: Container[tuple[int, int]] = ()  #: Tiles that are there already.
+    progress: Callable[[Progress], None] | None = None  #: Called after every product on the device.
+    stored: Callable[[int, int], None] | None = None  #: Called with the row and column of every tile that is written.
 
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """What a product took.
+    """What a product took."""
 
-    Attributes
-    ----------
-    seconds : float
-        From the start until everything is where it belongs.
-    device_seconds : float
-        From the first operation on the device to the last.
-    compute_s : float
-        How long products were computed.
-    flop : int
-        Operations that were computed.
-    bytes_in, bytes_out : int
-        What crossed the links.
-    bytes_read, bytes_written : int
-        What sources and sinks counted.
-    tiles : int
-        Tiles that were computed.
-    staged : tuple of str
-        Operands that went through pinned buffers.
-    activity : tuple of Transfer
-        What ran when, by stream.
-    """
-
-    seconds: float
-    device_seconds: float
-    compute_s: float
-    flop: int
+    seconds: float  #: From the start until everything is where it belongs.
+    device_seconds: float  #: From the first operation on the device to the last.
+    compute_s: float  #: How long products were computed.
+    flop: int  #: Operations that were computed.
+    #: bytes_in, bytes_out: What crossed the links.
     bytes_in: int
     bytes_out: int
+    #: bytes_read, bytes_written: What sources and sinks counted.
     bytes_read: int
     bytes_written: int
-    tiles: int
-    staged: tuple[str, ...]
-    activity: tuple[Transfer, ...]
+    tiles: int  #: Tiles that were computed.
+    staged: tuple[str, ...]  #: Operands that went through pinned buffers.
+    activity: tuple[Transfer, ...]  #: What ran when, by stream.
 
     @property
     def exposed_share(self) -> float:
@@ -146,16 +106,8 @@ def stream_product(
 
     Parameters
     ----------
-    plan : DevicePlan
-        The plan.
     sources : dict of str to MatrixSource
         ``a``, ``b`` and, where the plan adds one, ``c``.
-    sink : MatrixSink
-        The result.
-    device : DeviceStreams
-        Where it is computed.
-    alpha, beta : float or int
-        Scalars.
     settings : Settings, optional
         How much of the host is taken.
     tracking : Tracking, optional

@@ -29,21 +29,12 @@ _FASTER = 1.01
 
 @dataclasses.dataclass(frozen=True)
 class Budgets:
-    """What a product may take.
+    """What a product may take."""
 
-    Attributes
-    ----------
-    device : int
-        Bytes of each device's memory.
-    pinned : int
-        Bytes of pinned memory for staging, for all devices together.
-    memory : int
-        Bytes of host memory: pinned buffers, what reading and writing take beside them, and the memory of a device that
-        is the host.
-    """
-
-    device: int
-    pinned: int
+    device: int  #: Bytes of each device's memory.
+    pinned: int  #: Bytes of pinned memory for staging, for all devices together.
+    #: Bytes of host memory: pinned buffers, what reading and writing take beside them, and the memory of a device that
+    #: is the host.
     memory: int
 
     def doubled(self, name: str) -> Budgets:
@@ -53,48 +44,27 @@ class Budgets:
 
 @dataclasses.dataclass(frozen=True)
 class Staging:
-    """What a product needs of the host.
+    """What a product needs of the host."""
 
-    Attributes
-    ----------
-    staged : tuple of str
-        Which of ``a``, ``b``, ``c`` and ``out`` pass through pinned buffers.
-    threads : int
-        Most threads that fill buffers, and as many that empty them; all devices share them.
-    scratch : int
-        Bytes that one thread of each kind takes beside the buffers.
-    on_host : bool
-        Whether the device's memory is host memory.
-    """
-
-    staged: tuple[str, ...] = ()
-    threads: int = 1
-    scratch: int = 0
-    on_host: bool = False
+    staged: tuple[str, ...] = ()  #: Which of ``a``, ``b``, ``c`` and ``out`` pass through pinned buffers.
+    threads: int = 1  #: Most threads that fill buffers, and as many that empty them; all devices share them.
+    scratch: int = 0  #: Bytes that one thread of each kind takes beside the buffers.
+    on_host: bool = False  #: Whether the device's memory is host memory.
 
 
 @dataclasses.dataclass(frozen=True)
 class Budgeted(Chosen):
-    """A plan that keeps to three budgets.
+    """A plan that keeps to three budgets."""
 
-    Attributes
-    ----------
-    budgets : Budgets
-        What it keeps to.
-    pinned, result, threads : int
-        Bytes of pinned memory for all devices, those of them for the result, and threads.
-    pinned_bytes, memory_bytes : int
-        Bytes of all pinned buffers, and of host memory in all, that it takes.
-    search : callable
-        Looks quickly for a plan within other budgets.
-    """
-
-    budgets: Budgets = dataclasses.field(default_factory=lambda: Budgets(0, 0, 0))
+    budgets: Budgets = dataclasses.field(default_factory=lambda: Budgets(0, 0, 0))  #: What it keeps to.
+    #: pinned, result, threads: Bytes of pinned memory for all devices, those of them for the result, and threads.
     pinned: int = 0
     result: int | None = None
     threads: int = 1
+    #: pinned_bytes, memory_bytes: Bytes of all pinned buffers, and of host memory in all, that it takes.
     pinned_bytes: int = 0
     memory_bytes: int = 0
+    #: Looks quickly for a plan within other budgets.
     search: Callable[[Budgets], float] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def binding(self) -> dict[str, float]:

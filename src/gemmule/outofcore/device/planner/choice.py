@@ -41,49 +41,23 @@ _Told = tuple[tuple[float, float], DevicePlan, Prediction]
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """Which plans a search looks at.
+    """Which plans a search looks at."""
 
-    Attributes
-    ----------
-    count : int
-        Devices alike that share the tiles.
-    widest : int, optional
-        Most columns that leave the device together: what a buffer on the host has room for.
-    quick : bool
-        Whether to simulate few plans, which tells the time roughly.
-    """
-
-    count: int = 1
-    widest: int | None = None
-    quick: bool = False
+    count: int = 1  #: Devices alike that share the tiles.
+    widest: int | None = None  #: Most columns that leave the device together: what a buffer on the host has room for.
+    quick: bool = False  #: Whether to simulate few plans, which tells the time roughly.
 
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """A plan, what it is expected to take, and what it was chosen over.
+    """A plan, what it is expected to take, and what it was chosen over."""
 
-    Attributes
-    ----------
-    plan : DevicePlan
-        The plan.
-    prediction : Prediction
-        What it is expected to take.
-    rates : Rates
-        The rates that it was predicted with.
-    memory : int
-        Device memory that it was to keep to.
-    others : tuple of (str, float)
-        Best of each other strategy, and the seconds that it would take.
-    count : int
-        Devices that share the tiles.
-    """
-
-    plan: DevicePlan
-    prediction: Prediction
-    rates: Rates
-    memory: int
-    others: tuple[tuple[str, float], ...] = ()
-    count: int = 1
+    plan: DevicePlan  #: The plan.
+    prediction: Prediction  #: What it is expected to take.
+    rates: Rates  #: The rates that it was predicted with.
+    memory: int  #: Device memory that it was to keep to.
+    others: tuple[tuple[str, float], ...] = ()  #: Best of each other strategy, and the seconds that it would take.
+    count: int = 1  #: Devices that share the tiles.
 
     @functools.cached_property
     def between(self) -> tuple[float, float]:
@@ -111,8 +85,6 @@ def choose_plan(
 
     Parameters
     ----------
-    product : Product
-        What is computed.
     sum_dtype : dtype
         Type that slices are summed in.
     memory : int

@@ -33,24 +33,12 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """Size of a probe.
+    """Size of a probe."""
 
-    Attributes
-    ----------
-    block : int
-        Bytes of a request, as of a product's.
-    blocks : int
-        Requests that are timed: a few answer before the disk is busy.
-    least : int
-        Bytes below which files are not worth the time.
-    clock : callable
-        Seconds, as of `time.perf_counter`.
-    """
-
-    block: int = 4 << 20
-    blocks: int = 96
-    least: int = 480 << 20
-    clock: Callable[[], float] = time.perf_counter
+    block: int = 4 << 20  #: Bytes of a request, as of a product's.
+    blocks: int = 96  #: Requests that are timed: a few answer before the disk is busy.
+    least: int = 480 << 20  #: Bytes below which files are not worth the time.
+    clock: Callable[[], float] = time.perf_counter  #: Seconds, as of `time.perf_counter`.
 
 
 @dataclasses.dataclass(frozen=True)

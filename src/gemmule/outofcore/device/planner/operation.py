@@ -26,44 +26,23 @@ def length(part: Part) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """One operation on one stream.
+    """One operation on one stream."""
 
-    Attributes
-    ----------
-    number : int
-        Its place in the order.
-    stream : str
-        Where it runs, after all earlier ones of that stream.
-    after : tuple of int
-        Operations of other streams that must be done first.
-    """
-
-    number: int
-    stream: str
-    after: tuple[int, ...]
+    number: int  #: Its place in the order.
+    stream: str  #: Where it runs, after all earlier ones of that stream.
+    after: tuple[int, ...]  #: Operations of other streams that must be done first.
 
 
 @dataclasses.dataclass(frozen=True)
 class Load(Op):
-    """A piece of a matrix comes to the device.
+    """A piece of a matrix comes to the device."""
 
-    Attributes
-    ----------
-    operand : str
-        ``a``, ``b`` or ``c``.
-    rows, cols : tuple of int
-        Which part of the matrix.
-    slot : int
-        The buffer of that operand that it goes to.
-    nbytes : int
-        Bytes that cross the link.
-    """
-
-    operand: str
+    operand: str  #: ``a``, ``b`` or ``c``.
+    #: rows, cols: Which part of the matrix.
     rows: Part
     cols: Part
-    slot: int
-    nbytes: int
+    slot: int  #: The buffer of that operand that it goes to.
+    nbytes: int  #: Bytes that cross the link.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,29 +64,17 @@ class TileOp(Op):
 
 @dataclasses.dataclass(frozen=True)
 class Multiply(TileOp):
-    """Slices are multiplied, and added to the sum of a tile, or to a strip of it.
+    """Slices are multiplied, and added to the sum of a tile, or to a strip of it."""
 
-    Attributes
-    ----------
-    inner : tuple of int
-        Which part of K.
-    a, b : Slice
-        The factors. Where the plan is symmetric both are slices of A.
-    target : int
-        Buffer of the sum.
-    first, last : bool
-        Whether the sum begins and ends here.
-    needed : BlockTriangle, optional
-        Which elements are needed, where these are not all.
-    """
-
-    inner: Part
+    inner: Part  #: Which part of K.
+    #: a, b: The factors. Where the plan is symmetric both are slices of A.
     a: Slice
     b: Slice
-    target: int
+    target: int  #: Buffer of the sum.
+    #: first, last: Whether the sum begins and ends here.
     first: bool
     last: bool
-    needed: BlockTriangle | None = None
+    needed: BlockTriangle | None = None  #: Which elements are needed, where these are not all.
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -131,51 +98,26 @@ class Convert(TileOp):
 
 @dataclasses.dataclass(frozen=True)
 class Mirror(TileOp):
-    """A finished tile, which it is taken from, is transposed into another buffer: the other side of the diagonal.
+    """A finished tile, which it is taken from, is transposed into another buffer: the other side of the diagonal."""
 
-    Attributes
-    ----------
-    source : int
-        The buffer of the tile: of results, where the plan keeps them apart from sums.
-    target : int
-        The buffer of the transpose.
-    """
-
-    source: int
-    target: int
+    source: int  #: The buffer of the tile: of results, where the plan keeps them apart from sums.
+    target: int  #: The buffer of the transpose.
 
 
 @dataclasses.dataclass(frozen=True)
 class Reflect(TileOp):
-    """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it.
+    """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it."""
 
-    Attributes
-    ----------
-    buffer : int
-        The buffer of the tile: of results, where the plan keeps them apart from sums.
-    """
-
-    buffer: int
+    buffer: int  #: The buffer of the tile: of results, where the plan keeps them apart from sums.
 
 
 @dataclasses.dataclass(frozen=True)
 class Store(TileOp):
-    """A tile, or a strip of it, leaves the device.
+    """A tile, or a strip of it, leaves the device."""
 
-    Attributes
-    ----------
-    source : int
-        The buffer: of results, where the plan keeps them apart from sums.
-    nbytes : int
-        Bytes that cross the link.
-    final : bool
-        Whether this is the last of its tile.
-    mirrored : bool
-        Whether this is a tile's transpose, which lies in a buffer of its own: `source` is that one, and `rows` and
-        `cols` are where it goes.
-    """
-
-    source: int
-    nbytes: int
-    final: bool
+    source: int  #: The buffer: of results, where the plan keeps them apart from sums.
+    nbytes: int  #: Bytes that cross the link.
+    final: bool  #: Whether this is the last of its tile.
+    #: Whether this is a tile's transpose, which lies in a buffer of its own: `source` is that one, and `rows` and
+    #: `cols` are where it goes.
     mirrored: bool

@@ -39,64 +39,41 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class DevicePlan:
-    """How a product passes through a device.
+    """How a product passes through a device."""
 
-    Attributes
-    ----------
-    product : Product
-        What is computed.
-    sums : str
-        Type that slices are summed in.
-    strategy : str
-        ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while
-        slices pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the
-        other pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
-    tile_m, tile_n, tile_k : int
-        Extents of a tile of C and depth of a slice; the last ones may be smaller.
-    c_tiles : int
-        Tiles of C on the device together.
-    slots : tuple of int
-        Slices (or panels) of A and of B on the device together; where `symmetric`, those of the one matrix, and 0.
-    stationary : str
-        For panels: ``a`` or ``b``, whichever stays.
-    symmetric : bool
-        Whether B is the transpose of A: only tiles on and below the diagonal are computed, and mirrored.
-    strips : int
-        Parts in which the last tile is finished, so that the first of them leave while the others are computed.
-    ramps : tuple of int
-        Smallest part of the first panel of rows, of the first panel of columns, and of the first slice: one in so many.
-    opening : int
-        Panels that stay first, fewer than later: the others are loaded while there is something to compute. 0 for as
-        many as later.
-    devices : int
-        Devices that share the tiles: slices of the first tile of each come in parts, whoever computes it.
-    cut : int
-        Height of the strips that a symmetric plan's tiles on the diagonal are computed in, each as wide as the triangle
-        is there; 0 for whole tiles.
-    lanes : int
-        Streams that compute beside each other: products of different parts of the result, so that one fills what
-        another one leaves idle at its end.
-    stairs : int
-        Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on
-        the diagonal is one product, but the last slice of the last tile, whose strips leave one after another.
-    """
-
-    product: Product
-    sums: str
+    product: Product  #: What is computed.
+    sums: str  #: Type that slices are summed in.
+    #: ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while slices
+    #: pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the other
+    #: pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
     strategy: str
+    #: tile_m, tile_n, tile_k: Extents of a tile of C and depth of a slice; the last ones may be smaller.
     tile_m: int
     tile_n: int
     tile_k: int
-    c_tiles: int
+    c_tiles: int  #: Tiles of C on the device together.
+    #: Slices (or panels) of A and of B on the device together; where `symmetric`, those of the one matrix, and 0.
     slots: tuple[int, int]
-    stationary: str = "a"
+    stationary: str = "a"  #: For panels: ``a`` or ``b``, whichever stays.
+    #: Whether B is the transpose of A: only tiles on and below the diagonal are computed, and mirrored.
     symmetric: bool = False
+    #: Parts in which the last tile is finished, so that the first of them leave while the others are computed.
     strips: int = 1
+    #: Smallest part of the first panel of rows, of the first panel of columns, and of the first slice: one in so many.
     ramps: tuple[int, int, int] = RAMPS
+    #: Panels that stay first, fewer than later: the others are loaded while there is something to compute. 0 for as
+    #: many as later.
     opening: int = 0
+    #: Devices that share the tiles: slices of the first tile of each come in parts, whoever computes it.
     devices: int = 1
+    #: Height of the strips that a symmetric plan's tiles on the diagonal are computed in, each as wide as the triangle
+    #: is there; 0 for whole tiles.
     cut: int = 0
+    #: Streams that compute beside each other: products of different parts of the result, so that one fills what another
+    #: one leaves idle at its end.
     lanes: int = 1
+    #: Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on
+    #: the diagonal is one product, but the last slice of the last tile, whose strips leave one after another.
     stairs: int = 0
 
     def __post_init__(self) -> None:

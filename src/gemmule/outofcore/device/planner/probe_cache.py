@@ -26,21 +26,11 @@ class ProbeCacheWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class StoredRates:
-    """What a probe has measured.
+    """What a probe has measured."""
 
-    Attributes
-    ----------
-    key : tuple of str
-        The probe, and everything that its result depends on.
-    figures : tuple of float
-        The result.
-    time : float
-        Seconds since 1970 at which it was measured.
-    """
-
-    key: tuple[str, ...]
-    figures: tuple[float, ...]
-    time: float
+    key: tuple[str, ...]  #: The probe, and everything that its result depends on.
+    figures: tuple[float, ...]  #: The result.
+    time: float  #: Seconds since 1970 at which it was measured.
 
 
 def _parse(content: dict[str, Any]) -> tuple[StoredRates, ...]:

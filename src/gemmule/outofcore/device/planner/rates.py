@@ -14,85 +14,54 @@ _LEFT_IDLE = 0.17
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Rates that a plan is chosen and predicted with.
+    """Rates that a plan is chosen and predicted with."""
 
-    Attributes
-    ----------
-    compute : float
-        FLOP/s of products that are written in the result's type.
-    accumulate : float
-        FLOP/s of products that are added to a sum in the accumulator's type.
-    h2d, d2h : float
-        Bytes a second from pinned memory to the device, and back.
-    source, sink : float
-        Bytes a second at which operands reach pinned memory, and results leave it; infinite where nothing is staged.
-    half : int
-        Sides m, n and four times the depth k at which a product runs at half its rate; where `waves` is known, the
-        depth alone.
-    launch : float
-        Seconds that every operation takes before it begins.
-    issue : float
-        Seconds that the host takes to queue an operation: none begins before all earlier ones are queued.
-    allocate : float
-        Seconds in which a byte of the device's memory is allocated, by who queues what first fills it.
-    files : bool
-        Whether `source` and `sink` are those of a disk.
-    measured : bool
-        Whether they were measured on this machine.
-    side, depth : int
-        Sides and depth of the products that were measured; 0 where the rates are those of very large ones. What adding
-        to a sum takes more than writing a result is the same for every depth.
-    waves : tuple of int
-        Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them.
-        Zeros where that is not known.
-    stairs : int
-        Rows and columns of the steps of a staircase above which products are not computed where it is not needed; 0
-        where everything is computed.
-    lines : tuple of (int, float)
-        The share of the links' rates that copies reach from and to lines that lie apart in pinned memory: from so many
-        bytes of a line on, ascending. Empty where lines do not matter.
-    staged_line : float
-        Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
-    longest : float
-        Bytes of the longest line that is read at once: what a pinned buffer holds.
-    split : float
-        Seconds that a product takes for each element of its factors before it begins: of kernels that split them into
-        parts. `compute` and `accumulate` are the rates of what follows.
-    pin : float
-        Seconds in which a byte of pinned memory is made.
-    crowded : tuple of float
-        Shares of `source` and `sink` that are left while the other one works, too.
-    slow, fast : tuple of float
-        `source` and `sink` as they were in the slowest and the fastest part of what was measured, as shares of them.
-    ready : float
-        Seconds that go by before anything else, beside those that the device's memory takes.
-    """
-
-    compute: float
-    accumulate: float
+    compute: float  #: FLOP/s of products that are written in the result's type.
+    accumulate: float  #: FLOP/s of products that are added to a sum in the accumulator's type.
+    #: h2d, d2h: Bytes a second from pinned memory to the device, and back.
     h2d: float
     d2h: float
+    #: source, sink: Bytes a second at which operands reach pinned memory, and results leave it; infinite where nothing
+    #: is staged.
     source: float = math.inf
     sink: float = math.inf
+    #: Sides m, n and four times the depth k at which a product runs at half its rate; where `waves` is known, the depth
+    #: alone.
     half: int = 0
-    launch: float = 5e-6
+    launch: float = 5e-6  #: Seconds that every operation takes before it begins.
+    #: Seconds that the host takes to queue an operation: none begins before all earlier ones are queued.
     issue: float = 0.0
+    #: Seconds in which a byte of the device's memory is allocated, by who queues what first fills it.
     allocate: float = 0.0
-    files: bool = False
-    measured: bool = False
+    files: bool = False  #: Whether `source` and `sink` are those of a disk.
+    measured: bool = False  #: Whether they were measured on this machine.
+    #: side, depth: Sides and depth of the products that were measured; 0 where the rates are those of very large ones.
+    #: What adding to a sum takes more than writing a result is the same for every depth.
     side: int = 0
     depth: int = 0
+    #: Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them. Zeros
+    #: where that is not known.
     waves: tuple[int, int, int] = (0, 0, 0)
+    #: Rows and columns of the steps of a staircase above which products are not computed where it is not needed; 0
+    #: where everything is computed.
     stairs: int = 0
+    #: The share of the links' rates that copies reach from and to lines that lie apart in pinned memory: from so many
+    #: bytes of a line on, ascending. Empty where lines do not matter.
     lines: tuple[tuple[int, float], ...] = ()
+    #: Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     staged_line: float = 0.0
-    longest: float = math.inf
+    longest: float = math.inf  #: Bytes of the longest line that is read at once: what a pinned buffer holds.
+    #: Seconds that a product takes for each element of its factors before it begins: of kernels that split them into
+    #: parts. `compute` and `accumulate` are the rates of what follows.
     split: float = 0.0
-    pin: float = 0.0
+    pin: float = 0.0  #: Seconds in which a byte of pinned memory is made.
+    #: Shares of `source` and `sink` that are left while the other one works, too.
     crowded: tuple[float, float] = (1.0, 1.0)
+    #: slow, fast: `source` and `sink` as they were in the slowest and the fastest part of what was measured, as shares
+    #: of them.
     slow: tuple[float, float] = (1.0, 1.0)
     fast: tuple[float, float] = (1.0, 1.0)
-    ready: float = 0.0
+    ready: float = 0.0  #: Seconds that go by before anything else, beside those that the device's memory takes.
 
     def seconds(
         self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: BlockTriangle | None = None

@@ -88,8 +88,6 @@ def operations(plan: DevicePlan, done: Container[tuple[int, int]] = (), most: in
 
     Parameters
     ----------
-    plan : DevicePlan
-        The plan.
     done : container of tuple of int
         Tiles (i, j) that are there already, and are left out.
     most : int, optional

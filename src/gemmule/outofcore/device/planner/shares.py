@@ -22,8 +22,6 @@ def shares(plan: DevicePlan, count: int, done: Container[Tile] = ()) -> list[fro
 
     Parameters
     ----------
-    plan : DevicePlan
-        The plan.
     count : int
         Devices.
     done : container of tuple of int

@@ -18,30 +18,20 @@ CONVERT_RATE = 1e12
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a plan is expected to take.
+    """What a plan is expected to take."""
 
-    Attributes
-    ----------
-    seconds : float
-        From the first byte that moves to the last.
-    compute_s, h2d_s, d2h_s, source_s, sink_s : float
-        How long each of them works: the processor, the links, and what brings operands to pinned memory and takes
-        results from it.
-    bytes_in, bytes_out : int
-        What crosses the links.
-    flop : int
-        Operations that are computed.
-    """
-
-    seconds: float
+    seconds: float  #: From the first byte that moves to the last.
+    #: compute_s, h2d_s, d2h_s, source_s, sink_s: How long each of them works: the processor, the links, and what brings
+    #: operands to pinned memory and takes results from it.
     compute_s: float
     h2d_s: float
     d2h_s: float
     source_s: float
     sink_s: float
+    #: bytes_in, bytes_out: What crosses the links.
     bytes_in: int
     bytes_out: int
-    flop: int
+    flop: int  #: Operations that are computed.
     files: bool = False
 
     @property

@@ -107,7 +107,6 @@ class Hdf5Source:
         return cls(dataset, f"{path}::/{name}", dtype, file=file)
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         if out.size == 0:
             return 0
         if self._items is not None:
@@ -145,7 +144,6 @@ class Hdf5Source:
         return look
 
     def close(self) -> None:
-        """Close what was opened."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -23,18 +23,10 @@ _RESTORE = "restore it, or write the dataset again"
 
 @dataclasses.dataclass(frozen=True)
 class NamedFiles:
-    """The other files that hold items of a dataset.
+    """The other files that hold items of a dataset."""
 
-    Attributes
-    ----------
-    paths : tuple of str
-        The files, sorted.
-    chunk_bytes : int
-        Bytes of the largest chunk in them; 0 where there are none.
-    """
-
-    paths: tuple[str, ...]
-    chunk_bytes: int
+    paths: tuple[str, ...]  #: The files, sorted.
+    chunk_bytes: int  #: Bytes of the largest chunk in them; 0 where there are none.
 
 
 def items_offset(h5py: Any, dataset: Any) -> int | None:

@@ -25,27 +25,13 @@ _LENGTH_FORMATS = {(1, 0): "<H", (2, 0): "<I", (3, 0): "<I"}
 
 @dataclasses.dataclass(frozen=True)
 class NpyHeader:
-    """What the header of a .npy file says.
+    """What the header of a .npy file says."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Rows and columns.
-    stored : dtype
-        Type of the stored items, with their byte order.
-    dtype : dtype
-        The same type in native byte order.
-    fortran_order : bool
-        Whether columns are contiguous.
-    data_offset : int
-        Where the data begin.
-    """
-
-    shape: tuple[int, int]
-    stored: AnyDType
-    dtype: AnyDType
-    fortran_order: bool
-    data_offset: int
+    shape: tuple[int, int]  #: Rows and columns.
+    stored: AnyDType  #: Type of the stored items, with their byte order.
+    dtype: AnyDType  #: The same type in native byte order.
+    fortran_order: bool  #: Whether columns are contiguous.
+    data_offset: int  #: Where the data begin.
 
     @property
     def file_bytes(self) -> int:

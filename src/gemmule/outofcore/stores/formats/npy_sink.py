@@ -101,7 +101,6 @@ class NpySink:
             raise
 
     def write(self, row: int, col: int, tile: Array) -> int:
-        """Put `tile` at (row, col); return the bytes written."""
         if tile.size == 0:
             return 0
         raw = tile.view(np.uint8)

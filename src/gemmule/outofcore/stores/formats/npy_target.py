@@ -30,7 +30,6 @@ class NpyTarget:
         check_folder(self._final, self.name)
 
     def describe(self) -> dict[str, Any]:
-        """Return how the result is stored."""
         return {"kind": "npy"}
 
     def check_temporary(self) -> None:
@@ -39,7 +38,6 @@ class NpyTarget:
             check_own(self.temporary)
 
     def unfinished(self) -> bool:
-        """Return whether work of a run before is there."""
         self.check_temporary()
         if self._has_two_names():
             os.unlink(self.temporary)
@@ -61,5 +59,4 @@ class NpyTarget:
         return NpySink(self.name, shape, dtype, force=force, inputs=inputs, partial=self.temporary, again=again)
 
     def join(self, shape: tuple[int, int], dtype: AnyDType) -> NpySink:
-        """Open what another process has opened, to write other tiles of it; only that process commits."""
         return NpySink(self.name, shape, dtype, force=True, partial=self.temporary, again=True)

@@ -60,7 +60,6 @@ class ZarrArraySink:
         """Do nothing: the array has stored what it was given."""
 
     def written(self) -> ZarrSource:
-        """Return what was written, to be read back."""
         return ZarrSource(self._array, self.name)
 
     def commit(self) -> None:
@@ -103,7 +102,6 @@ class ZarrSink(ZarrArraySink):
         self._open = True
 
     def write(self, row: int, col: int, tile: Array) -> int:
-        """Put `tile` at (row, col); return the bytes written."""
         written = super().write(row, col, tile)
         blocks = [
             range(start // grain, -(-(start + extent) // grain))

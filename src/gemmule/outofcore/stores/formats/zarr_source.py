@@ -89,7 +89,6 @@ class ZarrSource:
         return cls(array, name, dtype)
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read."""
         from zarr.buffer.cpu import NDBuffer
 
         if out.size:

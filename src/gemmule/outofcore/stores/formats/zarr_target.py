@@ -113,7 +113,6 @@ class ZarrTarget:
             raise ArgumentError(f"{self.name}: exists and is no Zarr array, version 3; choose another output")
 
     def describe(self) -> dict[str, Any]:
-        """Return how the result is stored."""
         return {
             "kind": "zarr",
             "chunks": list(self._chunks),
@@ -127,7 +126,6 @@ class ZarrTarget:
             check_own(self.temporary, folder=True)
 
     def unfinished(self) -> bool:
-        """Return whether work of a run before is there."""
         self.check_temporary()
         before = header_of(self.journal)
         if before is None or not os.path.lexists(self.temporary):
@@ -168,7 +166,6 @@ class ZarrTarget:
         return self._sink(array, depth, force)
 
     def join(self, shape: tuple[int, int], dtype: AnyDType, *, force: bool = True) -> ZarrSink:
-        """Open what another process has opened, to write other tiles of it; only that process commits."""
         del shape, dtype
         depth = self._depth()
         check_own(self.temporary, folder=True)

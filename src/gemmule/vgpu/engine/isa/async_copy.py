@@ -24,47 +24,24 @@ from .mbarrier import SPACES, MBarriers, finder, places_of
 
 @dataclasses.dataclass
 class Copy:
-    """One `cp.async` instruction of some lanes.
+    """One `cp.async` instruction of some lanes."""
 
-    Attributes
-    ----------
-    index : array of int
-        The lanes.
-    group : array of int
-        For each lane, the number of the group that the copy will belong to.
-    target, source : array of int64
-        Byte offsets into the batch's shared memory and into the arena.
-    size : int
-        Bytes that are written.
-    read : array of int64
-        For each lane, bytes that are read; the others are written as zeros.
-    """
-
-    index: Array
-    group: Array
+    index: Array  #: Array of int. The lanes.
+    group: Array  #: Array of int. For each lane, the number of the group that the copy will belong to.
+    #: target, source: Array of int64. Byte offsets into the batch's shared memory and into the arena.
     target: Array
     source: Array
-    size: int
-    read: Array
+    size: int  #: Bytes that are written.
+    read: Array  #: Array of int64. For each lane, bytes that are read; the others are written as zeros.
 
 
 @dataclasses.dataclass
 class Signal:
-    """Arrivals at mbarriers when copies complete.
+    """Arrivals at mbarriers when copies complete."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        The instruction.
-    lanes : Lanes
-        The lanes whose copies they are.
-    places : array of int
-        For each lane its mbarrier.
-    """
-
-    instruction: Instruction
-    lanes: Lanes
-    places: Array
+    instruction: Instruction  #: The instruction.
+    lanes: Lanes  #: The lanes whose copies they are.
+    places: Array  #: Array of int. For each lane its mbarrier.
 
 
 class Copies(AsyncUnit):

@@ -23,20 +23,11 @@ COUNT = 16
 
 @dataclasses.dataclass(frozen=True)
 class Vote:
-    """What lanes contribute to a reduction at a barrier, and where its result goes.
+    """What lanes contribute to a reduction at a barrier, and where its result goes."""
 
-    Attributes
-    ----------
-    operation : str
-        ``popc``, ``and`` or ``or``.
-    values : array of bool
-        The predicate of each lane.
-    width, row : int
-        The result's width in bytes and its row of the register file.
-    """
-
-    operation: str
-    values: Array
+    operation: str  #: ``popc``, ``and`` or ``or``.
+    values: Array  #: Array of bool. The predicate of each lane.
+    #: width, row: The result's width in bytes and its row of the register file.
     width: int
     row: int
 

@@ -38,59 +38,30 @@ _ALIGNMENT = 128
 
 @dataclasses.dataclass
 class Load:
-    """Copies into shared memory, by one instruction of some warps.
+    """Copies into shared memory, by one instruction of some warps."""
 
-    Attributes
-    ----------
-    region : Source
-        Their source.
-    coordinates : array of int64
-        A row for each copy.
-    copy : array of int
-        For each target, which copy it gets; with multicast a copy has several.
-    rows : array of int64, (targets, chunks)
-        Rows of 16 bytes of the batch's shared memory that are written; of smaller copies, places in units of `size`.
-    barriers : array of int
-        For each target the mbarrier at which it completes.
-    size : int
-        Bytes of a copy.
-    """
-
-    region: Source
-    coordinates: Array
-    copy: Array
+    region: Source  #: Their source.
+    coordinates: Array  #: Array of int64. A row for each copy.
+    copy: Array  #: Array of int. For each target, which copy it gets; with multicast a copy has several.
+    #: Array of int64, (targets, chunks). Rows of 16 bytes of the batch's shared memory that are written; of smaller
+    #: copies, places in units of `size`.
     rows: Array
-    barriers: Array
-    size: int
+    barriers: Array  #: Array of int. For each target the mbarrier at which it completes.
+    size: int  #: Bytes of a copy.
 
 
 @dataclasses.dataclass
 class Store:
-    """Copies out of shared memory, by one instruction of some warps.
+    """Copies out of shared memory, by one instruction of some warps."""
 
-    Attributes
-    ----------
-    region : Region
-        Their destination.
-    coordinates : array of int64
-        A row for each copy.
-    rows : array of int64, (copies, chunks)
-        Rows of 16 bytes of the batch's shared memory that are read.
-    lanes, group : array of int
-        For each copy the lane that issued it, and which of its groups it belongs to.
-    operation : str
-        The reduction; empty for a plain write.
-    data : array or None
-        The data, once they have been read.
-    """
-
-    region: Region
-    coordinates: Array
-    rows: Array
+    region: Region  #: Their destination.
+    coordinates: Array  #: Array of int64. A row for each copy.
+    rows: Array  #: Array of int64, (copies, chunks). Rows of 16 bytes of the batch's shared memory that are read.
+    #: lanes, group: Array of int. For each copy the lane that issued it, and which of its groups it belongs to.
     lanes: Array
     group: Array
-    operation: str = ""
-    data: Array | None = None
+    operation: str = ""  #: The reduction; empty for a plain write.
+    data: Array | None = None  #: Array or None. The data, once they have been read.
 
     def part(self, mask: Array) -> Store:
         """Return some of the copies."""
@@ -287,27 +258,15 @@ def _different(frame: Frame, keys: list[Array]) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Copies:
-    """Copies of one region, by one instruction.
+    """Copies of one region, by one instruction."""
 
-    Attributes
-    ----------
-    region : TensorMap or Piece
-        Their global side.
-    coordinates : array of int64
-        A row for each copy.
-    issuers : array of int
-        For each copy the lane that issued it.
-    rows : array of int64, (targets, chunks)
-        Rows of 16 bytes of the batch's shared memory; with multicast a copy has several targets.
-    copy : array of int
-        For each target its copy.
-    """
-
-    region: TensorMap | Piece
-    coordinates: Array
-    issuers: Array
+    region: TensorMap | Piece  #: Their global side.
+    coordinates: Array  #: Array of int64. A row for each copy.
+    issuers: Array  #: Array of int. For each copy the lane that issued it.
+    #: Array of int64, (targets, chunks). Rows of 16 bytes of the batch's shared memory; with multicast a copy has
+    #: several targets.
     rows: Array
-    copy: Array
+    copy: Array  #: Array of int. For each target its copy.
 
     def show(
         self, batch: Machine, build: Build, agent: str, barriers: Array | None = None, *, atomic: bool = False

@@ -32,62 +32,34 @@ LANES, WARPS = 128, 4
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What one wgmma instruction multiplies.
+    """What one wgmma instruction multiplies."""
 
-    Attributes
-    ----------
-    n : int
-        Columns of B and D.
-    a_type, b_type, d_type : str
-        Types as in PTX.
-    d_rows : tuple of int
-        Rows of the register file that hold D.
-    a_rows : tuple of int
-        Those that hold A; none where A is in shared memory.
-    a_along_k, b_along_k : bool
-        Whether the factors lie in shared memory along K.
-    signs : tuple of int
-        What the factors are multiplied with, 1 or -1.
-    satfinite : bool
-        Whether integers are clamped.
-    """
-
-    n: int
+    n: int  #: Columns of B and D.
+    #: a_type, b_type, d_type: Types as in PTX.
     a_type: str
     b_type: str
     d_type: str
-    d_rows: tuple[int, ...]
-    a_rows: tuple[int, ...]
+    d_rows: tuple[int, ...]  #: Rows of the register file that hold D.
+    a_rows: tuple[int, ...]  #: Those that hold A; none where A is in shared memory.
+    #: a_along_k, b_along_k: Whether the factors lie in shared memory along K.
     a_along_k: bool
     b_along_k: bool
-    signs: tuple[int, int]
-    satfinite: bool
+    signs: tuple[int, int]  #: What the factors are multiplied with, 1 or -1.
+    satfinite: bool  #: Whether integers are clamped.
 
 
 @dataclasses.dataclass
 class Product:
-    """A wgmma of some warpgroups.
+    """A wgmma of some warpgroups."""
 
-    Attributes
-    ----------
-    form : Form
-        The instruction.
-    lanes : array of int
-        First lane of each warpgroup.
-    group : array of int
-        For each of them, which of its groups the product belongs to.
-    a, b : array of int64 or None
-        Rows of 16 bytes of the batch's shared memory that hold the factors: (warpgroups, …); None for A in registers.
-    adds : array of bool
-        For each warpgroup, whether D is added to.
-    """
-
-    form: Form
-    lanes: Array
-    group: Array
+    form: Form  #: The instruction.
+    lanes: Array  #: Array of int. First lane of each warpgroup.
+    group: Array  #: Array of int. For each of them, which of its groups the product belongs to.
+    #: a, b: Array of int64 or None. Rows of 16 bytes of the batch's shared memory that hold the factors: (warpgroups,
+    #: …); None for A in registers.
     a: Array | None
     b: Array
-    adds: Array
+    adds: Array  #: Array of bool. For each warpgroup, whether D is added to.
 
     def part(self, mask: Array) -> Product:
         """Return the products of some of the warpgroups."""

@@ -1,0 +1,201 @@
+"""Fit the rates of `h01_mma_sync`'s predicted times of TF32 to records of `config_times.py --dtype tf32`.
+
+Every fourth product is left out of the fit; of these, the kernel and config that are predicted to be fastest are
+compared with the fastest ones and with cuBLASLt's first choice. `--choose` also says which configs together come
+closest to the best of all: each is the one that reduces most what the best of those before it loses. Needs SciPy, and
+no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from gemmule.core.dtype import Precision
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.ladder.h01_mma_sync import tf32_cost
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, tf32_us
+from gemmule.kernels.ladder.h01_mma_sync.tf32_cost import Tf32Rates
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.records import read_records
+
+#: Every so many-th product is left out.
+HELD_OUT = 4
+_SMS = 132
+#: Errors count linearly from here on, as a logarithm; how fast a config's weight falls with its distance from the best;
+#: and how much the change of a rate counts as an error.
+_LINEAR, _NEAR, _PRIOR = 0.1, 1.5, 0.1
+
+
+@dataclasses.dataclass
+class Measured:
+    """A product with times of choices.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The product.
+    gpu : GpuRates
+        The GPU's.
+    choices : sequence of Choice
+        Kernels and configs.
+    times : array
+        Their microseconds.
+    cublaslt : float
+        Microseconds of cuBLASLt's first choice.
+    own : array
+        Numbers of the choices that are of `h01_mma_sync`.
+    """
+
+    problem: GemmProblem
+    gpu: GpuRates
+    choices: Sequence[Choice]
+    times: Any
+    cublaslt: float
+    own: Any = None
+
+    def __post_init__(self) -> None:
+        self.own = np.array([number for number, one in enumerate(self.choices) if one.spec is SPEC], np.intp)
+        self.configs = tuple(self.choices[number].config for number in self.own)
+
+    def predicted(self, rates: Tf32Rates) -> Any:
+        """Return the predicted microseconds of the choices of `h01_mma_sync`."""
+        return tf32_us(self.problem, self.configs, self.gpu, rates)
+
+
+def read(paths: Sequence[Path]) -> list[Measured]:
+    """Return the products of records."""
+    found, specs = [], {one.name: one for one in (SPEC, K_MAJOR, REPACKED)}
+    for path in paths:
+        records = read_records(path)
+        gpu = rates_for(records[0]["gpu"], _SMS)
+        choices: list[Choice] = []
+        for one in records:
+            if one["record"] == "configs":
+                choices = [
+                    Choice(specs[name], type(specs[name].default)(**config), gpu=gpu)
+                    for name, config in zip(one["kernels"], one["configs"], strict=True)
+                ]
+            elif one["record"] == "config_times" and one["cublaslt_us"][0] is not None:
+                plain = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
+                problem = dataclasses.replace(plain, precision=Precision.TF32)
+                numbers = [int(number) for number in one["times_us"]]
+                times = np.array(list(one["times_us"].values()))
+                found.append(Measured(problem, gpu, [choices[x] for x in numbers], times, one["cublaslt_us"][0]))
+    return found
+
+
+def fit(products: Sequence[Measured]) -> Tf32Rates:
+    """Return the rates that predict times near those that were measured."""
+    names = [field.name for field in dataclasses.fields(Tf32Rates)]
+    start = np.log(dataclasses.astuple(tf32_cost.RATES))
+    logs = [np.log(one.times[one.own]) for one in products]
+    weights = [(one.times[one.own] / one.times.min()) ** (-_NEAR / 2) for one in products]
+
+    def errors(values: Any) -> Any:
+        rates = Tf32Rates(*np.exp(values))
+        parts = [
+            (np.log(one.predicted(rates)) - log) * weight
+            for one, log, weight in zip(products, logs, weights, strict=True)
+        ]
+        return np.concatenate([*parts, _PRIOR * (values - start)])
+
+    values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
+    return Tf32Rates(**{name: float(f"{math.exp(x):.4g}") for name, x in zip(names, values, strict=True)})
+
+
+def judge(products: Sequence[Measured], rates: Tf32Rates, *, verbose: bool) -> str:
+    """Say how good the choices among registered configs are."""
+    shares, ratios, errors, able = [], [], [], []
+    for one in products:
+        predicted = np.array(
+            [
+                math.inf if x.spec is SPEC else x.spec.costs(one.problem, [x.config], one.gpu)[0]  # type: ignore[misc]
+                for x in one.choices
+            ]
+        )
+        predicted[one.own] = one.predicted(rates)
+        registered = np.array([x.config in x.spec.configs for x in one.choices])
+        taken = int(np.where(registered, predicted, math.inf).argmin())
+        errors.append(math.log(predicted[taken] / one.times[taken]))
+        shares.append(one.times.min() / one.times[taken])
+        ratios.append(one.cublaslt / one.times[taken])
+        able.append(one.cublaslt / one.times[registered].min())
+        if verbose and (ratios[-1] < 0.95 or shares[-1] < 0.9):
+            p, best = one.problem, int(one.times.argmin())
+            print(f"{p.m}x{p.n}x{p.k} {p.layout}: {ratios[-1]:.2f} of cuBLASLt; {one.choices[taken].spec.name} "
+                  f"[{one.choices[taken].config}] {one.times[taken]} us, predicted {predicted[taken]:.1f}; best "
+                  f"{one.choices[best].spec.name} [{one.choices[best].config}] {one.times[best]} us, predicted "
+                  f"{predicted[best]:.1f}")  # fmt: skip
+    below = sum(x < 0.95 for x in ratios) / len(ratios)
+    return (
+        f"{len(ratios)} products: {_mean(shares):.3f} of the best, {_mean(ratios):.3f} of cuBLASLt's first choice "
+        f"(best registered {_mean(able):.3f}), least {min(ratios):.2f}, {below:.2f} below 0.95 (best registered "
+        f"{sum(x < 0.95 for x in able) / len(able):.2f}); error {np.std(errors):.3f}, bias {np.mean(errors):.3f}"
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def cover(products: Sequence[Measured], count: int) -> None:
+    """Print the configs of which the best comes closest to the best of all, each chosen after those before it."""
+    every: dict[tuple[str, Any], int] = {}
+    for one in products:
+        for choice in one.choices:
+            every.setdefault((choice.spec.name, choice.config), len(every))
+    names = list(every)
+    slower = np.full((len(products), len(every)), math.log(2.0))
+    for row, one in enumerate(products):
+        for choice, time in zip(one.choices, one.times, strict=True):
+            lost = min(math.log(time / one.times.min()), math.log(2.0))
+            # Counted three times as far as it is slower than cuBLASLt.
+            lost += 2 * max(math.log(0.95 * time / one.cublaslt), 0.0)
+            slower[row, every[choice.spec.name, choice.config]] = lost
+    best = np.full(len(products), np.inf)
+    for number, (name, _) in enumerate(names):
+        if name != SPEC.name:
+            best = np.minimum(best, slower[:, number])
+    for _ in range(count):
+        place = int(np.minimum(slower, np.minimum(best, 9.0)[:, None]).sum(axis=0).argmin())
+        best = np.minimum(best, slower[:, place])
+        print(f"{best.mean():.4f} {names[place][0]} {names[place][1]}", flush=True)
+
+
+def main() -> None:
+    """Fit, and print rates and how good the choices are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path, nargs="+", help="record files")
+    parser.add_argument("--choose", type=int, default=0, help="print so many configs that cover the products")
+    parser.add_argument("--present", action="store_true", help="judge the present rates, and fit none")
+    given = parser.parse_args()
+    products = read(given.records)
+    if given.choose:
+        cover(products, given.choose)
+    if given.present:
+        print(judge(products, tf32_cost.RATES, verbose=True))
+        return
+    fitted = [one for number, one in enumerate(products) if number % HELD_OUT]
+    rates = fit(fitted)
+    print("RATES =", rates)
+    print("fitted:", judge(fitted, rates, verbose=False))
+    print(
+        "held out:", judge([one for number, one in enumerate(products) if not number % HELD_OUT], rates, verbose=True)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Predicted times of float32 products as TF32: k-tiles of the CTAs that share an SM, L2 traffic, and memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.problem import GemmProblem
+
+from .config import MmaSyncConfig
+
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
+
+#: Bytes of K of a k-tile, and rows or columns that rates are for.
+_K_BYTES, _SIDE = 128, 64
+#: Shared memory and registers of an SM, bytes of the former that each CTA takes beside its own, and registers beside
+#: accumulators of a thread.
+_SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
+
+
+@dataclasses.dataclass(frozen=True)
+class Tf32Rates:
+    """Microseconds on an H200, and rates.
+
+    Attributes
+    ----------
+    launch : float
+        A launch.
+    reads, products : float
+        A k-tile of 64 rows or columns read by a warp, and the products of 64 x 64.
+    copies, copies_of_8, copies_of_4 : float
+        A k-tile of 64 rows or columns in copies of 16, 8 and 4 bytes.
+    wait : float
+        A k-tile's barrier and latency.
+    overlapped : float
+        Share of a k-tile's time that each of many concurrent CTAs adds.
+    more_warps : float
+        The same of the warps of a CTA of 256 threads.
+    write, unaligned : float
+        Writing 64 x 64 by 128 threads, in rows that begin at multiples of 16 bytes, or anywhere.
+    reduction, partials : float
+        Split-K in a cluster: barriers, and adding 64 x 64 of each further CTA.
+    reached : float
+        Share of the SMs that clusters of more than 2 CTAs reach.
+    l2, memory : float
+        Bytes a microsecond from the L2 cache, and the share of the memory's rate.
+    """
+
+    launch: float
+    reads: float
+    products: float
+    copies: float
+    copies_of_8: float
+    copies_of_4: float
+    wait: float
+    overlapped: float
+    more_warps: float
+    write: float
+    unaligned: float
+    reduction: float
+    partials: float
+    reached: float
+    l2: float
+    memory: float
+
+
+RATES = Tf32Rates(
+    launch=2.242,
+    reads=0.02719,
+    products=0.1178,
+    copies=0.02417,
+    copies_of_8=0.05,
+    copies_of_4=0.1109,
+    wait=0.01316,
+    overlapped=1.029,
+    more_warps=0.9884,
+    write=1.03,
+    unaligned=1.965,
+    reduction=1.422,
+    partials=0.3748,
+    reached=0.91,
+    l2=5.628e6,
+    memory=0.6316,
+)
+
+
+class _Tiles:
+    """What configs decide for every product."""
+
+    def __init__(self, configs: Sequence[MmaSyncConfig]) -> None:
+        def each(value: Any) -> Numbers:
+            return np.array([value(one) for one in configs], np.float64)
+
+        self.m, self.n, self.cluster_k = each(lambda c: c.tile_m), each(lambda c: c.tile_n), each(lambda c: c.cluster_k)
+        # Rows and columns that all warps read, k-tiles of 128 bytes.
+        self.reads = each(lambda c: c.warps_n * c.tile_m + c.warps_m * c.tile_n) / _SIDE
+        self.outputs = self.m * self.n / _SIDE**2
+        self.warps = each(lambda c: c.threads / 128)
+        self.resident = each(_resident)
+
+
+def _resident(config: MmaSyncConfig) -> int:
+    """Return the CTAs that an SM holds at a time."""
+    registers = config.threads * min(config.outputs // config.threads + _BESIDE, 255)
+    return max(min(_SHARED_BYTES // (config.shared_bytes + _RESERVED), _REGISTERS // registers), 1)
+
+
+@cache_for_configs
+def _tiles_of(configs: Sequence[MmaSyncConfig]) -> _Tiles:
+    return _Tiles(configs)
+
+
+class Lines(NamedTuple):
+    """How lines of a product's matrices begin.
+
+    Attributes
+    ----------
+    copied : int
+        Bytes of a copy, the fewer of A's and B's.
+    vector : int
+        Elements of D that are written at once.
+    """
+
+    copied: int
+    vector: int
+
+
+def times_us(
+    problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, lines: Lines, rates: Tf32Rates = RATES
+) -> Numbers:
+    """Return roughly the time in microseconds of every config.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product, its result in rows.
+    configs : sequence of MmaSyncConfig
+        The configs.
+    gpu : GpuRates
+        The GPU's.
+    lines : Lines
+        How lines begin.
+    rates : Tf32Rates
+        Those of the kernel.
+    """
+    of = _tiles_of(configs)
+    m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
+    tiles = np.ceil(m / of.m) * np.ceil(n / of.n) * batch
+    ctas = tiles * of.cluster_k
+    k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k))
+    # Rows beyond the edges are not copied.
+    rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE
+    copy = {16: rates.copies, 8: rates.copies_of_8}.get(lines.copied, rates.copies_of_4)
+    steps = of.reads * rates.reads + of.outputs * rates.products + rows * copy
+    alone = steps * np.where(of.warps > 1, rates.more_warps, 1.0) + rates.wait
+    reached = gpu.multiprocessors * np.where(of.cluster_k > 2, rates.reached, 1.0)
+    each = np.ceil(ctas / reached)
+    # Several at a time overlap, and those after them wait.
+    rounds = np.ceil(each / of.resident)
+    k_tile = np.maximum(rounds * alone, each * steps * rates.overlapped)
+    written = of.outputs / of.warps * (rates.write if lines.vector > 1 else rates.unaligned)
+    computed = k_tiles * k_tile + written * np.ceil(tiles / reached)
+    split = of.cluster_k > 1
+    computed += np.where(split, rates.reduction + rates.partials * (of.cluster_k - 1) * of.outputs / of.warps, 0.0)
+    computed *= gpu.load
+    from_l2 = ctas * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
+    memory = problem.bytes_min / (gpu.memory * rates.memory)
+    total = np.sqrt(np.hypot(np.hypot(computed**2, from_l2**2), memory**2)) + rates.launch * gpu.launch
+    enough = problem.k * 4 >= of.cluster_k * _K_BYTES
+    found: Numbers = np.where(enough | ~split, total, math.inf)
+    return found

@@ -1,0 +1,62 @@
+"""Predicted times of h01_mma_sync in TF32."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from gemmule.core.dtype import Precision
+from gemmule.core.gpu_rates import H100_RATES, H200_RATES
+from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
+from gemmule.kernels.ladder.h01_mma_sync.spec import CONFIGS, predicted_us, split_us, tf32_us
+from gemmule.lab.products import gemm_problem
+
+SMALL = MmaSyncConfig(tile_m=64, tile_n=64, stages=4)
+LARGE = MmaSyncConfig(warps_n=4, stages=4)
+
+
+def tf32(m, n, k, layout="tn"):
+    return dataclasses.replace(gemm_problem(m, n, k, "float32", "float32", layout), precision=Precision.TF32)
+
+
+def us(problem, config, gpu=H200_RATES):
+    return float(tf32_us(problem, (config,), gpu)[0])
+
+
+def test_times_of_many_configs_are_those_of_each():
+    problem = tf32(300, 500, 4000)
+    assert tf32_us(problem, CONFIGS, H200_RATES).tolist() == [us(problem, one) for one in CONFIGS]
+
+
+@pytest.mark.parametrize("grown", [(300, 500, 8000), (600, 5000, 4000), (3000, 5000, 4000)], ids=str)
+def test_larger_products_take_longer(grown):
+    for config in CONFIGS:
+        assert us(tf32(*grown), config) > us(tf32(300, 500, 4000), config)
+
+
+def test_copies_of_single_elements_take_longer():
+    assert us(tf32(301, 501, 4001), SMALL) > 1.1 * us(tf32(304, 504, 4004), SMALL)
+
+
+def test_a_cluster_shares_a_long_k_and_no_short_one():
+    split = dataclasses.replace(SMALL, cluster_k=4)
+    assert us(tf32(64, 64, 8192), split) < us(tf32(64, 64, 8192), SMALL) / 2
+    assert us(tf32(64, 64, 96), split) == math.inf
+
+
+def test_large_tiles_are_for_large_products():
+    assert us(tf32(64, 64, 4096), SMALL) < us(tf32(64, 64, 4096), LARGE)
+    assert us(tf32(4096, 4096, 4096), LARGE) < us(tf32(4096, 4096, 4096), SMALL)
+
+
+def test_memory_limits_what_moves_many_bytes():
+    problem = tf32(4, 20000, 4)
+    assert us(problem, SMALL, H100_RATES) > us(problem, SMALL, H200_RATES)
+
+
+@pytest.mark.parametrize("shape", [(81, 321, 1385), (100, 7752, 7428)], ids=str)
+def test_the_best_of_all_and_of_those_that_split_k(shape):
+    best, split = predicted_us(tf32(*shape), H100_RATES), split_us(tf32(*shape), H100_RATES)
+    assert best <= split < math.inf
