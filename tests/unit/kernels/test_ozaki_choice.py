@@ -19,7 +19,7 @@ from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
-from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
+from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC, times_us
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
@@ -220,12 +220,12 @@ def test_emulation_must_save_time(dtype, guarded, native, sides, chip):
 
 def test_a_refused_product_pays_for_guard_and_native_kernel():
     problem = problem_of(4096, 4096, 4096, precision=Precision.OZAKI)
-    emulated, refused = own.times_us(problem, H200_RATES)
+    emulated, refused = times_us(problem, H200_RATES)
     native = min(FLOAT64_GEMM.costs(problem, FLOAT64_GEMM.configs, H200_RATES))
     assert emulated < native < refused
     # Without a guard there is nothing to refuse.
     expert = dataclasses.replace(problem, precision=Precision.OZAKI_15)
-    assert len(set(own.times_us(expert, H200_RATES))) == 1
+    assert len(set(times_us(expert, H200_RATES))) == 1
 
 
 def test_the_guard_of_float32():
