@@ -24,7 +24,9 @@ from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESI
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.lab.products import gemm_problem
-from gemmule.outofcore.calls.device_engine import beside_parts
+from gemmule.outofcore.calls.device_engine import Limits, beside_parts, plan_device_engine
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.problem import StreamProblem
 from support.ozaki_blocks import small_blocks
 
 __all__ = ["small_blocks"]
@@ -184,6 +186,16 @@ def test_a_budget_leaves_room_for_residues():
     left = beside_parts(8 << 30, Precision.OZAKI_15)
     assert left + left / 2 * 15 / 8 + BLOCK_BYTES == pytest.approx(8 << 30)
     assert beside_parts(1 << 30, Precision.OZAKI_15) == int((1 << 30) / (1 + 15 / 8))
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("c16", Precision.IEEE), ("f8", Precision.OZAKI)])
+def test_streamed_complex_products_are_native(dtype, precision):
+    """Budgets have no room for the real forms."""
+    a = np.zeros((8, 8), dtype)
+    problem = StreamProblem(ArraySource(a), ArraySource(a), None, (8, 8), a.dtype)
+    limits = Limits(device=1 << 20, pinned=1 << 20, host=8 << 20)
+    engine = plan_device_engine("cpu", problem, ArraySink(np.zeros_like(a)), limits, precision=Precision.OZAKI)
+    assert engine.precision is precision
 
 
 def test_the_guarded_form_launches_the_guard_first_and_the_native_kernel_last():
