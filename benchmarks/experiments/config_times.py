@@ -4,9 +4,9 @@ For random products of a type in a drawn layout, extents log-uniform from 64 to 
 kernel (`hopper_gemm`, of float32 `simt_gemm`, of float64 `float64_gemm`, of complex types theirs) and candidates that
 are not registered are timed, interleaved with each other and with the eight algorithms that cuBLASLt's heuristic
 names, in CUDA graphs over rotating buffers. A config is plausible if the cost model predicts little more than its
-least, or if it differs from such a one in the cluster only; some others are drawn. Of the other kernels all are
-timed, and a third of the products of float32 and float64 has odd extents. ``--squares`` puts squares from 256 to 4096
-before them. Needs an NVIDIA GPU, PyTorch and the compiler.
+least, or if it differs from such a one in the cluster only; some others are drawn. Of the other kernels all that are
+not far off are timed, and a third of the products of float32 and float64 has odd extents. ``--squares`` puts squares
+from 256 to 4096 before them. Needs an NVIDIA GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ _CANDIDATES = {
 }
 _MOST_STAGES = 16
 #: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and
-#: random ones among the rest up to a larger factor.
-_FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR = 1.25, 24, 4, 4, 2.0
+#: random ones among the rest up to a larger factor. Of other kernels all are timed up to `_FAR` times the least.
+_FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR, _FAR = 1.25, 24, 4, 4, 2.0, 3.0
 _OTHERS = {MMA_SYNC.name: (1.8, 12), SIMT_GEMM.name: (1.25, 8)}
 #: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
 #: and seconds of load before the first product.
@@ -162,13 +162,25 @@ _MMA_SYNC = {
 _FLOAT64: tuple[dict[str, int], ...] = (
     *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
     {"stages": 3, "mma_k": 4},
+    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
+    {"stages": 3, "mma_k": 4},
+    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
+    {"stages": 3, "mma_k": 4},
+    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
+    {"stages": 3, "mma_k": 4},
     *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 6)),
     *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4, 5)),
     *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),
     *({"tile_m": 128, "warps_m": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),
     *({"tile_k": 32, "stages": 3, "cluster_k": ctas} for ctas in (1, 2, 4)),
     {"tile_m": 128, "tile_n": 128, "warps_n": 4, "cluster_k": 4},
-    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": 4},
+    # For few tiles and a long K.
+    *({"tile_m": 32, "mma_k": 8, "cluster_k": ctas} for ctas in (3, 6, 8)),
+    *({"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": ctas} for ctas in (2, 4, 6, 8)),
+    *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 6, 8)),
+    {"mma_k": 8, "cluster_k": 8},
+    # For few rows.
+    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 2, 4, 8)),
 )
 
 
@@ -303,6 +315,7 @@ def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed
     if choices[0].spec is not HOPPER_GEMM:
         # Of a kernel that prepares operands for another one, its best config; of other ones the best.
         first = {choices[x].spec.name: x for x in reversed(order)}
+        order = [x for x in order if costs[x] <= _FAR * costs[order[0]]]
         order = [x for x in order if choices[x].spec.next_kernel is None or first[choices[x].spec.name] == x]
         if (spec := choices[0].spec) in (MMA_SYNC, SIMT_GEMM):
             factor, most = _OTHERS[spec.name]
@@ -442,6 +455,7 @@ def main() -> None:
     parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
     parser.add_argument("--layouts", default=",".join(LAYOUTS), help="only random products in these")
     parser.add_argument("--least", type=float, default=0.0, help="fewest operations of a random product")
+    parser.add_argument("--outputs", type=float, default=math.inf, help="most elements of a random product's result")
     parser.add_argument("--squares", action="store_true", help="squares of 256 to 4096 before the random products")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
@@ -471,6 +485,7 @@ def main() -> None:
         for one in every
         if (one.k % 2 or not given.odd)
         and one.layout in given.layouts.split(",")
+        and one.m * one.n <= given.outputs
         and 2.0 * one.m * one.n * one.k >= given.least
     )
     found = list(itertools.islice(wanted, given.count))

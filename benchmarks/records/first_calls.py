@@ -135,6 +135,7 @@ def random_first_calls(count: int, seed: int):
     samples = [first for first, _, _ in found]
     (pack,) = PACKS.installed()
     counts = {
+        "pack": pack.origin,
         "pack_kernels": len(pack.kernels),
         "pack_bytes": pack.path.stat().st_size,
         "at_once": AT_ONCE,

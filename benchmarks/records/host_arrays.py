@@ -1,10 +1,10 @@
 """NumPy arrays on a machine with a GPU: gm.matmul, PyTorch's round trip and NumPy; writes records.
 
-``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 all ways
-are called in turn, each once before it is timed, and the medians are written, by their `executor` also those of
-gemmule's two ways. NumPy is left out where it took three times as long as the best of the size before, as are samples
-for which there is no time. ``--parts`` prints, instead, what the copies of a round trip take: by the driver from
-pageable memory, and staged by gemmule.
+``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 each way
+is called again and again for a while before it is timed: OpenBLAS's threads spin after a product, and would slow the
+way that comes next. The medians are written, by their `executor` also those of gemmule's two ways. NumPy is left out
+where it took three times as long as the best of the size before, as are samples for which there is no time. ``--parts``
+prints, instead, what the copies of a round trip take: by the driver from pageable memory, and staged by gemmule.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from gemmule.runtime.driver import call
 from gemmule.runtime.round_trip import Staging, link_of
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-#: Seconds that the samples of a size and type may take, and the most samples.
-BUDGET_S, MOST = 1.0, 15
+#: Seconds that the samples of a size and type may take, the most of a way, and seconds that it is called before.
+BUDGET_S, MOST, BEFORE_S = 1.0, 15, 0.06
 #: Multiple of the best time from which a way is left out at larger sizes; and the least size at which it may be.
 HOPELESS, FROM = 3.0, 4096
 #: Side up to which a sample is the mean of ten calls.
@@ -72,17 +72,17 @@ def filled(n: int, dtype: str) -> np.ndarray:
 def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
     """Return the median seconds of each way."""
     a, b = filled(n, dtype), filled(n, dtype)
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    first = {name: seconds(way, a, b) for name, way in ways.items()}
-    calls = 10 if n <= SEVERAL else 1
-    begin = time.perf_counter()
-    if sum(first.values()) > 2 * BUDGET_S:
+    calls, found = 10 if n <= SEVERAL else 1, {}
+    for name, way in ways.items():
+        taken = [seconds(way, a, b)]
+        while sum(taken) < BEFORE_S:
+            taken.append(seconds(way, a, b))
         # The first of the largest are within a few percent of the others.
-        samples = {name: [taken] for name, taken in first.items()}
-    while (len(samples["gm"]) < MOST and time.perf_counter() - begin < BUDGET_S) or not samples["gm"]:
-        for name, way in ways.items():
-            samples[name].append(seconds(way, a, b, calls))
-    return {name: statistics.median(taken) for name, taken in samples.items()}
+        samples = taken[-1:] if taken[-1] > BUDGET_S / 2 else []
+        while not samples or (len(samples) < MOST and sum(samples) * calls < BUDGET_S / len(ways)):
+            samples.append(seconds(way, a, b, calls))
+        found[name] = statistics.median(samples)
+    return found
 
 
 def records_of(dtype: str, most: int) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ _COMPILER_VARIABLES = "CUTE_DSL_"
 #: Folder of the modules of a kernel's import closure.
 _PACKAGE = Path(__file__).parents[1]
 _ROOT = str(_PACKAGE)
-#: Digest of a module's source, and the names that it may import.
+#: Digest of a module's source, and the modules that it may import.
 _Module = tuple[bytes, tuple[str, ...]]
 #: An import statement, on one line or in parentheses.
 _IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
@@ -88,9 +88,19 @@ def _module(module: str) -> _Module | None:
     path = _source(module)
     if path is None:
         return None
+    state = path.stat()
+    return _read(path, module, state.st_mtime_ns, state.st_size)
+
+
+# A source that changed has another time or size. Reading all of them again takes milliseconds of a kernel's first call.
+@functools.lru_cache(maxsize=1024)
+def _read(path: Path, module: str, modified_ns: int, size: int) -> _Module:
+    """Return the digest of a module's source, and the modules that it may import."""
+    del modified_ns, size
     content = path.read_text(encoding="utf-8")
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    return hashlib.sha256(content.encode()).digest(), _imports(content, package)
+    imported = tuple(name for name in dict.fromkeys(_imports(content, package)) if _source(name) is not None)
+    return hashlib.sha256(content.encode()).digest(), imported
 
 
 #: In a process that cannot compile, sources are read once: it looks up many kernels.
@@ -108,7 +118,6 @@ def _compiler_modules() -> tuple[str, ...]:
     return tuple(f"{__package__}.{source.stem}" for source in sorted(folder.glob("*.py")))
 
 
-@functools.lru_cache(maxsize=512)
 def _imports(content: str, package: str) -> tuple[str, ...]:
     """Return the modules that a source may import; a name after `import` may be a module or an attribute."""
     found = []
@@ -124,7 +133,7 @@ def _source(module: str) -> Path | None:
     own, *names = module.split(".")
     if own != _PACKAGE.name:
         return None
-    # Hundreds of names are looked up for each key, most of which are no modules: paths are put together by strings.
+    # Hundreds of names are looked up, most of which are no modules: paths are put together by strings.
     path = os.path.join(_ROOT, *names)
     found = (f"{path}.py", os.path.join(path, "__init__.py"))
     return next((Path(file) for file in found if os.path.isfile(file)), None)

@@ -12,16 +12,20 @@ TESTED = "4.8.1"
 REMEDY = 'pip install "gemmule[compiler]" compiles it; gemmule-kernels-sm90 has kernels for Hopper GPUs'
 
 
-@functools.cache
 def toolchain() -> str:
     """Return the compiler's name and version; the newest tested one if none is installed, as of packs."""
+    # importlib.metadata takes longer to import than all the rest here, in the first call of a process.
+    return f"nvidia-cutlass-dsl {_installed_version() if compiler_installed() else TESTED}"
+
+
+@functools.cache
+def _installed_version() -> str:
     import importlib.metadata
 
     try:
-        version = importlib.metadata.version("nvidia-cutlass-dsl")
+        return importlib.metadata.version("nvidia-cutlass-dsl")
     except importlib.metadata.PackageNotFoundError:
-        version = TESTED
-    return f"nvidia-cutlass-dsl {version}"
+        return TESTED
 
 
 @functools.cache

@@ -23,6 +23,10 @@ class GpuRates:
     launch: float = 1.0  #: Factor of launch overhead.
     learned: str = "H200"  #: Chip of the biases in the learned correction of Hopper's kernels.
 
+    def __hash__(self) -> int:
+        # Rates are keys of many caches, and seldom differ in the others only.
+        return hash((self.multiprocessors, self.memory))
+
     def memory_rate(self, rate: float) -> float:
         """Return the memory rate of a kernel in bytes a microsecond, from its rate on an H200."""
         return rate if self.memory == H200_RATES.memory else rate * self.memory / H200_RATES.memory

@@ -4,41 +4,39 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 First = TypeVar("First")
 #: Results of a function that `cache_for_configs` keeps; then all of them make room.
 _CAPACITY = 64
+#: The second argument of a call with one.
+_MISSING: Final = object()
 
 
 def cache_last_call(function: Callable[Args, Result]) -> Callable[Args, Result]:
-    """Cache the result of a function's last call with positional arguments, which must be immutable.
+    """Cache the result of the last call of a function with one or two positional arguments, which must be immutable.
 
     A choice calls a kernel's `refuses` once, then its `why_not` with each config. Arguments are compared by identity:
     comparison by value would take as long as many a call.
     """
+    asked: Callable[..., Result] = function
     # Replaced as a whole, so that threads see arguments and result of one call.
-    last: tuple[tuple[object, ...], Result] | None = None
+    last: tuple[object, object, Result] | None = None
 
+    # A choice calls dozens: any number of arguments, by name too, would take five times as long.
     @functools.wraps(function)
-    def cached(*args: Args.args, **named: Args.kwargs) -> Result:
+    def cached(first: object, second: object = _MISSING, /) -> Result:
         nonlocal last
         found = last
-        if found is not None and not named and len(args) == len(found[0]):
-            # A loop takes less time than `all`.
-            for new, old in zip(args, found[0], strict=True):
-                if new is not old:
-                    break
-            else:
-                return found[1]
-        result = function(*args, **named)
-        if not named:
-            last = args, result
+        if found is not None and found[0] is first and found[1] is second:
+            return found[2]
+        result = asked(first) if second is _MISSING else asked(first, second)
+        last = first, second, result
         return result
 
-    return cached
+    return cast("Callable[Args, Result]", cached)
 
 
 def cache_for_configs(

@@ -90,8 +90,14 @@ class GemmProblem:
     @property
     def bytes_min(self) -> int:
         """Fewest bytes to move: each element of an input read once, the output written once."""
-        once = sum([matrix.distinct_bytes(self.batch) for matrix in self.operands().values()])
-        return once - self.b.distinct_bytes(self.batch) if self.own_transpose else once
+        once = self.a.distinct_bytes(self.batch) + self.d.distinct_bytes(self.batch)
+        if not self.own_transpose:
+            once += self.b.distinct_bytes(self.batch)
+        if self.c is not None:
+            once += self.c.distinct_bytes(self.batch)
+        if self.epilogue is not None:
+            once += sum([matrix.distinct_bytes(self.batch) for matrix in self.epilogue.operands().values()])
+        return once
 
     @property
     def types(self) -> OperandTypes:
@@ -277,7 +283,13 @@ def outer_offsets(batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Ite
 
 def inner_problem(problem: P, keep: int) -> P:
     """Return the problem of one launch, the first that `split_batch` returns."""
-    return split_batch(problem, keep)[0] if problem.batch else problem
+    return problem if _is_inner(problem, keep) else split_batch(problem, keep)[0]
+
+
+def _is_inner(problem: Problem, keep: int) -> bool:
+    """Return whether one launch covers all, without merging dimensions: most problems."""
+    batch = problem.batch
+    return not batch or (len(batch) == 1 <= keep and batch[0] != 1)
 
 
 def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tuple[int, ...]]]:
@@ -300,8 +312,7 @@ def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tu
         For each operand, its strides over `outer` in elements.
     """
     operands = problem.operands()
-    if not problem.batch or (len(problem.batch) == 1 <= keep and problem.batch[0] != 1):
-        # Most problems: nothing to merge or to repeat.
+    if _is_inner(problem, keep):
         return problem, (), dict.fromkeys(operands, ())
     batch, merged = collapse_batch(problem.batch, [x.batch_strides for x in operands.values()])
     by_extent = sorted(range(len(batch)), key=lambda axis: -batch[axis])

@@ -116,7 +116,8 @@ def _unset(config: Any, signature: Signature) -> Buildable:
     raise NotImplementedError
 
 
-@dataclasses.dataclass(frozen=True)
+# Slots, as an instance's dictionary of so many fields is slow to read.
+@dataclasses.dataclass(frozen=True, slots=True)
 class KernelSpec:
     """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`."""
 
@@ -167,6 +168,9 @@ class KernelSpec:
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     #: ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
     outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
+    #: ``yields_to(problem)`` is the name of a later kernel that is faster for a problem of such extents, if that takes
+    #: it, or None: then no time is predicted.
+    yields_to: Callable[[Any], str | None] | None = dataclasses.field(default=None, compare=False)
     #: Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
     mirrors: bool = False
     #: own_refuses, own_why_not: `refuses` without the reasons of `refuses_types`, and `why_not` without those of
@@ -182,6 +186,8 @@ class KernelSpec:
             fill("build", functools.partial(_build, self.package))
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
+        if self.costs is not None:
+            fill("costs", _LastCosts(self.costs))
         fill("own_refuses", self.refuses)
         fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
         if self.refuses_types is not None:
@@ -238,6 +244,27 @@ def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return costs(problem, [config], gpu)[0]
 
 
+class _LastCosts:
+    """A kernel's `costs`; those of the last call are cached: the kernels of a choice ask for each other's."""
+
+    __slots__ = ("_costs", "_last")
+
+    def __init__(self, costs: _Costs) -> None:
+        self._costs = costs
+        self._last: tuple[object, object, object, Sequence[float]] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _LastCosts, (self._costs,)
+
+    def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float]:
+        last = self._last
+        if last is not None and last[0] is problem and last[1] is configs and last[2] is gpu:
+            return last[3]
+        found = self._costs(problem, configs, gpu)
+        self._last = problem, configs, gpu, found
+        return found
+
+
 class _TypesThenOwn:
     """A kernel's `refuses`: by types, then by its own; the result of the last call is cached, as by `cache_last_call`.
 
@@ -264,17 +291,18 @@ class _TypesThenOwn:
 
 
 def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str | None:
-    if reason := _why_not_epilogue(spec, problem):
+    if reason := why_not_epilogue(spec, problem):
         return reason
     reason = spec.refuses(inner_problem(problem, spec.batch_dims), arch) if spec.refuses is not None else None
     return reason or spec.own_why_not(problem, arch, config)
 
 
 def _why_not_config(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
-    return _why_not_epilogue(spec, problem) or own(problem, arch, config)
+    return why_not_epilogue(spec, problem) or own(problem, arch, config)
 
 
-def _why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
+def why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
+    """Return why a kernel computes no such epilogue, or None where it does, or the problem has none."""
     epilogue = problem.epilogue if isinstance(problem, GemmProblem) else None
     if epilogue is not None:
         if not spec.epilogues:

@@ -8,6 +8,7 @@ The specs of an operation are imported when they are first used: a call that run
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from gemmule.core.spec import KernelSpec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["EVERY_KERNEL", "LADDER", "REGISTRY", "TRANSPOSE_LADDER", "kernels_of"]
 
 
+@functools.cache
 def kernels_of(operation: str) -> tuple[KernelSpec, ...]:
     """Return the kernels of ``gemm``, ``transpose`` or ``grouped``: the same tuple at every call."""
     if operation == "gemm":

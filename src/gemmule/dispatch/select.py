@@ -24,7 +24,7 @@ from gemmule.core.problem import (
     inner_problem,
     split_batch,
 )
-from gemmule.core.spec import Choice, Config, KernelSpec, Signature, least_first
+from gemmule.core.spec import Choice, Config, KernelSpec, Signature, least_first, why_not_epilogue
 
 from .problem_key import key_of
 from .rates_table import rates_for
@@ -261,8 +261,13 @@ def _choose(
         if spec.batch_dims not in parts:
             parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
         inner, outer = parts[spec.batch_dims]
-        config, reason, by, cost = _config(spec, inner, arch, gpu)
         launches = math.prod(outer)
+        if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
+            larger = None if _refuses(spec, inner, arch) else spec.yields_to(inner)
+            if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
+                refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
+                continue
+        config, reason, by, cost = _config(spec, inner, arch, gpu)
         if config is None:
             refused.append((spec.name, reason))
         elif launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(operation, registry):
@@ -275,6 +280,12 @@ def _choose(
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
     raise NoKernelError(refused)
+
+
+def _refuses(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
+    """Return whether all configs of a kernel refuse a problem of supported types."""
+    refused = spec.own_refuses is not None and spec.own_refuses(problem, arch) is not None
+    return refused or why_not_epilogue(spec, problem) is not None
 
 
 def _is_less(cost: float | None, tuned: Choice) -> bool:
@@ -294,7 +305,11 @@ def _faster(
     """Return the name of a later supported kernel with a lower predicted time, or None."""
     if spec.outdone is None or cost is None or gpu is None:
         return None
-    name = spec.outdone(inner, cost, gpu)
+    return _able(spec.outdone(inner, cost, gpu), problem, arch, gpu, registry)
+
+
+def _able(name: str | None, problem: Problem, arch: Arch, gpu: GpuRates, registry: Sequence[KernelSpec]) -> str | None:
+    """Return a kernel's name if the kernel is among those to choose from and supports the problem, else None."""
     other = _by_name(registry).get(name) if name is not None else None
     return name if other is not None and _is_able(other, problem, arch, gpu) else None
 
@@ -305,7 +320,6 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
     return {spec.name: spec for spec in reversed(registry)}
 
 
-@cache_last_call
 def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
     """Return whether a kernel supports a problem in some config, with few launches."""
     part, outer, _ = split_batch(problem, spec.batch_dims)

@@ -3,7 +3,7 @@
 An array of the caller's is pageable. The driver stages such a copy by one thread, which suits small arrays. For large
 ones several threads fill pinned chunks, each of which crosses the link while the next ones are filled. The result comes
 back the same way, and the pages of its new memory, which the system clears at first touch, are touched by several
-threads.
+threads; those of large results by one more meanwhile, since threads wait for each other where BLAS's own threads spin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import mmap
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -34,6 +36,10 @@ STAGED_FROM = 64 << 20, 64 << 20
 KEPT_BYTES = 256 << 20
 #: Threads that copy at most: a few reach the memory's bandwidth.
 MOST_THREADS = 8
+#: Bytes of a result from which its pages are made while the factors cross the link.
+PAGES_FROM = 32 << 20
+#: Linux's advice to make pages writable, as if each were written, since 5.14.
+_POPULATE_WRITE = 23
 _GRAIN = 2 << 20
 
 
@@ -41,6 +47,18 @@ def copy_threads() -> int:
     """Return how many threads copy; 0 leaves it to the caller's own."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, MOST_THREADS) if usable > 2 else 0
+
+
+def populate(x: Array) -> None:
+    """Let the system make the pages of a contiguous array at once; nothing is changed, or done where it cannot."""
+    if sys.platform == "linux":
+        begin, end = x.ctypes.data & -mmap.PAGESIZE, (x.ctypes.data + x.nbytes) & -mmap.PAGESIZE
+        _libc().madvise(ctypes.c_void_p(begin), ctypes.c_size_t(max(end - begin, 0)), _POPULATE_WRITE)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 class _Chunk:
@@ -214,6 +232,15 @@ class Link:
     @functools.cached_property
     def _staging(self) -> Staging:
         return Staging(self.ordinal)
+
+    @functools.cached_property
+    def _page_maker(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "gemmule-pages")
+
+    def expect(self, target: Array) -> None:
+        """Let a thread make the pages of an array that will be received, if it is large."""
+        if target.nbytes >= PAGES_FROM and target.flags.c_contiguous and copy_threads():
+            self._page_maker.submit(populate, target)
 
     def send(self, source: Array, address: int, staging: Staging | None = None) -> None:
         """Queue the copy of a host array to device memory, where it lies in C order.

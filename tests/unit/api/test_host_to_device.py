@@ -145,6 +145,18 @@ def test_the_reason_has_both_times(gpu, rates):
     )
 
 
+def test_what_is_hardly_faster_stays_on_the_host(gpu, rates):
+    for factor, executor in ((2.1, "gpu"), (2.3, "cpu")):
+        rates["link"] = tuple(factor * one for one in LINK)
+        plan = planned(1024)
+        assert plan.executor == executor, plan.reason
+
+
+def test_both_factors_are_copies_of_their_own(gpu, rates):
+    rates["link"] = (1e-3,) * 7
+    assert "3.031 ms through the GPU" in planned(512).reason
+
+
 def test_small_products_start_no_driver(rates, monkeypatch):
     monkeypatch.setattr("gemmule.api.planning.choice.device_count", None)
     assert planned(200).reason == "host arrays; fewer than 2**24 FLOP do not repay copies to a GPU"

@@ -10,7 +10,7 @@ import pytest
 from gemmule.core.dtype import Precision
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
-from gemmule.kernels.ladder.h01_mma_sync.spec import CONFIGS, predicted_us, split_us, tf32_us
+from gemmule.kernels.ladder.h01_mma_sync.spec import CONFIGS, is_faster, predicted_us, tf32_us
 from gemmule.lab.products import gemm_problem
 
 SMALL = MmaSyncConfig(tile_m=64, tile_n=64, stages=4)
@@ -58,5 +58,9 @@ def test_memory_limits_what_moves_many_bytes():
 
 @pytest.mark.parametrize("shape", [(81, 321, 1385), (100, 7752, 7428)], ids=str)
 def test_the_best_of_all_and_of_those_that_split_k(shape):
-    best, split = predicted_us(tf32(*shape), H100_RATES), split_us(tf32(*shape), H100_RATES)
-    assert best <= split < math.inf
+    problem = tf32(*shape)
+    best = predicted_us(problem, H100_RATES)
+    assert not is_faster(problem, best, H100_RATES)
+    assert is_faster(problem, best * 1.001, H100_RATES)
+    assert not is_faster(problem, best, H100_RATES, split=True)
+    assert is_faster(problem, math.inf, H100_RATES, split=True)

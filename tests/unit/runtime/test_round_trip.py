@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import platform
+import sys
+
 import numpy as np
 import pytest
 
@@ -113,3 +117,40 @@ def test_memory_that_is_held_counts_as_room(gpu):
         gpu.free = 0
     assert link.has_room(1 << 20)
     assert not link.has_room(3 << 20)
+
+
+def faults():
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or tuple(map(int, platform.release().split(".")[:2])) < (5, 14), reason="Linux 5.14 has it"
+)
+def test_pages_are_made_at_once_and_keep_what_is_in_them():
+    x = np.frombuffer(mmap.mmap(-1, 1024 * mmap.PAGESIZE), np.uint8)
+    x[5 :: 7 * mmap.PAGESIZE] = 3
+    before = x[5 :: 7 * mmap.PAGESIZE].copy()
+    round_trip.populate(x)
+    count = faults()
+    x[:: mmap.PAGESIZE] = 1
+    assert faults() - count < 100
+    assert np.array_equal(x[5 :: 7 * mmap.PAGESIZE], before)
+    round_trip.populate(x[:0])
+
+
+def test_large_results_are_received_whole_while_their_pages_are_made(gpu, monkeypatch):
+    made = []
+    monkeypatch.setattr(round_trip, "PAGES_FROM", 4 * mmap.PAGESIZE)
+    monkeypatch.setattr(round_trip, "copy_threads", lambda: 2)
+    monkeypatch.setattr(round_trip, "populate", made.append)
+    source, link = np.arange(4 * mmap.PAGESIZE, dtype=np.uint8), Link(0)
+    for target in (np.empty_like(source), np.empty(source.size // 2, np.uint8), np.empty(2 * source.size, "u1")[::2]):
+        link.expect(target)
+        with link.room(source.nbytes) as address:
+            link.send(source[: target.size], address)
+            link.receive(address, target)
+        assert np.array_equal(target, source[: target.size])
+    link._page_maker.shutdown()
+    assert [one.size for one in made] == [source.size]

@@ -27,6 +27,8 @@ _KNOWN = ("gpu", "cpu", "vgpu")
 
 #: Operations of a call below which host arrays stay on the host, and the driver is not started.
 LEAST_GPU_FLOP = 2**24
+#: Share of the host's expected time below which the GPU's has to be: a few percent do not repay what else may be busy.
+_CLEARLY_FASTER = 0.92
 
 
 def wanted_executor(executor: Any) -> str | None:
@@ -100,7 +102,8 @@ def host_arrays_executor(
         return "gpu", "host arrays pass through the GPU"
     on_host, on_gpu = work.host_seconds(), work.gpu_seconds()
     times = f"{duration(on_host)} on the host, {duration(on_gpu)} through the GPU"
-    return "gpu" if on_gpu < on_host else "cpu", f"host arrays; by rates measured on this machine {times}"
+    executor = "gpu" if on_gpu < _CLEARLY_FASTER * on_host else "cpu"
+    return executor, f"host arrays; by rates measured on this machine {times}"
 
 
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:

@@ -5,8 +5,6 @@ K-tiles of A and B, and epilogue tiles of C and D, have rows of at most 128 byte
 
 from __future__ import annotations
 
-import functools
-
 from gemmule.core.block_scales import BlockScales
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.epilogue import SECOND
@@ -20,8 +18,6 @@ from .tile_config import K_BYTES
 _MAX_STRIDE_BYTES = 1 << 40
 
 
-# Several kernels ask of the same few matrices.
-@functools.lru_cache(maxsize=64)
 def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
     """Say why TMA cannot address a matrix, or None where it can."""
     item = matrix.dtype.itemsize

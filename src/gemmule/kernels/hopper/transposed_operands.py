@@ -16,7 +16,6 @@ from gemmule.kernels.transpose.tile_config import ByteTileConfig
 
 from .next_kernel import NextProduct, Prepared, WorkspaceCopy, with_copies
 from .operand_copies import REPACKED_BYTES, OperandCopy, operand_copy, why_not_copied
-from .refusals import HOPPER
 from .repack_config import RepackConfig
 from .tma_tiles import why_not_tma
 
@@ -122,10 +121,13 @@ class TransposedOperands:
 
     def why_not(self, problem: GemmProblem, config: ByteTileConfig) -> str | None:
         """Say why operands cannot be transposed with `config`, or repacked, or None where they can."""
-        if reason := why_not_copied(self.packed(problem), _PACKING, "repack"):
+        if (packed := self.packed(problem)) and (reason := why_not_copied(packed, _PACKING, "repack")):
             return reason
-        reasons = (self._transpose.why_not(one.problem, HOPPER, config) for one in self.transposed(problem))
-        return next((reason for reason in reasons if reason), None)
+        for one in self.transposed(problem):
+            # What transposes refuse whatever their config, no operand has.
+            if reason := config.why_not(one.problem):
+                return reason
+        return None
 
     def refuses(self, problem: GemmProblem) -> str | None:
         """Say why no config prepares a problem of at most one batch dimension, or None where that depends on it."""

@@ -88,7 +88,7 @@ def total_tile_costs(
     item, batch = problems[0].itemsize, math.prod(problems[0].batch)
     of = _tiles(configs, item, tuple([rows_are_aligned(one) for one in problems]), gpu.multiprocessors)
     # NumPy is slower with columns, and with numbers beside arrays, than with arrays of the same shape.
-    lengths = np.array([one.rows for one in problems] + [one.cols for one in problems], np.float64)[of.places]
+    lengths = np.array([one.rows for one in problems] + [one.cols for one in problems], np.float64).take(of.places)
     extents = lengths / of.tile
     whole, tiles = np.floor(extents), np.ceil(extents)
     rest = np.ceil((lengths - whole * of.tile) * of.sector_share)

@@ -73,7 +73,10 @@ def why_not_separate(problem: TransposeProblem, word: int) -> str | None:
 
 def rows_are_aligned(problem: TransposeProblem, size: int = VECTOR_BYTES) -> bool:
     """Return whether every row of both matrices begins and ends at a multiple of `size` bytes."""
-    return is_aligned(problem.source.transposed(), problem.batch, size) and target_is_aligned(problem, size)
+    source = problem.source
+    return _lines_are_aligned(
+        source, (source.cols, source.rows, source.col_stride), problem.batch, size
+    ) and target_is_aligned(problem, size)
 
 
 def target_is_aligned(problem: TransposeProblem, size: int) -> bool:
@@ -83,6 +86,13 @@ def target_is_aligned(problem: TransposeProblem, size: int) -> bool:
 
 def is_aligned(matrix: StridedMatrix, batch: tuple[int, ...], size: int) -> bool:
     """Return whether every row of a matrix begins and ends at a multiple of `size` bytes."""
-    strides = [matrix.row_stride] if matrix.rows > 1 else []
-    strides += [stride for stride, extent in zip(matrix.batch_strides, batch, strict=True) if extent > 1]
-    return math.gcd(matrix.alignment, math.gcd(matrix.cols, *strides) * matrix.dtype.itemsize) % size == 0
+    return _lines_are_aligned(matrix, (matrix.rows, matrix.cols, matrix.row_stride), batch, size)
+
+
+def _lines_are_aligned(matrix: StridedMatrix, lines: tuple[int, int, int], batch: tuple[int, ...], size: int) -> bool:
+    """Return `is_aligned` of so many lines of so many elements, with such a stride."""
+    count, length, stride = lines
+    known = math.gcd(length, stride) if count > 1 else length
+    if batch:
+        known = math.gcd(known, *(x for x, extent in zip(matrix.batch_strides, batch, strict=True) if extent > 1))
+    return math.gcd(matrix.alignment, known * matrix.dtype.itemsize) % size == 0

@@ -38,7 +38,7 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
 from gemmule.kernels.hopper.tile_config import (
     EPI_TILE_M,
@@ -119,12 +119,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem):
-        return reason
-    if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
-        return reason
-    oriented, _, _ = row_result(problem)
-    if reason := why_not_stored(oriented.d):
+    if problem.epilogue is not None and (
+        reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem)
+    ):
         return reason
     for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
         if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES:
@@ -132,6 +129,11 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
                 "give A row-major and B column-major"
             )
+    if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
+        return reason
+    oriented, _, _ = row_result(problem)
+    if reason := why_not_stored(oriented.d):
+        return reason
     if problem.a.dtype == INT8 and problem.k > _MAX_INT8_K:
         return (
             f"K={problem.k}: the DSL's int8 wgmma saturates its int32 accumulators (.satfinite), which products beyond "
@@ -141,7 +143,6 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    del arch
     a, b, c, d, precision = types
     if not (a == b or (a.is_float8 and b.is_float8)) or a not in OUTPUTS:
         return f"A is {a} and B is {b}; this kernel takes both of one type among {', '.join(map(str, OUTPUTS))}"
@@ -153,7 +154,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if c is not None and c != d:
         return f"C is {c} and the output {d}; this kernel takes both of one type"
-    return None
+    return why_not_arch(arch)
 
 
 def _operands(problem: GemmProblem, config: HopperGemmConfig) -> tuple[str, StridedMatrix, str, StridedMatrix]:

@@ -23,7 +23,7 @@ from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
@@ -90,7 +90,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that reads operands as they are, or converts 8-bit floats, where transposing does not pay."""
     if problem.a.dtype.is_float8:
         return UPCAST.name if _upcast_us(problem, gpu) < cost else None
-    return MMA_SYNC.name if mma_sync_us(problem, gpu) < cost else None
+    return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
 
 
 def _upcast_us(problem: GemmProblem, gpu: GpuRates) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -22,7 +21,7 @@ from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
 from gemmule.kernels.simt.cost import costs_together
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes
@@ -76,8 +75,6 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
-        return reason
     if not (why_not_tma("a", problem.a, problem.batch) or why_not_tma("b", problem.b, problem.batch)):
         return "TMA can load A and B as they are"
     if _by_fma(problem):
@@ -85,6 +82,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
     elif problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
         return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
+    if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
+        return reason
     for one in _to_pack(problem):
         if reason := one.why_not("repacked"):
             return reason
@@ -135,9 +134,7 @@ def _vectors_us(config: RepackConfig) -> float:
 
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
-    """Return the times of many configs: the product is the same. Of small ones by FMA units they are infinite."""
-    if _by_fma(problem) and is_small(problem):
-        return [math.inf] * len(configs)
+    """Return the times of many configs: the product is the same."""
     if _by_fma(problem):
         costs_together((problem, _PRODUCT.prepare(problem).problem), SIMT_GEMM.configs_on(gpu), gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
@@ -150,7 +147,12 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
-    return MMA_SYNC.name if mma_sync_us(problem, gpu) < cost else None
+    return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
+
+
+def yields_to(problem: GemmProblem) -> str | None:
+    """Return the kernel of small products by FMA units."""
+    return SIMT_GEMM.name if _by_fma(problem) and is_small(problem) else None
 
 
 SPEC = KernelSpec(
@@ -173,4 +175,5 @@ SPEC = KernelSpec(
     cost_in_us=True,
     next_kernel=next_kernel,
     outdone=outdone,
+    yields_to=yields_to,
 )

@@ -17,7 +17,7 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import K_BYTES, MAX_SHARED_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import split_us
+from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
 
 from .config import UnalignedGemmConfig
 
@@ -27,11 +27,9 @@ DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := refuse_hopper(problem, arch, tma="ab"):
-        return reason
     if problem.a.dtype == FLOAT32 and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
         return "A or B is float32 and not contiguous along K; wgmma takes only 16-bit operands MN-major"
-    return None
+    return refuse_hopper(problem, arch, tma="ab")
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> str | None:
@@ -140,7 +138,7 @@ def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that splits K, where that pays."""
-    return MMA_SYNC.name if split_us(problem, gpu) < cost else None
+    return MMA_SYNC.name if is_faster(problem, cost, gpu, split=True) else None
 
 
 SPEC = KernelSpec(

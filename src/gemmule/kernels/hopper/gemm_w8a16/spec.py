@@ -12,7 +12,7 @@ from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, wh
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, inner_problem
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_grid
 from gemmule.core.signature import adds_key, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -47,6 +47,11 @@ def _why_not_factors(a: DType, b: DType) -> str | None:
         f"rows of the result are of {a}, and its columns of {b}; this kernel takes columns of "
         f"{' and '.join(map(str, NARROW))}, and rows of these or of {' and '.join(map(str, ROWS[2:]))}"
     )
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    del arch
+    return None if types.a in NARROW or types.b in NARROW else _why_not_factors(types.a, types.b)
 
 
 @cache_last_call
@@ -152,11 +157,14 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that upcasts operands in memory, where that is expected to be faster."""
-    if min(problem.m, problem.n) > _MOST_ROWS:
-        return UPCAST.name
     if UPCAST.costs is None or UPCAST.refuses is None or UPCAST.refuses(problem, UPCAST.archs[0]):
         return None
     return UPCAST.name if min(UPCAST.costs(problem, UPCAST.configs, gpu)) < cost else None
+
+
+def yields_to(problem: GemmProblem) -> str | None:
+    """Return the same kernel for more rows than were measured."""
+    return UPCAST.name if min(problem.m, problem.n) > _MOST_ROWS else None
 
 
 #: For each tile its stages, slots, CTAs on a multiprocessor and blocks.
@@ -194,9 +202,11 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     outdone=outdone,
+    yields_to=yields_to,
     epilogues=True,
     absmax=True,
 )

@@ -53,4 +53,13 @@ class SyrkConfig(HopperGemmConfig):
     def tiles(self, m: int, batch: int) -> int:
         """Return how many tiles of whole clusters are block lower triangular: on the diagonal or below it."""
         rows, cols = self.tile_m * self.cluster_m, self.tile_n * self.cluster_n
-        return batch * sum((min(row + rows, m) - 1) // cols + 1 for row in range(0, m, rows))
+        whole = max(-(-m // rows) - 1, 0)
+        return batch * (_floors(whole, rows, rows - 1, cols) + whole + (m - 1) // cols + 1)
+
+
+def _floors(count: int, step: int, first: int, divisor: int) -> int:
+    """Return the sum of the first values of ``(first + step * i) // divisor``, in steps as of Euclid's algorithm."""
+    found = count * (count - 1) // 2 * (step // divisor) + count * (first // divisor)
+    step, first = step % divisor, first % divisor
+    above, rest = divmod(step * count + first, divisor)
+    return found + _floors(above, divisor, rest, step) if above else found

@@ -268,6 +268,8 @@ _REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8
 _PARTS = (1, 2, 4, 8)
 #: Configs for TF32, where K is long and tiles are few.
 FOR_TF32 = (*(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in (2, 4)),)
+#: Less than a k-tile of 64 x 64 takes in any config, where all SMs have many of them.
+_LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
 #: Configs that a call chooses among; the first is the default.
@@ -292,8 +294,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     their number.
     """
     if problem.a.dtype == FLOAT32:
-        found: list[float] = tf32_us(problem, configs, gpu).tolist()
-        return found
+        return _every_tf32_us(problem, gpu) if configs is CONFIGS else tf32_us(problem, configs, gpu).tolist()
     counts = [ctas(problem, one) for one in configs]
 
     def order(number: int) -> tuple[int, int, int]:
@@ -319,16 +320,18 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     return min(_able_us(problem, gpu, 1))
 
 
-def split_us(problem: GemmProblem, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds where the CTAs of a cluster share each tile."""
-    return min(_able_us(problem, gpu, 2))
+def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates, *, split: bool = False) -> bool:
+    """Return whether less than `cost` microseconds are predicted; with `split`, of clusters that share each tile."""
+    if problem.a.dtype != FLOAT32 and _least_us(problem, gpu) >= cost:
+        return False
+    return min(_able_us(problem, gpu, 2 if split else 1)) < cost
 
 
 def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    copied, times = min(_copied(_oriented(problem))), tf32_us(problem, CONFIGS, gpu).tolist()
+    copied, times = min(_copied(_oriented(problem))), _every_tf32_us(problem, gpu)
     return [
         us
         for us, one in zip(times, CONFIGS, strict=True)
@@ -337,6 +340,11 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
 
 
 @cache_last_call
+def _every_tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    found: list[float] = tf32_us(problem, CONFIGS, gpu).tolist()
+    return found
+
+
 def tf32_us(
     problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = TF32_RATES
 ) -> Numbers:
@@ -344,6 +352,12 @@ def tf32_us(
     oriented = _oriented(problem)
     lines = Lines(min(_copied(oriented)), _vector(oriented))
     return times_us(oriented, configs, gpu, lines, rates)
+
+
+def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return a time that no predicted one is less than; it costs a fraction of these."""
+    k_tiles = problem.k * problem.a.dtype.itemsize * math.prod(problem.batch) / _K_BYTES
+    return gpu.load * _LEAST * problem.m * problem.n / _TILE**2 * k_tiles / gpu.multiprocessors
 
 
 @cache_last_call

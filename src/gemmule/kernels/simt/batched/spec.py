@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 from gemmule.core.arch import Arch
@@ -145,11 +144,7 @@ def launch(problem: GemmProblem, config: BatchedConfig) -> Launch:
 
 
 def _costs(problem: GemmProblem, configs: Sequence[BatchedConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds; infinity for large results that another kernel takes."""
-    if problem.m * problem.n > _MOST_OUTPUTS:
-        other = _larger(problem)
-        if other.refuses is not None and not other.refuses(problem, other.archs[0]):
-            return [math.inf] * len(configs)
+    """Return roughly the times in microseconds."""
     oriented, _, _ = row_result(problem)
     return costs(oriented, configs, gpu, _copies(oriented))
 
@@ -157,11 +152,14 @@ def _costs(problem: GemmProblem, configs: Sequence[BatchedConfig], gpu: GpuRates
 def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of the type for larger matrices, where it is expected to be faster."""
     other = _larger(problem)
-    if problem.m * problem.n > _MOST_OUTPUTS:
-        return other.name
     if other.costs is None or other.refuses is None or other.refuses(problem, other.archs[0]):
         return None
     return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
+
+
+def _yields_to(problem: GemmProblem) -> str | None:
+    """Return the kernel of the type for larger matrices, for those that are surely larger."""
+    return _larger(problem).name if problem.m * problem.n > _MOST_OUTPUTS else None
 
 
 def _larger(problem: GemmProblem) -> KernelSpec:
@@ -203,4 +201,5 @@ SPEC = KernelSpec(
     costs=_costs,
     cost_in_us=True,
     outdone=_outdone,
+    yields_to=_yields_to,
 )

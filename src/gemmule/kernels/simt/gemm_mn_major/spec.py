@@ -5,7 +5,6 @@ The other operand is repacked, where its rows do not begin at multiples of 16 by
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -68,12 +67,7 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs.
-
-    Those of small products are infinite, without more thought.
-    """
-    if is_small(problem):
-        return [math.inf] * len(configs)
+    """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
     costs_together((problem, _OPERANDS.product.prepare(problem).problem), GEMM.configs_on(gpu), gpu)
     return _OPERANDS.costs(problem, configs, gpu)
 
@@ -81,6 +75,11 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that copies operands as they are, where transposing does not pay."""
     return GEMM.name if outdoes(problem, cost, gpu) else None
+
+
+def yields_to(problem: GemmProblem) -> str | None:
+    """Return the same kernel for small products."""
+    return GEMM.name if is_small(problem) else None
 
 
 SPEC = KernelSpec(
@@ -103,4 +102,5 @@ SPEC = KernelSpec(
     cost_in_us=True,
     next_kernel=next_kernel,
     outdone=outdone,
+    yields_to=yields_to,
 )
