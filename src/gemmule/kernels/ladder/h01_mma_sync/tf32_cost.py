@@ -183,7 +183,7 @@ def times_us(
     computed *= gpu.load
     from_l2 = ctas * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
     # The lines of the larger operand count most.
-    narrow = 1 + rates.narrow * _SIDE * (m / of.m + n / of.n) / (m + n)
+    narrow = 1 + rates.narrow * _SIDE * (m / of.m + n / of.n) / max(m + n, 1)
     memory = narrow * (problem.bytes_min / (gpu.memory * rates.memory))
     total = np.sqrt(np.hypot(np.hypot(computed**2, from_l2**2), memory**2)) + rates.launch * gpu.launch
     if problem.k * 4 < of.most_parts * _K_BYTES:
