@@ -37,9 +37,9 @@ KINDS = {
     "complex128": (COMPLEX128_GEMM, Complex128Config, complex_cost.RATES, complex_cost.FACTORS),
 }
 _SMS = 132
-#: How near two predictions are that are chosen alike, as a logarithm; how much errors of predicted times count beside
-#: what choices lose, and changes of rates and factors.
-_NEAR, _ABSOLUTE, _PRIOR = 0.03, 0.03, 0.5
+#: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
+#: a third; and how much what choices lose counts beside errors of predicted times, and changes of rates and factors.
+_NEAR, _FASTER, _CHOICE, _PRIOR = 0.02, 0.15, 0.5, 0.02
 
 
 class Product(NamedTuple):
@@ -129,14 +129,16 @@ def main() -> None:
     points = [(number, [config for config in configs if config in found[number].times]) for number in fitted]
 
     def loss(values: Any) -> float:
-        """Return what choices lose in the mean, where near predictions are chosen alike, and what values differ."""
+        """Return how far predicted times are off in the mean, and what choices lose, and how far values moved."""
         lost = 0.0
         for number, able in points:
             times = np.log([found[number].times[config] for config in able])
             logs = predicted(values, number, able)
-            chances = np.exp((logs.min() - logs) / _NEAR)
-            lost += float(chances @ (times - times.min()) / chances.sum() + _ABSOLUTE * np.abs(logs - times).mean())
-        return lost / len(points) + _PRIOR * float(np.square(values - start).mean())
+            weights, chances = np.exp((times.min() - times) / _FASTER), np.exp((logs.min() - logs) / _NEAR)
+            errors = np.sqrt(np.square(logs - times) + 1e-4)
+            lost += float(weights @ errors / weights.sum())
+            lost += _CHOICE * float(chances @ (times - times.min()) / chances.sum())
+        return lost / len(points) + _PRIOR * float(np.square(values - start).sum())
 
     start = np.concatenate([np.log(dataclasses.astuple(first_rates)), np.zeros(len(keys))])
     before = np.concatenate([start[:count], np.log([first_factors.get(key, 1.0) for key in keys])])

@@ -28,9 +28,9 @@ from .launcher import Options, Packed, finish, run_packed, schedule_names
 from .map_bytes import encoded
 from .memory import GLOBAL_BASE
 from .ptx.parser import entries
-from .report import Finding, kernel_name
+from .report import Finding, VirtualGpuError, kernel_name
 from .tensor_map import TensorMap
-from .trace import Trace
+from .trace import Trace, check_path
 
 #: Address of arrays without elements: as well aligned as any, and before all others.
 _NOWHERE = 1 << 16
@@ -88,7 +88,11 @@ def run(
         If the host part has an operation that is not modelled.
     KernelFailedError
         If it does not compile, or stops itself.
+    FileAccessError
+        If `trace` cannot be written; nothing has run then.
     """
+    if trace is not None:
+        check_path(Path(trace))
     check_compiler()
     names = schedule_names(schedules)
     arguments = CuteArguments(function, args, kwargs, memory)
@@ -109,17 +113,26 @@ def run(
             program = _program(compiled.ptx, call)
             overlaps = call.overlaps and number > 0
             checks = all_checks(collected, device, before, overlaps) if options.checks else ()
-            packed = _packed(program, call, device)
+            packed = dataclasses.replace(
+                _packed(program, call, device), tiles=compiled.tiles.of(program.kernel.name, call.shared_bytes)
+            )
             one = dataclasses.replace(options, schedule=name)
             try:
-                run_packed(program, packed, device.memory, one, (*checks, *recorder, *observers))
-            finally:
-                for one_trace in recorder:
-                    one_trace.write(Path(trace or ""))
+                with collected.before_faults():
+                    run_packed(program, packed, device.memory, one, (*checks, *recorder, *observers))
+            except VirtualGpuError as error:
+                _write(recorder, trace, error.findings)
+                raise
+        _write(recorder, trace, collected.findings)
         if collected.findings or name == names[-1]:
             finish(device, collected)
         notes += [note for note in collected.notes if note not in notes]
     return tuple(notes)
+
+
+def _write(recorder: Sequence[Trace], trace: str | os.PathLike[str] | None, findings: Sequence[Finding]) -> None:
+    for one in recorder:
+        one.write(Path(trace or ""), findings)
 
 
 class _Addresses:

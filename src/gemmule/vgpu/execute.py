@@ -64,5 +64,6 @@ def run_kernel(
                 if space.zeroed:
                     device.fill(space.name, 0)
             observers = all_checks(collected, device, before, follows and one.launch.overlaps) if options.checks else ()
-            run(program, one.launch, device.memory, {**own, **named}, options, observers)
+            with collected.before_faults():
+                run(program, one.launch, device.memory, {**own, **named}, options, observers)
     finish(device, collected)

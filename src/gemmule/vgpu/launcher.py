@@ -12,6 +12,7 @@ import numpy as np
 
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.compile import compile_ptx
+from gemmule.compiler.host_functions.shared_tiles import SharedTile
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Buildable
@@ -197,7 +198,8 @@ def launch(
     if isinstance(kernel, Buildable):
         kernel = compile_ptx(kernel, virtual_arch())
     program = program_of(kernel.ptx if isinstance(kernel, Artifact) else kernel)
-    run(program, recipe, device.memory, device.addresses, options, observers, ctas)
+    with collected.before_faults():
+        run(program, recipe, device.memory, device.addresses, options, observers, ctas)
     finish(device, collected)
 
 
@@ -238,11 +240,14 @@ class Packed:
         The parameters, each at the offset that the kernel expects.
     maps : dict of int to TensorMap
         The tensor maps among them by offset.
+    tiles : tuple of SharedTile
+        Names in dynamic shared memory, where they are known.
     """
 
     recipe: Launch
     params: bytes
     maps: dict[int, TensorMap]
+    tiles: tuple[SharedTile, ...] = ()
 
 
 def run_packed(
@@ -271,6 +276,7 @@ def run_packed(
         seed=options.seed,
         mma=options.mma,
         maps=packed.maps,
+        tiles=(*program.binder.shared_variables, *program.binder.dynamic(packed.tiles)),
     )
     # The first KiB of a CTA's shared memory is the system's.
     shared = program.binder.static_shared_end - SHARED_START + recipe.shared_bytes

@@ -41,6 +41,8 @@ class Finding:
         Occurrences at this place.
     instructions : int
         Instructions of the source line that have them.
+    earlier : Instruction or None
+        Of a race, the instruction of the earlier access, where it is known.
     """
 
     kind: str
@@ -54,6 +56,7 @@ class Finding:
     address: int | None = None
     times: int = 1
     instructions: int = 1
+    earlier: Instruction | None = None
 
     @property
     def source(self) -> str:

@@ -89,7 +89,8 @@ def run_triton(
             packed[start : start + param.size] = _bytes(value, param.size)
         checks = all_checks(collected, device) if options.checks else ()
         one = dataclasses.replace(options, schedule=name)
-        run_packed(program, Packed(recipe, bytes(packed), {}), device.memory, one, (*checks, *observers))
+        with collected.before_faults():
+            run_packed(program, Packed(recipe, bytes(packed), {}), device.memory, one, (*checks, *observers))
         if collected.findings or name == names[-1]:
             finish(device, collected)
 

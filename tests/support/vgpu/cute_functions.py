@@ -47,6 +47,59 @@ def past_the_end(x: cute.Tensor, ahead: cutlass.Int32):
     past_the_end_kernel(x, ahead).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
 
 
+@cute.kernel
+def shifted_kernel(x: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    x[thread + 8] = x[thread]
+
+
+@cute.jit
+def shifted(x: cute.Tensor):
+    """A race: warps read what their neighbours write."""
+    shifted_kernel(x).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
+
+
+@cute.kernel
+def several_faults_kernel(x: cute.Tensor, ends: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    smem = SmemAllocator()
+    first = smem.allocate_tensor(cutlass.Float32, cute.make_layout(24), 128)
+    second = smem.allocate_tensor(cutlass.Float32, cute.make_layout(THREADS), 128)
+    first[thread % 24], second[thread] = x[thread], x[thread]
+    value = second[THREADS - 1 - thread]
+    if cutlass.const_expr(ends == "fault"):
+        x[thread + THREADS] = value
+    elif thread < 32:
+        cute.arch.barrier(barrier_id=1, number_of_threads=64)
+        x[thread] = value
+
+
+@cute.jit
+def several_faults(x: cute.Tensor, ends: cutlass.Constexpr):
+    """Races through shared memory, and then a fault or a deadlock."""
+    several_faults_kernel(x, ends).launch(grid=(2, 1, 1), block=(THREADS, 1, 1))
+
+
+# Annotations are texts in this file, which a struct does not take.
+_FIELDS = {"count": cutlass.Int32, "values": cute.struct.Align[cute.struct.MemRange[cutlass.Float32, 32], 64]}
+Storage = cute.struct(type("Storage", (), {"__annotations__": _FIELDS}))
+
+
+@cute.kernel
+def unwritten_field_kernel(x: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    storage = SmemAllocator().allocate(Storage)
+    values = storage.values.get_tensor(cute.make_layout(32))
+    if thread != 1:
+        values[thread] = x[thread]
+    x[thread] = values[thread]
+
+
+@cute.jit
+def unwritten_field(x: cute.Tensor):
+    unwritten_field_kernel(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
 class Sgemm:
     """C = A @ B.T through shared memory; `barriers` says whether the kernel has them."""
 

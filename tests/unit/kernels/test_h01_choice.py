@@ -15,8 +15,8 @@ from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
-from gemmule.lab.products import gemm_problem
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, is_faster, predicted_us
+from gemmule.lab.products import LAYOUTS, gemm_problem
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -179,3 +179,15 @@ def test_how_much_is_written_at_once(d, run):
 def test_impossible_configs_are_refused(values):
     with pytest.raises(ArgumentError, match="config tile_m="):
         MmaSyncConfig(**values)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("dtype", "out"), [("bfloat16", "bfloat16"), ("float32", "float32"), ("int8", "int32")])
+def test_it_is_faster_than_what_takes_longer_than_predicted(dtype, out, layout, rng):
+    """A bound of the time decides most comparisons: it must be below the time of every size."""
+    for _ in range(100):
+        m, n, k = (int(2**log) for log in rng.uniform(0, 14, 3))
+        problem = gemm_problem(m, n, k, dtype, out, layout, batch=(3,) if m % 2 else ())
+        us = predicted_us(problem, H200_RATES)
+        assert is_faster(problem, 1.001 * us, H200_RATES)
+        assert not is_faster(problem, 0.999 * us, H200_RATES)

@@ -12,17 +12,21 @@ from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import ArgumentError, DTypeError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam, TensorParam
 from gemmule.core.layout import contiguous
 from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
-from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
+from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC, times_us
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
+from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.lab.products import gemm_problem
-from gemmule.outofcore.calls.device_engine import beside_parts
+from gemmule.outofcore.calls.device_engine import Limits, beside_parts, plan_device_engine
+from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.problem import StreamProblem
 from support.ozaki_blocks import small_blocks
 
 __all__ = ["small_blocks"]
@@ -184,6 +188,16 @@ def test_a_budget_leaves_room_for_residues():
     assert beside_parts(1 << 30, Precision.OZAKI_15) == int((1 << 30) / (1 + 15 / 8))
 
 
+@pytest.mark.parametrize(("dtype", "precision"), [("c16", Precision.IEEE), ("f8", Precision.OZAKI)])
+def test_streamed_complex_products_are_native(dtype, precision):
+    """Budgets have no room for the real forms."""
+    a = np.zeros((8, 8), dtype)
+    problem = StreamProblem(ArraySource(a), ArraySource(a), None, (8, 8), a.dtype)
+    limits = Limits(device=1 << 20, pinned=1 << 20, host=8 << 20)
+    engine = plan_device_engine("cpu", problem, ArraySink(np.zeros_like(a)), limits, precision=Precision.OZAKI)
+    assert engine.precision is precision
+
+
 def test_the_guarded_form_launches_the_guard_first_and_the_native_kernel_last():
     choice = chosen(problem_of(4096, 4096, 4096, precision=Precision.OZAKI))
     assert choice.spec is SPEC
@@ -201,9 +215,29 @@ def test_the_guarded_form_launches_the_guard_first_and_the_native_kernel_last():
     assert launches[0].launch.workspaces[0].zeroed
 
 
-def test_small_products_are_not_guarded():
-    choice = chosen(problem_of(1024, 1024, 1024, precision=Precision.OZAKI))
-    assert choice.spec.name == "float64_gemm"
+@pytest.mark.parametrize(
+    ("dtype", "guarded", "native", "sides"),
+    [
+        ("float64", "ozaki_gemm", "float64_gemm", (2048, 3072)),
+        ("complex128", "ozaki_complex", "complex128_gemm", (1536, 3072)),
+    ],
+)
+@pytest.mark.parametrize("chip", ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])
+def test_emulation_must_save_time(dtype, guarded, native, sides, chip):
+    """Where both are predicted to take about as long, the native kernel runs: its time is less of a guess."""
+    for side, expected in zip(sides, (native, guarded), strict=True):
+        problem = problem_of(side, side, side, dtype=dtype, precision=Precision.OZAKI)
+        assert choose(problem, HOPPER, multiprocessors=132, chip=chip, tuned=False).spec.name == expected
+
+
+def test_a_refused_product_pays_for_guard_and_native_kernel():
+    problem = problem_of(4096, 4096, 4096, precision=Precision.OZAKI)
+    emulated, refused = times_us(problem, H200_RATES)
+    native = min(FLOAT64_GEMM.costs(problem, FLOAT64_GEMM.configs, H200_RATES))
+    assert emulated < native < refused
+    # Without a guard there is nothing to refuse.
+    expert = dataclasses.replace(problem, precision=Precision.OZAKI_15)
+    assert len(set(times_us(expert, H200_RATES))) == 1
 
 
 def test_the_guard_of_float32():

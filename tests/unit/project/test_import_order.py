@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "lab": {"core", "files", "executor", "kernels", "dispatch"},
     "compiler": {"core", "files"},
     "runtime": {"core", "executor", "compiler"},
-    "vgpu": {"core", "executor", "compiler"},
+    "vgpu": {"core", "files", "executor", "compiler"},
     "host": {"core", "executor"},
 }
 #: Modules that may import every room.

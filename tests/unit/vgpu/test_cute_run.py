@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from gemmule import vgpu
 from gemmule.core.errors import ArgumentError, DTypeError, KernelFailedError
+from gemmule.vgpu.report import merged
 
 cutlass = pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -49,6 +52,30 @@ def test_a_missing_barrier_is_a_race_whose_text_begins_with_its_kind(rng, functi
     a, b, c = small(rng, 32, 32), small(rng, 32, 32), np.zeros((32, 32), np.float32)
     with pytest.raises(vgpu.CheckError, match=r"^race in .*cute_functions\.py"):
         vgpu.run(functions.Sgemm(barriers=False), a, b, c)
+
+
+@pytest.mark.parametrize(("ends", "kind"), [("fault", "out of bounds"), ("deadlock", "deadlock")])
+def test_findings_before_a_fault_or_a_deadlock_are_told_before_it(functions, ends, kind):
+    with pytest.raises(vgpu.CheckError, match=r"^race in") as caught:
+        vgpu.run(functions.several_faults, np.zeros(functions.THREADS, np.float32), ends)
+    assert [finding.kind for finding in merged(caught.value.findings)] == ["race", "race", kind]
+
+
+def test_a_race_names_the_tile_the_offset_and_the_barrier_that_orders_it(functions):
+    with pytest.raises(vgpu.CheckError) as caught:
+        vgpu.run(functions.several_faults, np.zeros(functions.THREADS, np.float32), "fault")
+    write, read, _ = map(str, merged(caught.value.findings))
+    assert "another warp writes it at the same time; let one thread write it" in write
+    # `second` begins at the next multiple of 128 bytes behind 1024, where shared memory begins, and 96 of `first`.
+    assert re.search(r"^race in several_faults_kernel, at .*py:\d+ `value = second\[", read)
+    assert "reads 4 bytes at byte 508 of second (0x67c of shared memory); warp 3 wrote it at" in read
+    assert "nothing orders the two; a barrier between them (sync_threads, bar.sync) would" in read
+    assert "(2 times" not in read
+
+
+def test_fields_of_a_struct_in_shared_memory_have_names(functions):
+    with pytest.raises(vgpu.CheckError, match=r"at byte 4 of storage\.values \(0x\w+ of shared memory\), which no"):
+        vgpu.run(functions.unwritten_field, np.zeros(32, np.float32))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.bfloat16, np.uint8])

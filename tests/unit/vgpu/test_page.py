@@ -1,4 +1,4 @@
-"""The worked example of docs/vgpu.md: it runs, it is checked at the command line, and its fault is found as quoted."""
+"""The worked examples of docs/vgpu.md: they run as printed, and the fault is found as quoted."""
 
 from __future__ import annotations
 
@@ -44,3 +44,16 @@ def test_the_fault_is_found_as_quoted(run, tmp_path):
     done = run("axpy.py")
     assert done.returncode == 1
     assert " ".join(block("finding").split()) in done.stderr
+
+
+def test_the_test_of_the_page_passes_under_three_schedules(run, tmp_path):
+    (tmp_path / "test_axpy.py").write_text(block("test_axpy.py"))
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--vgpu-schedules=3", "test_axpy.py")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_example_of_triton_runs(run, tmp_path):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    (tmp_path / "add.py").write_text(block("add.py"))
+    done = run("add.py")
+    assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gemmule import vgpu
+from gemmule.core.errors import ArgumentError, MissingFileError
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -71,3 +72,48 @@ def test_the_page_holds_its_data_and_loads_nothing(tmp_path, functions):
     assert not re.search(r"https?://|<link|src=", text)
     data = text.split("const launches = ", 1)[1].split(";\nconst $", 1)[0]
     assert json.loads(data.replace("<\\/", "</"))[0]["steps"]
+
+
+def test_a_race_has_the_steps_of_its_two_accesses(tmp_path, functions):
+    path = tmp_path / "trace.json"
+    arrays = [np.ones((16, 16), np.float32) for _ in range(3)]
+    with pytest.raises(vgpu.CheckError):
+        vgpu.run(functions.Sgemm(barriers=False), *arrays, trace=path)
+    (launch,) = json.loads(path.read_text())
+    race = launch["races"][0]
+    first, second = (launch["steps"][race[which]] for which in ("first", "second"))
+    assert race["first"] < race["second"]
+    assert (race["space"], first["kind"], second["kind"]) == ("shared", "shared", "shared")
+    assert first["write"]
+    assert not second["write"]
+    # Both access the place of the race, in the lines that write and read the tiles.
+    assert race["address"] in first["address"]
+    assert race["address"] in second["address"]
+    assert "sA[row, column]" in launch["code"][first["code"]][1]
+    assert "total +=" in launch["code"][second["code"]][1]
+
+
+def test_a_race_with_tma_and_one_in_global_memory_have_their_steps(tmp_path, functions):
+    path = tmp_path / "trace.json"
+    x = np.zeros((32, 64), np.float32)
+    with pytest.raises(vgpu.CheckError):
+        vgpu.run(functions.TmaCopy(waits=False), x, np.zeros_like(x), trace=path)
+    (launch,) = json.loads(path.read_text())
+    (race,) = launch["races"]
+    assert [launch["steps"][race[which]]["kind"] for which in ("first", "second")] == ["tma load", "shared"]
+    with pytest.raises(vgpu.CheckError):
+        vgpu.run(functions.shifted, np.zeros(256, np.float32), trace=path)
+    (launch,) = json.loads(path.read_text())
+    (race,) = launch["races"]
+    # Warp 0 writes the element that warp 1 has read.
+    assert (race["operand"], race["row"], race["column"]) == (0, 0, 32)
+    assert [launch["steps"][race[which]]["warp"] for which in ("first", "second")] == [1, 0]
+
+
+def test_a_path_that_takes_no_file_is_refused_before_anything_runs(tmp_path, functions):
+    x = np.zeros(256, np.float32)
+    for path, error in ((tmp_path / "none" / "t.html", MissingFileError), (tmp_path, ArgumentError)):
+        with pytest.raises(error, match=re.escape(str(path))) as caught:
+            vgpu.run(functions.axpy, x, x, 1.0, None, trace=path)
+        assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())

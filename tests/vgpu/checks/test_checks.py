@@ -109,7 +109,10 @@ def test_shared_memory_that_nobody_wrote():
     body = "mov.u32 %r1, buffer;\nmad.lo.u32 %r1, %tid, 4, %r1;\n.loc 1 6 0\nld.shared.b32 %r2, [%r1];.loc 1 7 0\n"
     (finding,) = findings(body + STORE)
     assert (finding.kind, finding.source) == ("uninitialised", "snippet.py:7")
-    assert "loaded at snippet.py:6 from 4 bytes at 0x400 of shared memory, which no thread wrote" in str(finding)
+    assert (
+        "loaded at snippet.py:6 from 4 bytes at byte 0 of buffer (0x400 of shared memory), which no thread wrote"
+        in str(finding)
+    )
 
 
 def test_loading_without_use_is_allowed():
@@ -226,7 +229,7 @@ def test_each_item_of_a_vector_is_followed():
     assert findings(body + "add.u32 %r2, %r5, %r7;" + STORE, 32, shared=BUFFER.replace("align 4", "align 16")) == ()
     (finding,) = findings(body + "add.u32 %r2, %r5, %r8;" + STORE, 32, shared=BUFFER.replace("align 4", "align 16"))
     assert finding.kind == "uninitialised"
-    assert "%r8, loaded at snippet.py:1 from 4 bytes at 0x40c of shared memory" in str(finding)
+    assert "%r8, loaded at snippet.py:1 from 4 bytes at byte 12 of buffer (0x40c of shared memory)" in str(finding)
 
 
 def test_a_copy_reads_its_source_until_it_is_awaited():

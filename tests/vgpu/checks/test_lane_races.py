@@ -101,7 +101,9 @@ CONFLICT = "mov.u32 %r1, buffer;\nshr.u32 %r2, %tid, 1;\nmad.lo.u32 %r3, %r2, 4,
 
 
 def test_lanes_that_store_different_values_to_one_place_of_shared_memory():
-    expect("several lanes store different values at 0x400 of shared memory", CONFLICT.format("%tid"))
+    expect(
+        r"several lanes store different values at byte 0 of buffer \(0x400 of shared memory\)", CONFLICT.format("%tid")
+    )
     expect("", CONFLICT.format("%r2"))
     expect("", CONFLICT.format("7"))
 

@@ -98,10 +98,18 @@ def test_a_column_major_result_is_the_product_of_transposes(dtype, offset, rng):
     assert_product(got, a, b.conj(), c, 1j, 1.0)
 
 
-@pytest.mark.parametrize("dtype", [pytest.param(COMPLEX64, marks=pytest.mark.slow), COMPLEX128], ids=str)
-def test_a_cluster_shares_sums(dtype, rng):
+@pytest.mark.parametrize(
+    ("dtype", "ctas"),
+    [
+        pytest.param(COMPLEX64, 2, marks=pytest.mark.slow), pytest.param(COMPLEX128, 2, marks=pytest.mark.slow),
+        # More than a warp has columns of blocks: some only add.
+        (COMPLEX128, 4),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_cluster_shares_sums(dtype, ctas, rng):
     spec, config = SMALL[dtype]
-    config = dataclasses.replace(config, cluster_k=2)
+    config = dataclasses.replace(config, cluster_k=ctas)
     a, b, c = (random_matrix(rng, dtype, shape) for shape in ((66, 70), (70, 40), (66, 40)))
     got = multiply(a, b, poisoned(dtype, (66, 40)), c, 2.0, -1.0, "b", (spec, config))
     assert_product(got, a, b.conj(), c, 2.0, -1.0)

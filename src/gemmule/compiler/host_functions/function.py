@@ -15,6 +15,7 @@ from gemmule.core.errors import ArgumentError, CompilerMissingError, KernelFaile
 from ..compile import COMPILER_LOCK
 from ..toolchain import REMEDY
 from .arguments import CuteArguments
+from .shared_tiles import SharedTiles
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CODE, _TYPE = re.compile(r"^error\[\w+\]: "), re.compile(r"<class '(?:\w+\.)*(\w+)'>")
@@ -42,6 +43,8 @@ class CuteFunction:
         Name of the host function in `module`.
     arguments : list of (str, int)
         Type and address of each argument's bytes, which live as long as this object.
+    tiles : SharedTiles
+        Names in the kernels' shared memory.
 
     Raises
     ------
@@ -59,8 +62,9 @@ class CuteFunction:
         from cutlass.base_dsl.compiler import DumpDir
 
         self._arguments = arguments
+        self.tiles = SharedTiles()
         name = getattr(function, "__name__", type(function).__name__)
-        with COMPILER_LOCK, tempfile.TemporaryDirectory() as folder, arguments.on_gpu():
+        with COMPILER_LOCK, tempfile.TemporaryDirectory() as folder, arguments.on_gpu(), self.tiles.recorded():
             options = (
                 cute.KeepPTX(),
                 cute.KeepCUBIN(),

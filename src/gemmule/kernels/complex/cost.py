@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -13,11 +12,36 @@ from gemmule.kernels.simt import cost as simt_cost
 
 from .config import Complex64Config, Complex128Config
 
-#: Rates of complex128, whose elements are never moved by halves, and factors of its configs.
-RATES = dataclasses.replace(
-    float64_cost.RATES, products=4 * float64_cost.RATES.products, odd_copies=1.0, odd_writes=1.0
+#: What predicted times of complex128 were fitted to, whose elements are never moved by halves; as of float64.
+RATES = float64_cost.Float64Rates(
+    products=4.927,
+    products_of_8=0.9048,
+    products_of_4=1.837,
+    alone=0.02118,
+    wait=0.13,
+    l2=6.84e4,
+    memory=3.821e6,
+    launch=1.305,
+    first=1.359,
+    write=1.063e5,
+    reduction=1.187,
+    partials=0.1271,
+    tail=0.5536,
+    odd_copies=1.0,
+    odd_writes=1.0,
 )
-FACTORS: dict[tuple[int, ...], float] = {}
+#: The k-tile of the second was half as deep where it was measured.
+FACTORS: dict[tuple[int, ...], float] = {
+    (64, 64, 8, 8, 1): 1.109,
+    (64, 64, 16, 8, 1): 1.023,
+    (32, 64, 8, 8, 1): 1.019,
+    (64, 32, 8, 8, 1): 1.115,
+    (32, 32, 16, 16, 1): 0.954,
+    (32, 32, 16, 8, 2): 0.977,
+    (32, 32, 16, 8, 4): 1.0,
+    (64, 64, 8, 8, 2): 1.061,
+    (64, 64, 8, 4, 1): 1.009,
+}
 _times = functools.cache(functools.partial(float64_cost.times_of, rates=RATES))
 
 

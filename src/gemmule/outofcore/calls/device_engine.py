@@ -191,6 +191,9 @@ def plan_device_engine(
         As of `plan_tiles` and `choose_plan`; also if the GPUs are not of one kind.
     """
     product = problem.product(place.grain)
+    if problem.a.dtype.kind == "c":
+        # The real forms of complex factors are not in the budgets: tiles are computed natively.
+        precision = Precision.IEEE
     sums = sums_of(name, problem.a.dtype, problem.b.dtype, problem.dtype)
     described = _one_kind(name, precision, devices)
     taken = device_memory(name, devices) if limits.device is None else limits.device

@@ -10,6 +10,7 @@ from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.wgmma import WARPS
 from ..engine.observer import AgentAccess
+from ..ptx.module import Instruction
 from ..types import Array
 from .clocks import Clocks
 from .collected import Collected
@@ -21,6 +22,15 @@ _DOES = {
     "store": "a bulk copy reads",
     "wgmma": "wgmma reads",
 }
+
+#: What orders a write after reads of TMA and wgmma, and a TMA load after those of warps.
+WAIT_FOR_READER = (
+    "a wait for it (cp_async_bulk_wait_group with read=True, wgmma.wait_group), or for the stage's empty mbarrier,"
+)
+_EMPTY = (
+    "nothing orders the two; an arrival at the stage's empty mbarrier after the read, and the producer's wait for it, "
+    "would"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,10 +154,10 @@ class AgentRaces:
         place = pieces[tuple(first)]
         earlier = self._kernel.instructions[int(self._shadow.writer[place])]
         who = self._clocks.who(int(column[tuple(first)]))
-        why = "nothing orders the two"
+        why = self._clocks.unordered(int(column[tuple(first)]))
         if not unknown.any():
             why = "no fence.proxy.async makes it visible to TMA and the tensor cores"
-        self._report(access, bad, "race", f"{who} wrote it {earlier.place}, and {why}")
+        self._report(access, bad, "race", f"{who} wrote it {earlier.place}, and {why}", earlier)
 
     def _read(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
         clocks = self._clocks
@@ -165,17 +175,18 @@ class AgentRaces:
         late = reads > clocks.known[warps, : clocks.generic][:, None, :]
         if late.any():
             reader = int(np.argwhere(late)[0][2])
-            why = f"{clocks.who(reader)} read it, and nothing orders the two"
+            why = f"{clocks.who(reader)} read it, and {_EMPTY}"
             self._report(access, np.asarray(late.any(axis=2)), "race", why)
         late = self._late_reads(pieces, clocks.known, warps)
         if late.any():
-            self._report(access, late, "race", "a bulk copy or wgmma may still read it")
+            why = f"a bulk copy or wgmma may still read it; {WAIT_FOR_READER} would order the two"
+            self._report(access, late, "race", why)
         numbers = clocks.number_of(access.barriers)
         clock = clocks.barrier_clock(access.batch, access.barriers)
         self._shadow.written[pieces] = clocks.mark(clocks.barrier_column(numbers), clock)[:, None]
         self._shadow.writer[pieces] = access.instruction.index
 
-    def _report(self, access: AgentAccess, bad: Array, kind: str, why: str) -> None:
+    def _report(self, access: AgentAccess, bad: Array, kind: str, why: str, earlier: Instruction | None = None) -> None:
         copies = np.asarray(bad.any(axis=1))
         first = int(np.flatnonzero(copies)[0])
         row = access.rows[first, int(bad[first].argmax()) // self._per_row]
@@ -185,9 +196,10 @@ class AgentRaces:
         self._collected.add(
             access.batch,
             kind,
-            f"{_DOES[access.agent]} {size} bytes at {address:#x} of shared memory{pause} {why}",
+            f"{_DOES[access.agent]} {size} bytes at {access.batch.shared_place(address)}{pause} {why}",
             access.instruction,
             access.lanes[first : first + 1],
             space="shared",
             address=address,
+            earlier=earlier,
         )

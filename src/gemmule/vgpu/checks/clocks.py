@@ -204,6 +204,25 @@ class Clocks(Observer):
         name = kinds[kind].format(warp)
         return f"{name} of CTA {cta} of the cluster" if self.generic > self.warps else name
 
+    def unordered(self, column: int) -> str:
+        """Say that nothing orders an access after an earlier one of an agent, and what would."""
+        kind = column // self.generic
+        if column >= self._barrier_columns and self._followed:
+            what = "a wait for the mbarrier at which it completes"
+        elif kind == 0:
+            what = "a barrier between them (sync_threads, bar.sync)"
+            if self.generic > self.warps:
+                what += ", of different CTAs one of the cluster (cluster_arrive and cluster_wait),"
+        elif kind == 1:
+            what = (
+                "a wait for the copy (cp_async_wait_group), and a barrier behind it if threads of other warps use it,"
+            )
+        elif kind in (2, 3):
+            what = "a wait for the copy (cp_async_bulk_wait_group), and a barrier behind it for other warps,"
+        else:
+            what = "a wait for the products (wgmma.wait_group), and a barrier behind it for other warps,"
+        return f"nothing orders the two; {what} would"
+
     def warps_in(self, batch: Batch, lanes: Lanes) -> Array:
         """Return the warps that lanes belong to, each once."""
         if lanes.count == batch.lane_count:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from ..engine.batch import Batch
 from ..engine.observer import Observer
 from ..ptx.module import Instruction
-from ..report import CheckError, Finding
+from ..report import CheckError, DeadlockError, FaultError, Finding
 from ..types import Array
+
+#: The mend where several warps write one place.
+ONE_WRITER = "let one thread write it, or all of them by an atomic operation"
 
 
 class Collected:
@@ -57,6 +62,16 @@ class Collected:
     def findings(self) -> tuple[Finding, ...]:
         """Return the findings in the order of their first appearance."""
         return tuple(self._found.values())
+
+    @contextlib.contextmanager
+    def before_faults(self) -> Iterator[None]:
+        """Put the findings so far before those of a fault or deadlock that ends the run inside the block."""
+        try:
+            yield
+        except (FaultError, DeadlockError) as error:
+            if not self._found:
+                raise
+            raise type(error)((*self.findings, *error.findings)) from error
 
     def check(self) -> None:
         """Raise the findings.

@@ -16,14 +16,18 @@ from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
 from ..engine.observer import Access, BoxAccess
 from ..memory import GLOBAL_BASE, Allocation
-from ..ptx.module import Kernel
+from ..ptx.module import Instruction, Kernel
 from ..types import Array
 from .clocks import ATOMIC, ClockCheck, Clocks
-from .collected import Collected
+from .collected import ONE_WRITER, Collected
 from .messages import Messages
 
 #: In place of a reader's CTA: several CTAs.
 _SEVERAL = -1
+_OTHER_CTA = (
+    "nothing orders the two; a release of a flag in global memory by the one (red.release.gpu) and an acquire by the "
+    "other (ld.acquire.gpu), or two launches, would"
+)
 
 
 class _Shadow:
@@ -171,7 +175,7 @@ class GlobalRaces(ClockCheck):
             if not access.atomic:
                 lost = (shadow.writer_cta[piece[:, 0]] != cta) | (shadow.write_mark[piece[:, 0]] != mark)
                 if lost.any():
-                    self._report(access, mask, lost, "another warp writes it at the same time")
+                    self._report(access, mask, lost, f"another warp writes it at the same time; {ONE_WRITER}")
         else:
             known = shadow.reader_cta[piece]
             several = (known != 0) & (known != cta[:, None])
@@ -213,14 +217,17 @@ class GlobalRaces(ClockCheck):
         if race.any():
             row, column = (int(value) for value in np.argwhere(race)[0])
             earlier = self._kernel.instructions[int(shadow.writer[piece[row, column]])]
-            who = "another warp"
+            agent = int(self._clocks.parts(shadow.write_mark[piece[row, column]])[0])
+            who, why = "another warp", self._clocks.unordered(agent)
             if other[row, column]:
+                why = _OTHER_CTA
                 who = f"CTA {access.batch.geometry.coordinates(int(writer[row, column]) - 1)}"
             self._report(
                 access,
                 mask,
                 np.asarray(race.any(axis=1)),
-                f"{who} wrote it {earlier.place}, and nothing orders the two",
+                f"{who} wrote it {earlier.place}, and {why}",
+                earlier,
             )
 
     def _compare_with_reads(
@@ -229,12 +236,13 @@ class GlobalRaces(ClockCheck):
         reader = shadow.reader_cta[piece]
         if not reader.any():
             return
-        race, _ = self._unordered(access, reader, shadow.read_mark[piece], warp, cta)
+        race, other = self._unordered(access, reader, shadow.read_mark[piece], warp, cta)
         if race.any():
-            why = "another warp, CTA or an asynchronous copy reads it, and nothing orders the two"
+            why = "another warp, CTA or an asynchronous copy reads it, and "
+            why += _OTHER_CTA if other[race].any() else self._clocks.unordered(0)
             self._report(access, mask, np.asarray(race.any(axis=1)), why)
 
-    def _report(self, access: Access, mask: Array, bad: Array, why: str) -> None:
+    def _report(self, access: Access, mask: Array, bad: Array, why: str, earlier: Instruction | None = None) -> None:
         chosen = np.flatnonzero(mask)[bad]
         address = int(access.address[chosen[0]])
         does = "writes" if access.write else "reads"
@@ -247,4 +255,5 @@ class GlobalRaces(ClockCheck):
             access.lanes.index[chosen],
             space="global",
             address=access.batch.memory.offset(address),
+            earlier=earlier,
         )

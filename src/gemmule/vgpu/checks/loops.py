@@ -104,10 +104,10 @@ def note_shared_write(
 
 
 def pass_lanes(
-    address: Array, base: Array, shift: int, many: int, index: Array, times: Array,
+    address: Array, base: Array, shift: int, many: int, index: Array, times: tuple[Array, Array],
     clocks: tuple[Array, Array, int, int],
 ) -> bool:  # fmt: skip
-    """Say whether no other lane of the warp made accesses that no meeting has ordered before these.
+    """Note accesses of lanes, if no other lane of the warp made accesses before that no meeting has ordered.
 
     Parameters
     ----------
@@ -115,39 +115,16 @@ def pass_lanes(
         As above.
     index : array of int, (lanes,)
         Numbers of the lanes.
-    times : array of int64, (2, pieces)
-        The last accesses.
+    times : (array of int64, (2, pieces), the same)
+        The last accesses to compare with, and those to note these in; arrays without pieces for none. Of these two
+        unordered ones to a piece stay. They are not the same array: the lanes of one access are not compared.
     clocks : (array of int64, array of int64, int, int)
         Times of each lane that the others of its warp know, and of now; the largest time that all know; and the bits of
         a time that hold its lane.
     """
-    known, _, floor, low = clocks
-    seen, twice = np.full(_PLACES, -1, np.int64), np.zeros(_PLACES, np.bool_)
-    for lane in range(address.size):
-        start = (address[lane] + base[lane]) >> shift
-        place, slot = (start << _WARP_BITS) + (index[lane] >> 5), (start ^ start >> 2) & _PLACES - 1
-        if seen[slot] != place:
-            seen[slot], twice[slot] = place, False
-        elif twice[slot]:
-            # Two lanes have found no other lane, so that there is none.
-            continue
-        else:
-            twice[slot] = True
-        for piece in range(start, start + many):
-            for time in (times[0, piece], times[1, piece]):
-                if time > floor:
-                    other = time & low
-                    if time > known[other] and other != index[lane] and other >> 5 == index[lane] >> 5:
-                        return False
-    return True
-
-
-def note_lanes(
-    address: Array, base: Array, shift: int, many: int, index: Array, times: Array,
-    clocks: tuple[Array, Array, int, int],
-) -> None:  # fmt: skip
-    """Note accesses of lanes, and of two unordered ones to a piece both; parameters as of `pass_lanes`."""
     known, now, floor, low = clocks
+    before, noted = times
+    compares, notes = before.shape[1] > 0, noted.shape[1] > 0
     seen, twice = np.full(_PLACES, -1, np.int64), np.zeros(_PLACES, np.bool_)
     for lane in range(address.size):
         number = index[lane]
@@ -156,15 +133,45 @@ def note_lanes(
         if seen[slot] != place:
             seen[slot], twice[slot] = place, False
         elif twice[slot]:
-            # Two lanes are enough.
+            # Two lanes have found no other lane, so that there is none; and two are enough to note.
             continue
         else:
             twice[slot] = True
         for piece in range(start, start + many):
-            time = times[0, piece]
-            if time > floor and time & low != number and time > known[time & low]:
-                times[1, piece] = time
-            times[0, piece] = now[number]
+            if compares:
+                for time in (before[0, piece], before[1, piece]):
+                    if time > floor:
+                        other = time & low
+                        if time > known[other] and other != number and other >> 5 == number >> 5:
+                            return False
+            if notes:
+                time = noted[0, piece]
+                if time > floor and time & low != number and time > known[time & low]:
+                    noted[1, piece] = time
+                noted[0, piece] = now[number]
+    return True
+
+
+def touch_blocks(address: Array, base: Array, shift: int, before: Array, noted: Array) -> bool:
+    """Note blocks that accesses touch; say whether one of them was touched before.
+
+    Parameters
+    ----------
+    address, base
+        As above.
+    shift : int
+        A block has ``1 << shift`` bytes.
+    before, noted : array of bool, (blocks,)
+        Blocks touched before, and those to note these in; empty for none.
+    """
+    compares, notes, found = before.size > 0, noted.size > 0, False
+    for lane in range(address.size):
+        block = (address[lane] + base[lane]) >> shift
+        if compares and before[block]:
+            found = True
+        if notes:
+            noted[block] = True
+    return found
 
 
 @functools.cache

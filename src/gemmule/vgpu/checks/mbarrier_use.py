@@ -46,6 +46,15 @@ class MBarrierUse(ClockCheck):
             )
         self._valid.update(dict.fromkeys(places.tolist(), instruction))
 
+    def load_repeated(self, batch: Batch, instruction: Instruction, index: Array, place: int) -> None:
+        barriers, warp = MBarriers.of(batch), index // WARP
+        count = np.count_nonzero(warp == warp[0])
+        what = (
+            f"{count} lanes of the warp issue the same TMA load, and each may count its bytes at the mbarrier at "
+            f"{barriers.name(place)}; one thread must (elect_one)"
+        )
+        self._collected.add(batch, "barrier", what, instruction, index, space="shared", address=barriers.address(place))
+
     def mbarrier_invalidated(self, batch: Batch, places: Array) -> None:
         del batch
         for place in places.tolist():
@@ -79,7 +88,8 @@ class MBarrierUse(ClockCheck):
         unknown = ~clocks.knows_initialised(index // WARP, numbers)
         if unknown.any():
             who = clocks.who(int(column[unknown][0]))
-            why = f", which {who} initialised, and nothing orders the two"
+            mend = "mbarrier_init_fence and a barrier (sync_threads) behind it would"
+            why = f", which {who} initialised, and nothing orders the two; {mend}"
             self._race(batch, instruction, index[unknown], int(places[unknown][0]), why)
 
     def _check_fence(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:

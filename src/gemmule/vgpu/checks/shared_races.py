@@ -12,11 +12,11 @@ from ..dataflow.effects import registers_in
 from ..dataflow.granule import shared_granule
 from ..engine.batch import Batch
 from ..engine.observer import Access, AgentAccess
-from ..ptx.module import Kernel, Operand, Vector
+from ..ptx.module import Instruction, Kernel, Operand, Vector
 from ..types import Array
-from .agents import AgentRaces, Shadow
+from .agents import WAIT_FOR_READER, AgentRaces, Shadow
 from .clocks import ATOMIC, ClockCheck, Clocks, is_asynchronous
-from .collected import Collected
+from .collected import ONE_WRITER, Collected
 from .loops import compiled, note_shared_write, pass_shared_read, pass_shared_write
 from .registers import UninitialisedRegisters
 
@@ -86,7 +86,9 @@ class SharedRaces(ClockCheck):
             if self._agents is not None:
                 late = self._agents.read_by(rows * many, many, self._clocks.known, warp)
                 if late.any():
-                    self._report(access, late, "a bulk copy or wgmma may still read it")
+                    self._report(
+                        access, late, f"a bulk copy or wgmma may still read it; {WAIT_FOR_READER} would order the two"
+                    )
             self._note_write(access, rows, many, warp)
 
     def marks(self, access: Access) -> Array:
@@ -134,7 +136,7 @@ class SharedRaces(ClockCheck):
             bad = np.asarray(late.any(axis=(1, 2)))
             first = int(np.flatnonzero(bad)[0])
             reader = int(late[first].any(axis=0).argmax())
-            self._report(access, bad, f"{clocks.who(reader)} read it, and nothing orders the two")
+            self._report(access, bad, f"{clocks.who(reader)} read it, and {clocks.unordered(reader)}")
 
     def _passed(self, access: Access, warp: Array) -> bool:
         """Look at an access in one go, and note it if it reads; return False and do nothing where that finds fault."""
@@ -167,7 +169,7 @@ class SharedRaces(ClockCheck):
             # Of several warps that write the same piece in one step, one has the last word.
             lost = self._written.reshape(-1, many)[rows, 0] != mark
             if lost.any():
-                self._report(access, lost, "another warp writes it at the same time")
+                self._report(access, lost, f"another warp writes it at the same time; {ONE_WRITER}")
 
     def _race(self, access: Access, bad: Array, pieces: Array, *, late: bool = False) -> None:
         first = int(np.flatnonzero(bad)[0])
@@ -177,11 +179,14 @@ class SharedRaces(ClockCheck):
         if late:
             needed = "no instruction needed the value before the arrival at the mbarrier"
             why = f"{who} writes it {earlier.place}, and {needed}"
-            self._report(access, bad, why, "may still read")
+            self._report(access, bad, why, "may still read", earlier)
         else:
-            self._report(access, bad, f"{who} wrote it {earlier.place}, and nothing orders the two")
+            why = f"{who} wrote it {earlier.place}, and {self._clocks.unordered(column)}"
+            self._report(access, bad, why, earlier=earlier)
 
-    def _report(self, access: Access, bad: Array, why: str, does: str | None = None) -> None:
+    def _report(
+        self, access: Access, bad: Array, why: str, does: str | None = None, earlier: Instruction | None = None
+    ) -> None:
         first = int(np.flatnonzero(bad)[0])
         address = int(access.address[first]) % access.batch.shared_stride
         if does is None:
@@ -189,11 +194,12 @@ class SharedRaces(ClockCheck):
         self._collected.add(
             access.batch,
             "race",
-            f"{does} {access.size} bytes at {address:#x} of shared memory; {why}",
+            f"{does} {access.size} bytes at {access.batch.shared_place(address)}; {why}",
             access.instruction,
             access.lanes.index[bad],
             space="shared",
             address=address,
+            earlier=earlier,
         )
 
     def _uninitialised(self, access: Access, unwritten: Array) -> None:
@@ -212,7 +218,7 @@ class SharedRaces(ClockCheck):
             self._collected.add(
                 batch,
                 "uninitialised",
-                f"changes {access.size} bytes at {address:#x} of shared memory, which no thread wrote",
+                f"changes {access.size} bytes at {access.batch.shared_place(address)}, which no thread wrote",
                 instruction,
                 access.lanes.index[bad],
                 space="shared",
@@ -241,6 +247,6 @@ class SharedRaces(ClockCheck):
 
     def _follow(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
         targets = tuple(register for item in items for register in registers_in(item))
-        where = f"{size} bytes at {address:#x} of shared memory"
+        where = f"{size} bytes at {access.batch.shared_place(address)}"
         what = f"loaded {access.instruction.place} from {where}, which no thread wrote"
         self._registers.wrote_undefined(access.batch, access.instruction, targets, index, what)

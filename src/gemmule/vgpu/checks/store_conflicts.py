@@ -23,7 +23,7 @@ class StoreConflicts(Check):
             # The other lane is of another warp, which the race checks see.
             return
         memory, at = batch.memory, int(address[first])
-        where = memory.describe(at) if space == "global" else f"{at % batch.shared_stride:#x} of {space} memory"
+        where = memory.describe(at) if space == "global" else _place(batch, space, at)
         self._collected.add(
             batch,
             "race",
@@ -33,3 +33,9 @@ class StoreConflicts(Check):
             space=space,
             address=memory.offset(at) if space == "global" else at % batch.shared_stride,
         )
+
+
+def _place(batch: Batch, space: str, address: int) -> str:
+    if space == "shared":
+        return batch.shared_place(address % batch.shared_stride)
+    return f"{address % batch.shared_stride:#x} of {space} memory"

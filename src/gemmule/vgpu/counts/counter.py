@@ -63,7 +63,7 @@ class Counter(Observer):
     def batch_begins(self, batch: Batch) -> None:
         if self._with_caches and self._memory is None:
             chip = self._chip or _chip_for(batch.kernel.target)
-            l1_bytes = chip.sm.shared_bytes + _L1_BEYOND_SHARED - batch.shared_stride
+            l1_bytes = chip.sm.shared_bytes + _L1_BEYOND_SHARED - -(-batch.shared_end // 128) * 128
             self._memory = caches.Memory(chip.sms, l1_bytes, chip.l2_bytes or 0)
             self._multiprocessors = chip.sms
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gemmule.compiler.host_functions.shared_tiles import SharedTile
 from gemmule.vgpu.memory import GlobalMemory
 from gemmule.vgpu.ptx.module import Instruction, Kernel
 from gemmule.vgpu.report import FaultError, Finding
@@ -93,6 +94,8 @@ class Setting:
         How the tensor core adds: ``exact`` or ``hopper``.
     maps : mapping of int to TensorMap
         Tensor maps by the place of their parameter.
+    tiles : tuple of SharedTile
+        Named parts of shared memory, by their addresses.
     """
 
     kernel: Kernel
@@ -105,6 +108,7 @@ class Setting:
     seed: int = 0
     mma: Literal["exact", "hopper"] = "exact"
     maps: Mapping[int, TensorMap] = dataclasses.field(default_factory=dict)
+    tiles: tuple[SharedTile, ...] = ()
 
 
 class Batch:
@@ -149,7 +153,8 @@ class Batch:
         self.thread_of_lane = lane % self.cta_lanes
         self.alive = self.thread_of_lane < geometry.threads
         self.shared_end = binder.static_shared_end + setting.shared_bytes
-        self.shared_stride = -(-self.shared_end // 128) * 128
+        # An odd multiple of 128, so that equal places of many CTAs are not in one set of the host's caches.
+        self.shared_stride = (-(-self.shared_end // 128) | 1) * 128
         self.shared = np.full(len(self.ctas) * self.shared_stride, _POISON, np.uint8)
         self.shared_words = {size: self.shared.view(f"u{size}") for size in (1, 2, 4, 8)}
         # As rows of 16 bytes, which TMA and wgmma move.
@@ -162,6 +167,19 @@ class Batch:
         self.file = RegisterFile(binder.counts, binder.template, self.lane_count)
         self.random = np.random.default_rng((setting.seed, *self.ctas))
         self.units: dict[type[Any], Any] = {}
+
+    def tile_at(self, address: int) -> SharedTile | None:
+        """Return the named part of shared memory that an address lies in."""
+        tiles = self.setting.tiles
+        return next((tile for tile in tiles if tile.start <= address < tile.start + tile.size), None)
+
+    def shared_place(self, address: int) -> str:
+        """Say where an address of shared memory lies: in which part, where that has a name."""
+        address %= self.shared_stride
+        tile = self.tile_at(address)
+        if tile is None:
+            return f"{address:#x} of shared memory"
+        return f"byte {address - tile.start} of {tile.name} ({address:#x} of shared memory)"
 
     def fault(
         self, kind: str, message: str, instruction: Instruction, lanes: Lanes, bad: Array, **where: Any

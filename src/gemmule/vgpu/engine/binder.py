@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from gemmule.compiler.host_functions.shared_tiles import SharedTile
 from gemmule.vgpu.ptx.module import TYPE_BYTES, Kernel, Register, Symbol
 
 from .registers import Uses, View
@@ -19,6 +22,12 @@ _TEXTS = 1 << 47
 
 def _aligned(value: int, alignment: int) -> int:
     return -(-value // alignment) * alignment
+
+
+def _own_name(name: str) -> str:
+    """Return the name of a variable in its source: that of one in a function of CUDA C++ is mangled."""
+    found = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", name)
+    return found[2][: int(found[1])] if found else name
 
 
 class Binder:
@@ -63,6 +72,16 @@ class Binder:
             if variable.space == "global" and variable.alignment == 1 and variable.data[-1:] == b"\0":
                 address = _TEXTS + sum(map(len, self._texts.values()))
                 self._text_addresses[variable.name], self._texts[address] = address, variable.data
+        #: Static variables of shared memory.
+        self.shared_variables = tuple(
+            SharedTile(_own_name(variable.name), self._addresses[variable.name][1], variable.size)
+            for variable in variables
+            if variable.space == "shared" and variable.size
+        )
+        self._dynamic_start = next(
+            (self._addresses[one.name][1] for one in variables if one.space == "shared" and not one.size),
+            ends["shared"],
+        )
         self.param_bytes = ends["param"]
         self.static_shared_end = ends["shared"]
         self.local_bytes = _aligned(ends["local"], 16)
@@ -73,6 +92,10 @@ class Binder:
             return self._text_addresses[symbol.name] + symbol.offset
         found = self._addresses.get(symbol.name)
         return None if found is None else found[1] + symbol.offset
+
+    def dynamic(self, tiles: Iterable[SharedTile]) -> tuple[SharedTile, ...]:
+        """Return parts of dynamic shared memory with their addresses."""
+        return tuple(dataclasses.replace(tile, start=self._dynamic_start + tile.start) for tile in tiles)
 
     def text_at(self, address: int) -> str:
         """Return the text of the module at an address, up to its zero byte; an empty one where none begins."""

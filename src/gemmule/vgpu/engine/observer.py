@@ -145,6 +145,9 @@ class Observer:
     def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         """See lanes arrive at mbarriers with the completion of the copies that they issued."""
 
+    def load_repeated(self, batch: Batch, instruction: Instruction, index: Array, place: int) -> None:
+        """See lanes of a warp issue one and the same TMA load, which completes at that mbarrier."""
+
     def agent_access(self, access: AgentAccess) -> None:
         """See an access to shared memory issued to TMA or the tensor cores."""
 

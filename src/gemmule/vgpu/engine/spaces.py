@@ -15,6 +15,7 @@ from gemmule.vgpu.memory import GLOBAL_BASE
 from gemmule.vgpu.ptx.module import TYPE_BYTES, Address, Immediate, Operand, Register, Symbol
 from gemmule.vgpu.types import Array
 
+from .batch import Batch
 from .binder import SHARED_START
 from .definition import Build
 from .machine import Frame
@@ -154,8 +155,8 @@ def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment:
         where = int(address[np.flatnonzero(bad)[0]])
         raise batch.fault(
             "out of bounds",
-            f"{size} bytes at {where:#x} of shared memory, which a CTA has from {SHARED_START:#x} to "
-            f"{batch.shared_end:#x}",
+            f"{size} bytes at {where:#x} of shared memory{_behind(batch, where)}, which a CTA has from "
+            f"{SHARED_START:#x} to {batch.shared_end:#x}",
             build.instruction,
             frame.lanes,
             bad,
@@ -164,6 +165,15 @@ def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment:
         )
     _check_alignment(build, frame, "shared", address, alignment)
     return address + base, address
+
+
+def _behind(batch: Batch, address: int) -> str:
+    """Say which named part of shared memory ends before an address."""
+    before = [tile for tile in batch.setting.tiles if tile.start + tile.size <= address]
+    if not before:
+        return ""
+    last = max(before, key=lambda tile: tile.start + tile.size)
+    return f", {address - last.start - last.size} bytes behind the end of {last.name}"
 
 
 def _of_cluster(build: Build, frame: Frame, address: Array) -> tuple[Array, Array]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from gemmule.files.file_errors import errors_name
+from gemmule.files.regular_file import check_replaceable
 
 from ..arrays import DeviceArrays
 from ..engine.batch import Batch
@@ -17,7 +22,7 @@ from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
 from ..memory import GLOBAL_BASE
 from ..models import banks
 from ..ptx.module import Instruction, Kernel
-from ..report import kernel_name
+from ..report import Finding, kernel_name, merged
 from ..source_text import line_text, shown_path
 from ..types import Array
 
@@ -25,6 +30,21 @@ from ..types import Array
 MOST_STEPS = 4000
 _ROW = 16
 _DATA = "/*data*/null"
+
+
+def check_path(path: Path) -> None:
+    """Check that a trace can be written to a path.
+
+    Raises
+    ------
+    ArgumentError
+        If there is something that is no regular file.
+    FileAccessError
+        If its folder takes no files.
+    """
+    check_replaceable(path)
+    with errors_name(str(path), written=True), tempfile.TemporaryFile(dir=path.parent):
+        pass
 
 
 class Trace(Observer):
@@ -39,11 +59,19 @@ class Trace(Observer):
     def __init__(self, device: DeviceArrays) -> None:
         self._device = device
         self.launches: list[dict[str, Any]] = []
+        self._all_places: list[list[tuple[Array, int] | None]] = []
+        self._codes: list[dict[int, int]] = []
+        self._kernels: list[Kernel] = []
 
     def begin(self, kernel: Kernel) -> None:
+        # For each step its bytes: first ones, and how many of each.
+        self._places: list[tuple[Array, int] | None] = []
+        self._all_places.append(self._places)
         self._steps: list[dict[str, Any]] = []
         self._code: dict[int, int] = {}
-        self._kernel, self._dropped, self._open = kernel, 0, False
+        self._codes.append(self._code)
+        self._dropped, self._open = 0, False
+        self._kernels.append(kernel)
         self._launch: dict[str, Any] = {
             "kernel": kernel_name(kernel),
             "operands": [
@@ -69,19 +97,85 @@ class Trace(Observer):
     def end(self) -> None:
         self._launch["dropped"] = self._dropped
 
-    def write(self, path: Path) -> None:
-        """Write the page, or the data only where the name ends with ``.json``."""
+    def write(self, path: Path, findings: Sequence[Finding] = ()) -> None:
+        """Write the page with the races among the findings, or the data only where the name ends with ``.json``."""
+        for number, launch in enumerate(self.launches):
+            launch["races"] = [
+                race for finding in merged(findings) if finding.kind == "race" for race in self._races(number, finding)
+            ]
         data = json.dumps(self.launches, separators=(",", ":"))
         if path.suffix != ".json":
             page = importlib.resources.files(__package__).joinpath("viewer.html").read_text(encoding="utf-8")
             # A script ends at the first such tag, in a string too.
             data = page.replace(_DATA, data.replace("</", "<\\/"))
-        path.write_text(data, encoding="utf-8")
+        with errors_name(str(path), written=True):
+            path.write_text(data, encoding="utf-8")
 
-    def _step(self, kind: str, instruction: Instruction | None, warp: int, **more: Any) -> None:
+    def _races(self, number: int, finding: Finding) -> Iterator[dict[str, Any]]:
+        """Yield the steps of a race of a launch, the second access first, and its place; nothing if it has none."""
+        launch, instruction = self.launches[number], finding.instruction
+        if finding.kernel != self._kernels[number].name or instruction is None or finding.address is None:
+            return
+        steps, places = launch["steps"], self._all_places[number]
+        touching = [
+            step
+            for step, place in enumerate(places)
+            if place is not None and self._touches(steps[step], place, finding.space, finding.address)
+        ]
+        code = self._codes[number].get(instruction.index)
+        own = [step for step in touching if steps[step]["code"] == code and steps[step]["warp"] == finding.warp]
+        if not own or finding.cta != tuple(launch["cta"]):
+            return
+        second = own[0]
+        others = [step for step in touching if self._conflicts(number, steps[step], steps[second], finding)]
+        before, after = [step for step in others if step < second], [step for step in others if step > second]
+        # Of two that write at the same time, either is the first.
+        first = before[-1] if before else after[0] if after else None
+        race: dict[str, Any] = {"first": first, "second": second, "space": finding.space, "address": finding.address}
+        if finding.space == "global":
+            start = self._allocation_start(places[second])
+            race |= {
+                name: one[0]
+                for name, one in self._elements(np.array([start + finding.address])).items()
+                if isinstance(one, list)
+            }
+            race["operand"] = steps[second]["operand"]
+        yield race
+
+    def _allocation_start(self, place: tuple[Array, int] | None) -> int:
+        """Return where the operand begins in the arena that a step accesses."""
+        allocation = None if place is None else self._device.memory.allocation_at(int(place[0][0]))
+        return 0 if allocation is None else allocation.start
+
+    def _conflicts(self, number: int, step: dict[str, Any], second: dict[str, Any], finding: Finding) -> bool:
+        """Say whether a step may be the earlier access of a race."""
+        if step is second or step.get("operand") != second.get("operand"):
+            return False
+        if finding.earlier is not None:
+            return bool(step["code"] == self._codes[number].get(finding.earlier.index))
+        return _writes(step) or _writes(second)
+
+    def _touches(self, step: dict[str, Any], place: tuple[Array, int], space: str, address: int) -> bool:
+        """Say whether a step accesses the byte at an address, of global memory counted in its operand."""
+        first, size = place
+        if not len(first) or (step["kind"] in ("global", "box")) != (space == "global"):
+            return False
+        if space == "global":
+            first = first - self._allocation_start(place)
+        return bool(((first <= address) & (address < first + size)).any())
+
+    def _step(
+        self,
+        kind: str,
+        instruction: Instruction | None,
+        warp: int,
+        places: tuple[Array, int] | None = None,
+        **more: Any,
+    ) -> None:
         if len(self._steps) >= MOST_STEPS:
             self._dropped += 1
             return
+        self._places.append(places)
         number = None if instruction is None else self._number(instruction)
         self._steps.append({"kind": kind, "code": number, "warp": warp, **more})
 
@@ -118,7 +212,7 @@ class Trace(Observer):
                 what |= {"address": address.tolist(), "wavefronts": _wavefronts(access, lanes, address)}
             else:
                 what |= self._elements(address)
-            self._step(access.space, access.instruction, warp, **what)
+            self._step(access.space, access.instruction, warp, (address, access.size), **what)
 
     def agent_access(self, access: AgentAccess) -> None:
         if not self._open:
@@ -126,11 +220,13 @@ class Trace(Observer):
         last = access.batch.shared_stride // _ROW
         for number in np.flatnonzero(access.lanes < access.batch.cta_lanes).tolist():
             rows = access.rows[number]
+            own = rows[rows < last] * _ROW
             self._step(
                 "wgmma" if access.agent == "wgmma" else f"tma {access.agent}",
                 access.instruction,
                 int(access.lanes[number]) // WARP,
-                rows=(rows[rows < last] * _ROW).tolist(),
+                (own, _ROW),
+                rows=own.tolist(),
                 barrier=None if access.barriers is None else int(access.barriers[number]) * 8,
             )
 
@@ -141,8 +237,8 @@ class Trace(Observer):
             inside = access.size[number] > 0
             warp = int(access.lanes[number]) // WARP
             what = self._elements(access.start[number][inside])
-            size = int(access.size[number].max())
-            self._step("box", access.instruction, warp, size=size, write=access.write, **what)
+            size, place = int(access.size[number].max()), access.start[number][inside]
+            self._step("box", access.instruction, warp, (place, size), size=size, write=access.write, **what)
 
     def _elements(self, positions: Array) -> dict[str, Any]:
         """Return the operand that positions in the arena lie in, and their rows and columns."""
@@ -192,6 +288,10 @@ class Trace(Observer):
     def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         for warp in self._warps(batch, lanes):
             self._step("products awaited", instruction, warp, left=left)
+
+
+def _writes(step: dict[str, Any]) -> bool:
+    return bool(step.get("write")) or step["kind"] in ("tma load", "tma async store")
 
 
 def _wavefronts(access: Access, lanes: Array, address: Array) -> list[int]:

@@ -37,6 +37,7 @@ class Complex128Gemm:
 
     def __init__(self, config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
         self.threads, self.cluster_k, self.resident = config.threads, config.cluster_k, config.resident
+        self.writers = config.writers
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Complex128Mainloop(config, types)
         self.epilogue = ComplexEpilogue(Float64, types)
@@ -61,19 +62,21 @@ class Complex128Gemm:
         row, col = self.mainloop.corner()
         mirrored = self.epilogue.is_mirrored(m0, n0)
         if cutlass.const_expr(self.cluster_k > 1):
-            part = cutlass.const_expr(self.mainloop.columns // self.cluster_k)
+            part = cutlass.const_expr(self.mainloop.columns // self.writers)
             # Parts are the last mode of accumulators; a cluster's pieces are consecutive.
             rAll = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, self.mainloop.columns)), Float64)
             for p in cutlass.range_constexpr(2):
                 for j in cutlass.range_constexpr(self.mainloop.columns):
                     rAll[None, None, p, j].store(rC[None, None, j, p].load())
             rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, part)), Float64)
-            reduce_in_cluster(rPart, rAll, stages, rank, self.cluster_k, self.threads)
-            col += rank * (part * COLUMNS)
+            piece = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
+            reduce_in_cluster(rPart, rAll, stages, piece, self.cluster_k, self.threads)
+            col += piece * (part * COLUMNS)
             for p in cutlass.range_constexpr(2):
                 for j in cutlass.range_constexpr(part):
                     rC[None, None, j, p].store(rPart[None, None, p, j].load())
-            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
+            if self.writers == self.cluster_k or rank < self.writers:
+                self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
         else:
             self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
 

@@ -18,7 +18,7 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.complex.complex128.spec import SPEC as PLAIN
 from gemmule.kernels.emulation.ozaki_config import SIDE, THREADS, RealFormsConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as REAL
-from gemmule.kernels.emulation.ozaki_gemm.spec import expected_us, times_us
+from gemmule.kernels.emulation.ozaki_gemm.spec import pays, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
@@ -146,7 +146,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     own = _own_us(problem, gpu)
     emulated, refused = times_us(real_problem(problem)[0], gpu)
     plain = min(PLAIN.costs(problem, PLAIN.configs_on(gpu), gpu))
-    return PLAIN.name if plain < expected_us(own + emulated, own + refused) else None
+    return None if pays(own + emulated, own + refused, plain) else PLAIN.name
 
 
 SPEC = KernelSpec(

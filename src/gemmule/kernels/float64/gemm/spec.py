@@ -102,6 +102,12 @@ SPEC = KernelSpec(
         Float64Config(tile_m=16, tile_k=32, warps_m=1, cluster_k=4),
         Float64Config(mma_k=8, cluster_k=4),
         Float64Config(tile_m=32, mma_k=8, cluster_k=4),
+        # For few tiles and a long K.
+        Float64Config(mma_k=8, cluster_k=6),
+        Float64Config(tile_m=32, mma_k=8, cluster_k=8),
+        Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=4),
+        Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=6),
+        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=2),
         Float64Config(tile_m=96, stages=3, mma_k=8),
         Float64Config(tile_m=128, warps_m=4, mma_k=8),
         Float64Config(stages=3, mma_m=8, mma_k=4),

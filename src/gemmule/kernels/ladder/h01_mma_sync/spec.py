@@ -266,8 +266,15 @@ _REDUCTION, _PARTIALS = 1.5, 0.2
 _REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: CTAs of a cluster that share a tile.
 _PARTS = (1, 2, 4, 8)
-#: Configs for TF32, where K is long and tiles are few.
-FOR_TF32 = (*(MmaSyncConfig(tile_n=_TILE, stages=4, cluster_k=parts) for parts in (2, 4)),)
+#: Configs for TF32 alone, most of them where K is long and tiles are few: of 28 the ones that together come closest to
+#: the best of all (benchmarks/experiments/fit_mma_sync_cost.py --choose).
+FOR_TF32 = (
+    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=3),
+    MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
+    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 4)),
+    *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
+    MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
+)
 #: Less than a k-tile of 64 x 64 takes in any config, where all SMs have many of them.
 _LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
@@ -296,6 +303,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     if problem.a.dtype == FLOAT32:
         return _every_tf32_us(problem, gpu) if configs is CONFIGS else tf32_us(problem, configs, gpu).tolist()
     counts = [ctas(problem, one) for one in configs]
+    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
 
     def order(number: int) -> tuple[int, int, int]:
         count = counts[number]
@@ -303,16 +311,13 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
             return 0, count * configs[number].outputs, count
         return 1, -count, -number
 
-    ordered = sorted((x for x, one in enumerate(configs) if one.cluster_k == 1), key=order)
-    times, places = dict(zip(_PARTS, _times(problem, gpu), strict=True)), {x: place for place, x in enumerate(ordered)}
-    return [
-        times[1] * (1 + _NEXT * places[x])
-        if x in places
-        else times.get(one.cluster_k, math.inf)
-        if one.outputs == _TILE**2
-        else math.inf
-        for x, one in enumerate(configs)
-    ]
+    ordered = sorted((x for x in plain if configs[x].cluster_k == 1), key=order)
+    times, found = dict(zip(_PARTS, _times(problem, gpu), strict=True)), [math.inf] * len(configs)
+    for x in plain:
+        found[x] = times.get(configs[x].cluster_k, math.inf)
+    for place, x in enumerate(ordered):
+        found[x] = times[1] * (1 + _NEXT * place)
+    return found
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
@@ -322,7 +327,7 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
 
 def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates, *, split: bool = False) -> bool:
     """Return whether less than `cost` microseconds are predicted; with `split`, of clusters that share each tile."""
-    if problem.a.dtype != FLOAT32 and _least_us(problem, gpu) >= cost:
+    if _least_us(problem, gpu) >= cost:
         return False
     return min(_able_us(problem, gpu, 2 if split else 1)) < cost
 

@@ -50,6 +50,8 @@ class Tf32Rates:
         Share of the SMs that clusters of more than 2 CTAs reach.
     l2, memory : float
         Bytes a microsecond from the L2 cache, and the share of the memory's rate.
+    narrow : float
+        How much longer memory takes where tiles have 64 rows or columns.
     """
 
     launch: float
@@ -68,41 +70,53 @@ class Tf32Rates:
     reached: float
     l2: float
     memory: float
+    narrow: float
 
 
+#: Fitted to three quarters of the 110 products of record 20261125T031705 (an H100); copies of 8 bytes are assumed.
 RATES = Tf32Rates(
-    launch=2.242,
-    reads=0.02719,
-    products=0.1178,
-    copies=0.02417,
+    launch=1.752,
+    reads=0.04342,
+    products=0.08934,
+    copies=0.02069,
     copies_of_8=0.05,
-    copies_of_4=0.1109,
-    wait=0.01316,
-    overlapped=1.029,
+    copies_of_4=0.09992,
+    wait=0.01311,
+    overlapped=1.043,
     more_warps=0.9884,
-    write=1.03,
-    unaligned=1.965,
-    reduction=1.422,
-    partials=0.3748,
+    write=0.872,
+    unaligned=2.164,
+    reduction=1.734,
+    partials=0.08559,
     reached=0.91,
-    l2=5.628e6,
-    memory=0.6316,
+    l2=8.653e6,
+    memory=0.5099,
+    narrow=0.2301,
 )
 
 
 class _Tiles:
     """What configs decide for every product."""
 
-    def __init__(self, configs: Sequence[MmaSyncConfig]) -> None:
+    def __init__(self, configs: Sequence[MmaSyncConfig], rates: Tf32Rates) -> None:
         def each(value: Any) -> Numbers:
             return np.array([value(one) for one in configs], np.float64)
 
         self.m, self.n, self.cluster_k = each(lambda c: c.tile_m), each(lambda c: c.tile_n), each(lambda c: c.cluster_k)
         # Rows and columns that all warps read, k-tiles of 128 bytes.
-        self.reads = each(lambda c: c.warps_n * c.tile_m + c.warps_m * c.tile_n) / _SIDE
-        self.outputs = self.m * self.n / _SIDE**2
-        self.warps = each(lambda c: c.threads / 128)
+        reads = each(lambda c: c.warps_n * c.tile_m + c.warps_m * c.tile_n) / _SIDE
+        outputs, warps = self.m * self.n / _SIDE**2, each(lambda c: c.threads / 128)
         self.resident = each(_resident)
+        # What does not depend on the product: a k-tile without its copies and the factor of its steps where one CTA is
+        # alone, the share of the SMs that clusters reach, writing by how lines of D begin, and a cluster's reduction.
+        self.steps = reads * rates.reads + outputs * rates.products
+        self.slower = np.where(warps > 1, rates.more_warps, 1.0)
+        self.reached = np.where(self.cluster_k > 2, rates.reached, 1.0)
+        self.written = outputs / warps * rates.write, outputs / warps * rates.unaligned
+        self.split = self.cluster_k > 1
+        self.most_parts = max((one.cluster_k for one in configs), default=1)
+        reduction = rates.reduction + rates.partials * (self.cluster_k - 1) * outputs / warps
+        self.reduction = np.where(self.split, reduction, 0.0)
 
 
 def _resident(config: MmaSyncConfig) -> int:
@@ -112,8 +126,8 @@ def _resident(config: MmaSyncConfig) -> int:
 
 
 @cache_for_configs
-def _tiles_of(configs: Sequence[MmaSyncConfig]) -> _Tiles:
-    return _Tiles(configs)
+def _tiles_of(configs: Sequence[MmaSyncConfig], rates: Tf32Rates) -> _Tiles:
+    return _Tiles(configs, rates)
 
 
 class Lines(NamedTuple):
@@ -149,7 +163,7 @@ def times_us(
     rates : Tf32Rates
         Those of the kernel.
     """
-    of = _tiles_of(configs)
+    of = _tiles_of(configs, rates)
     m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
     tiles = np.ceil(m / of.m) * np.ceil(n / of.n) * batch
     ctas = tiles * of.cluster_k
@@ -157,21 +171,22 @@ def times_us(
     # Rows beyond the edges are not copied.
     rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE
     copy = {16: rates.copies, 8: rates.copies_of_8}.get(lines.copied, rates.copies_of_4)
-    steps = of.reads * rates.reads + of.outputs * rates.products + rows * copy
-    alone = steps * np.where(of.warps > 1, rates.more_warps, 1.0) + rates.wait
-    reached = gpu.multiprocessors * np.where(of.cluster_k > 2, rates.reached, 1.0)
+    steps = of.steps + rows * copy
+    alone = steps * of.slower + rates.wait
+    reached = gpu.multiprocessors * of.reached
     each = np.ceil(ctas / reached)
     # Several at a time overlap, and those after them wait.
     rounds = np.ceil(each / of.resident)
     k_tile = np.maximum(rounds * alone, each * steps * rates.overlapped)
-    written = of.outputs / of.warps * (rates.write if lines.vector > 1 else rates.unaligned)
-    computed = k_tiles * k_tile + written * np.ceil(tiles / reached)
-    split = of.cluster_k > 1
-    computed += np.where(split, rates.reduction + rates.partials * (of.cluster_k - 1) * of.outputs / of.warps, 0.0)
+    computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / reached)
+    computed += of.reduction
     computed *= gpu.load
     from_l2 = ctas * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
-    memory = problem.bytes_min / (gpu.memory * rates.memory)
+    # The lines of the larger operand count most.
+    narrow = 1 + rates.narrow * _SIDE * (m / of.m + n / of.n) / (m + n)
+    memory = narrow * (problem.bytes_min / (gpu.memory * rates.memory))
     total = np.sqrt(np.hypot(np.hypot(computed**2, from_l2**2), memory**2)) + rates.launch * gpu.launch
-    enough = problem.k * 4 >= of.cluster_k * _K_BYTES
-    found: Numbers = np.where(enough | ~split, total, math.inf)
+    if problem.k * 4 < of.most_parts * _K_BYTES:
+        total[of.split & (problem.k * 4 < of.cluster_k * _K_BYTES)] = math.inf
+    found: Numbers = total
     return found

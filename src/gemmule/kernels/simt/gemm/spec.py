@@ -117,7 +117,7 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
 
 
 #: Multiply-adds below which preparing operands takes longer than it saves.
-_FEW = 1 << 29
+_FEW = 1 << 30
 #: What the predicted time without it is multiplied by, of aligned operands and of others: predictions of large squares
 #: are 4 % less than MN-major ones took, and 12 % more than unaligned ones did.
 _MARGIN = 0.96, 0.9
@@ -154,6 +154,7 @@ SPEC = KernelSpec(
         SimtConfig(tile_n=64, tile_k=16, warps_n=1),
         SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=2),
         SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=4),
+        SimtConfig(tile_n=64, tile_k=16, warps_n=1, cluster_k=6),
         SimtConfig(tile_n=256, warps_m=2, warps_n=4),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=4),

@@ -312,6 +312,11 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
                     instruction, lanes, bad,
                 )  # fmt: skip
         chosen = _different(frame, [*keys, place, first, masks])
+        if len(chosen) < lanes.count:
+            repeated = np.isin(lanes.index // 32, lanes.index[np.delete(np.arange(lanes.count), chosen)] // 32)
+            for observer in batch.observers:
+                barrier_place = int(place[repeated][0]) // SIZE
+                observer.load_repeated(batch, instruction, lanes.index[repeated], barrier_place)
         for key in np.unique(keys[0][chosen]).tolist():
             some = chosen[keys[0][chosen] == key]
             region = side.region(frame, key)

@@ -195,19 +195,29 @@ class MBarriers(Unit):
 
     def name(self, place: int) -> str:
         """Say where an mbarrier is."""
+        label = self._label(place)
+        return f"{self.address(place):#x}{f' ({label})' if label else ''}{self._of_cta(place)}"
+
+    def _label(self, place: int) -> str:
+        """Return an mbarrier's name in the source; nothing where it has none."""
+        tile = self._batch.tile_at(self.address(place))
+        if tile is None:
+            return ""
+        return f"{tile.name}[{(self.address(place) - tile.start) // SIZE}]" if tile.size > SIZE else tile.name
+
+    def _of_cta(self, place: int) -> str:
         batch = self._batch
-        where = f"{self.address(place):#x}"
-        if batch.cluster_ctas > 1:
-            where += f" of CTA {batch.geometry.coordinates(batch.ctas[self.cta(place)])}"
-        return where
+        if batch.cluster_ctas == 1:
+            return ""
+        return f" of CTA {batch.geometry.coordinates(batch.ctas[self.cta(place)])}"
 
     def state(self, place: int) -> str:
         """Say what an mbarrier has counted."""
         expected, pending = int(self.expected[place]), int(self.pending[place])
-        text = (
-            f"mbarrier {self.name(place)} (phase {int(self.phase[place])}, {expected - pending} of {expected} arrived"
-        )
-        return f"{text}, {int(self.bytes[place])} bytes pending)"
+        parts = [self._label(place), f"phase {int(self.phase[place])}", f"{expected - pending} of {expected} arrived"]
+        parts.append(f"{int(self.bytes[place])} bytes pending")
+        where = f"{self.address(place):#x}{self._of_cta(place)}"
+        return f"mbarrier {where} ({', '.join(part for part in parts if part)})"
 
     def left(self) -> Array:
         """Return the mbarriers whose current phase has begun."""
