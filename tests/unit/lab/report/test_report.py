@@ -33,7 +33,7 @@ def test_every_committed_record_can_be_read(path):
 def test_the_committed_records_make_a_page(tmp_path):
     result = run(COMMITTED[0].parent, "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
-    assert "Records of other kinds: ceiling, " in (tmp_path / "page.html").read_text()
+    assert re.search("Records of other kinds: .*ceiling, ", (tmp_path / "page.html").read_text())
 
 
 def test_every_section_is_there(page):
