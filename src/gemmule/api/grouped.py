@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from gemmule.core.grouped_problem import AXES, GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.dispatch.select import generation, register_clear
+from gemmule.dispatch.select import generation
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import Device, get_device
 from gemmule.runtime.replay import queue_of_parts
@@ -29,6 +28,7 @@ from .epilogues.gated import GATE_BIAS, SECOND, UP_BIAS, storage_of, with_halves
 from .epilogues.scaling import Scaling
 from .planning import functions as plans
 from .planning.choice import check_device_arrays, wanted_executor
+from .planning.device_products import grouped_queue
 from .planning.plan import Plan
 from .planning.products import memory_for_sums, plan_product
 from .planning.vgpu_products import as_device_view, copy_again, copy_back
@@ -527,27 +527,6 @@ def _of_zeros(product: GroupedProduct, device: Device, reason: str) -> Plan:
         product, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
         reason=reason,
     )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=1024)
-def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a `GroupedProblem`, given the addresses of its operands but D, and that."""
-    del began
-    from gemmule.dispatch.grouped import choose_grouped
-    from gemmule.runtime.repeated import repeated
-
-    device = get_device(ordinal)
-    choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
-    matrices = problem.operands()
-    names = (*(name for name in matrices if name != "d"), "d")
-    # Addresses that are as aligned as those to come stand in for them.
-    aligned = [(1 << 20) + matrices[name].alignment for name in names]
-    queue = repeated(problem, choice, names, aligned, ordinal)
-    assert queue is not None
-    return queue
-
-
-register_clear(grouped_queue.cache_clear)
 
 
 def _zeroed(product: GroupedProduct, device: Device, reason: str) -> Plan:

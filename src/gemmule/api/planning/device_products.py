@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.core.spec import Choice
+from gemmule.dispatch.select import register_clear
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 
@@ -116,3 +117,24 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
     places = {name: (role, product.view(role).address) for name, role in roles.items()}
     guard = functools.partial(decided, problem, choice, decide)
     return dataclasses.replace(plan, places=places, execution=execution, guard=guard)
+
+
+@functools.lru_cache(maxsize=1024)
+def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
+    """Return what queues a `GroupedProblem`, given the addresses of its operands but D, and that."""
+    del began
+    from gemmule.dispatch.grouped import choose_grouped
+    from gemmule.runtime.repeated import repeated
+
+    device = get_device(ordinal)
+    choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+    matrices = problem.operands()
+    names = (*(name for name in matrices if name != "d"), "d")
+    # Addresses that are as aligned as those to come stand in for them.
+    aligned = [(1 << 20) + matrices[name].alignment for name in names]
+    queue = repeated(problem, choice, names, aligned, ordinal)
+    assert queue is not None
+    return queue
+
+
+register_clear(grouped_queue.cache_clear)
