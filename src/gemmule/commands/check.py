@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,13 +76,21 @@ def check_command(
 
     function = _function(target)
     values = _values(arguments, seed)
+    failed: str | None = None
+    findings: tuple[Finding, ...] = ()
     with _printing(as_json):
-        findings = _findings(function, values, schedules, trace)
+        try:
+            findings = _findings(function, values, schedules, trace)
+        except AssertionError as error:
+            failed = _failed(error, Path(target.rpartition("::")[0]).resolve())
     if sarif_file is not None:
         sarif_file.write_text(json.dumps(sarif(findings), indent=1), encoding="utf-8")
     if as_json:
-        code = 1 if findings else 0
-        echo_json({"target": target, "findings": [record(one) for one in findings], "exit_code": code})
+        code = 1 if findings or failed else 0
+        found = {"target": target, "findings": [record(one) for one in findings], "exit_code": code}
+        echo_json(found | ({"assertion": failed} if failed else {}))
+    elif failed:
+        click.echo(f"{target}: {failed}")
     else:
         for one in findings:
             click.echo(str(one))
@@ -90,8 +99,16 @@ def check_command(
         if github:
             for one in findings:
                 click.echo(annotation(one))
-    if findings:
+    if findings or failed:
         ctx.exit(1)
+
+
+def _failed(error: AssertionError, file: Path) -> str:
+    """Return the line of the file in which an assertion failed, and what that says."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = next((frame for frame in reversed(frames) if frame.filename == str(file)), frames[-1])
+    said = " ".join(str(error).split()) or where.line or "it says nothing"
+    return f"assertion failed at {where.filename}:{where.lineno}: {said}"
 
 
 @contextlib.contextmanager

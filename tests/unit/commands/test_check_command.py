@@ -53,6 +53,21 @@ def test_json_and_sarif(tmp_path):
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == one["line"]
 
 
+def test_an_assertion_that_fails_is_one_line(tmp_path):
+    file = tmp_path / "case.py"
+    file.write_text(
+        "import numpy as np\n\n\ndef case():\n    np.testing.assert_array_equal(np.ones(2), 2, 'not\\ntwo')\n"
+    )
+    done = check(f"{file}::case")
+    assert done.exit_code == 1
+    (line,) = done.output.splitlines()
+    assert line.startswith(f"{file}::case: assertion failed at {file}:5: ")
+    assert "not two" in line
+    found = json.loads(check(f"{file}::case", "--json").stdout)
+    assert (found["findings"], found["exit_code"]) == ([], 1)
+    assert found["assertion"] in line
+
+
 def test_an_ordinary_function_runs_its_kernels_itself(tmp_path):
     file = tmp_path / "case.py"
     file.write_text(
