@@ -160,6 +160,17 @@ SKIP:
     assert "%r5" in str(finding)
 
 
+@pytest.mark.differs_on_hardware("it reads where nobody knows")
+def test_an_address_that_was_not_written_is_told_before_its_fault():
+    body = """.loc 1 9 0
+    cvt.u64.u32 %address, %r5;
+    ld.global.b32 %r2, [%address];
+"""
+    found = findings(body + STORE, threads=32)
+    assert [finding.kind for finding in found] == ["uninitialised", "out of bounds"]
+    assert "%address, computed in" in str(found[0])
+
+
 def test_half_a_warp_at_a_barrier_for_whole_warps():
     body = """setp.lt.u32 %p1, %lane, 16;
     @%p1 bra A;

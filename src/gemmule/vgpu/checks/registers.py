@@ -62,6 +62,11 @@ class UninitialisedRegisters(Check):
     def batch_ends(self, batch: Batch) -> None:
         self._finish(batch)
 
+    def faulted(self, batch: Batch, instruction: Instruction | None) -> None:
+        # An uninitialised address is the cause of the fault.
+        if instruction is not None and self._under_way is not None:
+            self._advance(batch, instruction.index + 1)
+
     def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
         del lanes
         self._advance(batch, instruction.index)

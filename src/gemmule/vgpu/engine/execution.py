@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gemmule.vgpu.dataflow.control_flow import Block
-from gemmule.vgpu.report import DeadlockError, Finding
+from gemmule.vgpu.report import DeadlockError, FaultError, Finding
 
 from .definition import Gate, Step, WaitText
 from .lanes import Lanes, merged
@@ -78,7 +78,12 @@ def execute(batch: Machine, blocks: Sequence[BoundBlock]) -> None:
                 continue
             for observer in batch.observers:
                 observer.executed(batch, bound.block, admitted)
-            bound.run(batch, admitted)
+            try:
+                bound.run(batch, admitted)
+            except FaultError as error:
+                for observer in batch.observers:
+                    observer.faulted(batch, error.findings[0].instruction)
+                raise
             if random and batch.random.random() < _CHANCE:
                 batch.complete_one()
         if scheduler.ready or not batch.unblock():

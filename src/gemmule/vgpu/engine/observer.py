@@ -207,6 +207,9 @@ class Observer:
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         """See lanes end."""
 
+    def faulted(self, batch: Batch, instruction: Instruction | None) -> None:
+        """See an instruction of the block under way end the run by a fault."""
+
     def batch_ends(self, batch: Batch) -> None:
         """See all threads of a batch ended."""
 
