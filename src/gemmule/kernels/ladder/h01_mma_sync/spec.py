@@ -46,6 +46,7 @@ from gemmule.kernels.parts.leading_dimension import leading_dimension, result_ve
 from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 from .tf32_cost import RATES as TF32_RATES
 from .tf32_cost import Lines, Numbers, Tf32Rates, times_us
+from .tf32_cost import least_us as tf32_least_us
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -361,6 +362,8 @@ def tf32_us(
 
 def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return a time that no predicted one is less than; it costs a fraction of these."""
+    if problem.a.dtype == FLOAT32:
+        return tf32_least_us(problem, CONFIGS, gpu)
     k_tiles = problem.k * problem.a.dtype.itemsize * math.prod(problem.batch) / _K_BYTES
     return gpu.load * _LEAST * problem.m * problem.n / _TILE**2 * k_tiles / gpu.multiprocessors
 
