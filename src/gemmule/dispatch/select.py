@@ -263,7 +263,9 @@ def _choose(
         inner, outer = parts[spec.batch_dims]
         launches = math.prod(outer)
         if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
-            larger = None if _refuses(spec, inner, arch) else spec.yields_to(inner)
+            larger = spec.yields_to(inner)
+            if larger is not None and _refuses(spec, inner, arch):
+                larger = None
             if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
                 refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
                 continue
@@ -322,10 +324,10 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
 
 def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
     """Return whether a kernel supports a problem in some config, with few launches."""
-    part, outer, _ = split_batch(problem, spec.batch_dims)
-    return math.prod(outer) <= MAX_LAUNCHES and any(
-        spec.why_not(part, arch, one) is None for one in spec.configs_on(gpu)
-    )
+    part, outer = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
+    if math.prod(outer) > MAX_LAUNCHES or (spec.refuses is not None and spec.refuses(part, arch)):
+        return False
+    return any(spec.own_why_not(part, arch, one) is None for one in spec.configs_on(gpu))
 
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:

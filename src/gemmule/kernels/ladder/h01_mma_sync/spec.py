@@ -28,7 +28,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
@@ -303,22 +303,27 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     """
     if problem.a.dtype == FLOAT32:
         return _every_tf32_us(problem, gpu) if configs is CONFIGS else tf32_us(problem, configs, gpu).tolist()
-    counts = [ctas(problem, one) for one in configs]
-    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
 
     def order(number: int) -> tuple[int, int, int]:
-        count = counts[number]
+        count = ctas(problem, configs[number])
         if count >= gpu.multiprocessors:
             return 0, count * configs[number].outputs, count
         return 1, -count, -number
 
-    ordered = sorted((x for x in plain if configs[x].cluster_k == 1), key=order)
+    alone, split = _plain(configs)
     times, found = dict(zip(_PARTS, _times(problem, gpu), strict=True)), [math.inf] * len(configs)
-    for x in plain:
+    for x in split:
         found[x] = times.get(configs[x].cluster_k, math.inf)
-    for place, x in enumerate(ordered):
+    for place, x in enumerate(sorted(alone, key=order)):
         found[x] = times[1] * (1 + _NEXT * place)
     return found
+
+
+@cache_for_configs
+def _plain(configs: Sequence[MmaSyncConfig]) -> tuple[list[int], list[int]]:
+    """Return the configs that are not for TF32 alone, by their numbers: those without clusters, and others."""
+    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
+    return [x for x in plain if configs[x].cluster_k == 1], [x for x in plain if configs[x].cluster_k > 1]
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
