@@ -48,10 +48,8 @@ def refuse_hopper(
     oriented, first, second = row_result(inner)
     given = inner.operands()
     for name, matrix in given.items():
-        has_lines = matrix.col_stride == 1 or matrix.row_stride == 1
-        if not has_lines or matrix.alignment % matrix.dtype.itemsize:
-            if name in operands and (reason := _why_not_lines(name, matrix)):
-                return reason
+        if name in operands and (reason := _why_not_lines(name, matrix)):
+            return reason
     if "c" in operands and oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     if tma:

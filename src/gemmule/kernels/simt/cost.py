@@ -225,9 +225,7 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
 
 
 @cache_for_configs
-def _facts(
-    configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], multiprocessors: int
-) -> SimtFacts:
+def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], multiprocessors: int) -> SimtFacts:
     """Return what configs do for every product with such operands, one pair of A and B after another."""
     every = [
         {

@@ -87,7 +87,7 @@ def total_tile_costs(
     """Return about the seconds that transposes of one size of elements and one batch take, one after another."""
     item, batch = problems[0].itemsize, math.prod(problems[0].batch)
     of = _tiles(configs, item, tuple([rows_are_aligned(one) for one in problems]), gpu.multiprocessors)
-    # NumPy is slower with columns, with numbers beside arrays and with several dimensions than with arrays of one shape.
+    # NumPy is slower with several dimensions, and with numbers beside arrays, than with arrays of one length.
     given = np.array([one.rows for one in problems] + [one.cols for one in problems], np.float64)
     lengths, half = given.take(of.places), len(of.least)
     tiles = np.ceil(lengths / of.tile)

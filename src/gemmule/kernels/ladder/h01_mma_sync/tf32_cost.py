@@ -118,9 +118,8 @@ class _Tiles:
         # A k-tile of 64 x 64 at least: of any tile, and of those that the result has more rows and columns than.
         copies = (self.m + self.n) / _SIDE * rates.copies
         self.most_side = max((max(one.tile_m, one.tile_n) for one in configs), default=0)
-        self.least = tuple(
-            float((steps / outputs).min(initial=math.inf)) * rates.overlapped for steps in (self.steps, self.steps + copies)
-        )
+        every = self.steps / outputs, (self.steps + copies) / outputs
+        self.least = tuple([rates.overlapped * float(steps.min(initial=math.inf)) for steps in every])
         reduction = rates.reduction + rates.partials * (self.cluster_k - 1) * outputs / warps
         self.reduction = np.where(self.split, reduction, 0.0)
 
