@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
@@ -27,7 +27,7 @@ class Prepared(NamedTuple):
     workspaces: Mapping[str, int]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class WorkspaceCopy:
     """The copy of an operand in a workspace."""
 

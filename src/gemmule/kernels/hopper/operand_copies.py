@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
@@ -18,7 +18,7 @@ REPACKED_BYTES = 128
 _MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class OperandCopy(WorkspaceCopy):
     """The copy of a matrix, line by line, lines in the same direction."""
 

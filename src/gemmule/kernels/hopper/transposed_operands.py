@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
@@ -25,7 +26,7 @@ _PACKING = RepackConfig()
 _LAUNCH = 1.3
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TransposedOperand(WorkspaceCopy):
     """An operand and its transposed copy."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LeadingDimension:
     """Layout of a matrix in memory."""
 
