@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+__all__ = ["dataclass"]
+
 if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
@@ -48,11 +50,12 @@ else:
 
     def _add_fields(cls):
         """Set what `dataclasses` knows a class by, without its methods."""
-        own = dict(cls.__dict__)
         annotations = inspect.get_annotations(cls)
-        members = {name: own[name] for name in annotations if name in own}
+        members = {name: cls.__dict__[name] for name in annotations if name in cls.__dict__}
         # By itself: `dataclasses` takes no class of a frozen one that it is not to freeze.
-        alone = type(cls.__name__, (), {"__module__": cls.__module__, "__annotations__": annotations, **members})
+        # With any docstring: `dataclasses` would write one.
+        about = {"__module__": cls.__module__, "__doc__": "-", "__annotations__": annotations}
+        alone = type(cls.__name__, (), about | members)
         alone = dataclasses.dataclass(init=False, repr=False, eq=False)(alone)
         for name in members:
             if name in alone.__dict__:
