@@ -220,7 +220,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         # Here: a product of PyTorch's tensors has no use for it.
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
     except (TypeError, ValueError, SyntaxError):
         # NumPy raises the last two for a malformed structured type.
         near = similar_names(str(name), (*_COMMON_NUMBERS, *EXTENSION_FLOATS))
