@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 import sys
 
@@ -61,8 +62,8 @@ def test_a_constant_far_away_changes_the_key(monkeypatch, tmp_path):
     spec = next(one for one in REGISTRY if one.name == "hopper_gemm")
     before, source = source_digests(spec), key._source
     changed = tmp_path / "raster.py"
-    changed.write_text(source("gemmule.kernels.parts.raster").read_text() + "\nFAR_AWAY = 1\n")
-    monkeypatch.setattr(key, "_source", lambda name: changed if name.endswith(".raster") else source(name))
+    changed.write_text(pathlib.Path(source("gemmule.kernels.parts.raster")).read_text() + "\nFAR_AWAY = 1\n")
+    monkeypatch.setattr(key, "_source", lambda name: str(changed) if name.endswith(".raster") else source(name))
     after = source_digests(spec)
     assert [name for name in before if before[name] != after[name]] == ["gemmule.kernels.parts.raster"]
 
