@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
 from gemmule.runtime.arrays import ArrayView, check_output, overlaps
@@ -65,7 +66,7 @@ class ProductArguments:
         return self.bias is self.epilogue is self.epilogue_args is self.gated is self.absmax is None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Product:
     """A product as the caller wants it, checked."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, GemmuleError, ShapeError, shown
 from gemmule.core.layout import broadcast_shape
@@ -186,7 +187,7 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ProductShape:
     """Shapes of ``a @ b``."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import PORTABLE_CLUSTER, Config
@@ -31,7 +31,7 @@ _MAX_CLUSTER = 16
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CpAsyncConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
@@ -80,7 +80,7 @@ class CpAsyncConfig(Config):
         return sides * self.tile_k * self.stages * FLOAT32.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 

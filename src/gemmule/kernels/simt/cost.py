@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
@@ -31,7 +32,7 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     return max(each * tiles, alone) * (k + ends)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtRates:
     """What the predicted times of `simt_gemm` were fitted to: benchmarks/experiments/fit_simt_cost.py.
 
@@ -109,7 +110,7 @@ class SimtFacts:
     factor: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtWork:
     """What configs do for a product: an array with a number for each config, or for each of several products.
 

@@ -8,12 +8,13 @@ elements of a row, which are in 5 sectors.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import cutlass
 from cutlass import Float32, Int64, cute
+
+from gemmule.core.dataclass import dataclass
 
 from .config import LANES_M, LANES_N, VECTOR, SimtConfig
 
@@ -21,7 +22,7 @@ _ITEM = Float32.width // 8
 _LANES = LANES_M * LANES_N
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtEpilogue:
     """Writes of a thread tile.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
@@ -24,7 +24,7 @@ _K_BYTES, _SIDE = 128, 64
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Tf32Rates:
     """Microseconds on an H200, and rates.
 

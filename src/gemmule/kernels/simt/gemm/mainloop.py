@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
@@ -18,7 +18,7 @@ from gemmule.kernels.simt.thread_tiles import multiply_fragments
 _ALIGNMENT = 1024
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Operand:
     """Copies of one operand of a tile.
 
@@ -44,7 +44,7 @@ class _Operand:
     last: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Tile:
     """A tile's operands, and a thread's registers.
 
