@@ -206,13 +206,13 @@ class KernelSpec:
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
         """Return the supported config of least cost, and the cost; None where no config supports the problem.
 
-        For kernels with `costs`; the problem has at most `batch_dims` batch dimensions.
+        For kernels with `costs`; the problem is none that `refuses`, of at most `batch_dims` batch dimensions.
         """
         assert self.costs is not None
         configs = self.configs_on(gpu)
         costs = self.costs(problem, configs, gpu)
         for number in least_first(costs):
-            if self.why_not(problem, arch, configs[number]) is None:
+            if self.own_why_not(problem, arch, configs[number]) is None:
                 return configs[number], costs[number]
         return None
 

@@ -81,8 +81,10 @@ class SimtFacts:
         Fields of the configs.
     depth : array
         k of a k-tile of all CTAs of a cluster.
+    shares : array
+        CTAs of a tile, 132 times each: of a GPU with as many SMs, a tile is that much of `filled`.
     filled : array
-        Of 132 SMs those that clusters can fill.
+        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
@@ -97,6 +99,7 @@ class SimtFacts:
     tile_n: Any
     cluster_k: Any
     depth: Any
+    shares: Any
     filled: Any
     resident: Any
     warps: Any
@@ -132,7 +135,7 @@ class SimtWork:
         """Return roughly the time in microseconds, by the limits alone."""
         issue, latency, ends, wave, wave_ends, once = _cycles(self.facts, rates)
         rest = ((self.rest * issue) ** 6 + latency) ** (1 / 6) * self.k_tiles + ends * self.rest
-        time = (self.waves * (wave * self.k_tiles + wave_ends) + (self.rest > 0) * rest) / rates.cycles
+        time = (self.waves * (wave * self.k_tiles + wave_ends) + np.sign(self.rest) * rest) / rates.cycles
         return _larger(time, self.moved / rates.memory) + once
 
 
@@ -206,22 +209,32 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
     """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
     every = [row_result(problem)[0] for problem in problems]
     facts = _facts(
-        configs, tuple([(_lies(one.a, one.a.is_row_major), _lies(one.b, not one.b.is_row_major)) for one in every])
+        configs,
+        tuple([(_lies(one.a, one.a.is_row_major), _lies(one.b, not one.b.is_row_major)) for one in every]),
+        gpu.multiprocessors,
     )
     one = every[0]
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
-    ctas = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.cluster_k * batch
-    each = ctas * _SMS / (gpu.multiprocessors * facts.filled)
+    each = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.shares
+    if batch != 1:
+        each *= batch
+    each /= facts.filled
     waves = each // facts.resident
     return SimtWork(facts, waves, np.ceil(each - waves * facts.resident), np.ceil(k / facts.depth), moved)
 
 
 @cache_for_configs
-def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...]) -> SimtFacts:
+def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], multiprocessors: int) -> SimtFacts:
     """Return what configs do for every product with such operands, one pair of A and B after another."""
     every = [
-        _facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)) for a, b in operands for config in configs
+        {
+            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)),
+            "shares": config.cluster_k * _SMS,
+            "filled": multiprocessors * _FILLED.get(config.cluster_k, _SMS),
+        }
+        for a, b in operands
+        for config in configs
     ]
     return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
 
@@ -241,7 +254,6 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "tile_n": config.tile_n,
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
-        "filled": _FILLED.get(config.cluster_k, _SMS),
         "resident": min(
             config.resident(sum(copies)),
             _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
