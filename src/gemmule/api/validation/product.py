@@ -20,6 +20,7 @@ from .rules import (
     ProductShape,
     check_output_kind,
     dtype_name,
+    flag,
     is_integer,
     product_shape,
     promoted,
@@ -57,8 +58,11 @@ class ProductArguments:
 
     @property
     def conj(self) -> tuple[str, ...]:
-        """Which operands are to be conjugated."""
-        return tuple(role for role, wanted in (("a", self.conj_a), ("b", self.conj_b)) if wanted)
+        """Which operands are to be conjugated; an ArgumentError where a flag is neither True nor False."""
+        if self.conj_a is self.conj_b is False:
+            return ()
+        given = {"a": self.conj_a, "b": self.conj_b}
+        return tuple(role for role, wanted in given.items() if flag(f"conj_{role}", wanted))
 
     @property
     def plain(self) -> bool:

@@ -121,6 +121,19 @@ def said_beta(beta: Any, *, unread: bool) -> Any:
     return 0.0 if beta is None else beta
 
 
+def flag(name: str, given: Any) -> bool:
+    """Return a switch.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither True nor False: a text such as ``'no'`` would count as True.
+    """
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    raise ArgumentError(f"{name}={shown(given)} is neither True nor False; give one of the two")
+
+
 def number_in(name: str, value: Any) -> Any:
     """Return the number in an array without dimensions; what is none is returned as it is.
 
