@@ -134,7 +134,7 @@ _SIMILAR = 0.3
 _MOST_SPILLED = 8
 
 
-#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M, N and K, stages, and the CTAs of a cluster that share one.
+#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M, N and K, stages, and the CTAs of clusters.
 _SIMT = (
     (128, 128, 8, 4, 2, 1, 4, (1,)),
     (128, 128, 16, 4, 2, 1, 3, (1, 2)),

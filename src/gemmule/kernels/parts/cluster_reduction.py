@@ -109,9 +109,7 @@ def _store_partials(rC: cute.Tensor, partials, threads: cutlass.Constexpr[int]):
 
 
 @cute.jit
-def _reduce_part(
-    out: cute.Tensor, partials, part, threads: cutlass.Constexpr[int], space: cutlass.Constexpr[str]
-):
+def _reduce_part(out: cute.Tensor, partials, part, threads: cutlass.Constexpr[int], space: cutlass.Constexpr[str]):
     """Add a part of the partial sums at each of several addresses, those at the first one first."""
     length = cutlass.const_expr(_BYTES * 8 // out.element_type.width)
     values = cute.make_tensor(out.iterator, cute.make_layout(cute.size(out)))
