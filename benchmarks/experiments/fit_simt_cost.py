@@ -28,6 +28,8 @@ _SMS = 132
 #: Errors count linearly from here on, as a logarithm; how fast a config's weight falls with its distance from the best,
 #: and how much its own factor counts as an error.
 _LINEAR, _NEAR, _PRIOR = 0.1, 1.5, 0.5
+#: Where the fit of a rate begins at least.
+_LEAST = 1e-3
 
 
 def stacked(works: list[SimtWork]) -> SimtWork:
@@ -84,17 +86,22 @@ def main() -> None:
     which = 2 * which + np.array([records[number]["k"] % 2 for number in products])
     weights = (times / best[products]) ** (-_NEAR / 2)
     fitted = products % HELD_OUT != 0
-    count = len(dataclasses.fields(SimtRates))
+    # The last one is not fitted: no product is bound by memory.
+    count = len(dataclasses.fields(SimtRates)) - 1
+
+    def rates_of(values: Any) -> SimtRates:
+        return SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count])), memory=cost.RATES.memory)
 
     def logs(values: Any) -> Any:
-        return np.log(work.predicted_us(SimtRates(*np.exp(values[:count])))) + values[count:][which]
+        exact = SimtRates(*np.exp(values[:count]), memory=cost.RATES.memory)
+        return np.log(work.predicted_us(exact)) + values[count:][which]
 
     def errors(values: Any) -> Any:
         return np.concatenate([((logs(values) - np.log(times)) * weights)[fitted], _PRIOR * values[count:]])
 
-    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(2 * len(kept))])
+    start = np.concatenate([np.log(np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)), np.zeros(2 * len(kept))])
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
-    print("RATES =", SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
+    print("RATES =", rates_of(values))
     for one, (aligned, other) in zip(kept, np.exp(values[count:]).reshape(-1, 2), strict=True):
         key = one.tile_m, one.tile_n, one.tile_k, one.warps_k, one.cluster_k
         print(f"    {key}: ({aligned:.3f}, {other:.3f}),")
