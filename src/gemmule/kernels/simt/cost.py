@@ -197,7 +197,7 @@ FACTORS = {
 }
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. Of clusters of six, 19 fit by GPCs of 14 to 18
 #: SMs; with 20 the kernel took twice the time (204 x 600 x 2444).
-_SMS, _FILLED = 132, {4: 124, 6: 114, 8: 120, 16: 128}
+_SMS, _FILLED = 132, {4: 120, 6: 114, 8: 120, 16: 128}
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
