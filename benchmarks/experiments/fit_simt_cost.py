@@ -1,4 +1,4 @@
-"""Fit the rates of `simt_gemm`'s predicted times to a record of `config_times.py --dtype float32`.
+"""Fit the rates of `simt_gemm`'s predicted times to records of `config_times.py --dtype float32`.
 
 Every eighth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
 fastest one and with cuBLASLt's first choice. Needs SciPy, and no GPU.
@@ -99,7 +99,10 @@ def main() -> None:
     def errors(values: Any) -> Any:
         return np.concatenate([((logs(values) - np.log(times)) * weights)[fitted], _PRIOR * values[count:]])
 
-    start = np.concatenate([np.log(np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)), np.zeros(2 * len(kept))])
+    rates = np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)
+    start = np.concatenate([np.log(rates), np.zeros(2 * len(kept))])
+        [np.log(np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)), np.zeros(2 * len(kept))]
+    )
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
     print("RATES =", rates_of(values))
     for one, (aligned, other) in zip(kept, np.exp(values[count:]).reshape(-1, 2), strict=True):
