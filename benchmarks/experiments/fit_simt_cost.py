@@ -101,8 +101,6 @@ def main() -> None:
 
     rates = np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)
     start = np.concatenate([np.log(rates), np.zeros(2 * len(kept))])
-        [np.log(np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)), np.zeros(2 * len(kept))]
-    )
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
     print("RATES =", rates_of(values))
     for one, (aligned, other) in zip(kept, np.exp(values[count:]).reshape(-1, 2), strict=True):

@@ -197,8 +197,8 @@ FACTORS = {
     (32, 32, 16, 1, 16): (1.182, 1.144),
 }
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. Of clusters of six, 19 fit by GPCs of 14 to 18
-#: SMs; with 20 the kernel took twice the time (204 x 600 x 2444). With 93 of four it took the time of four CTAs an SM, not
-#: of three (156 x 1960 x 1424).
+#: SMs; with 20 the kernel took twice the time (204 x 600 x 2444). 93 of four took the time of four CTAs an SM, not of
+#: three (156 x 1960 x 1424).
 _SMS, _FILLED = 132, {4: 120, 6: 114, 8: 120, 16: 128}
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
