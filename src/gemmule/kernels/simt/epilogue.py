@@ -113,6 +113,7 @@ class SimtEpilogue:
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // _LANES, tid % _LANES
         buffer = staging + warp * (LANES_M * together * warp_n * _ITEM)
+        warp = warp % (config.warps_m * config.warps_n)
         own = buffer + (lane // LANES_N * (together * warp_n) + lane % LANES_N * VECTOR) * _ITEM
         row_0 = tile[0] + warp // config.warps_n * (config.tile_m // config.warps_m)
         col_0 = tile[1] + warp % config.warps_n * warp_n + lane
