@@ -14,8 +14,8 @@ COPIES = (16, 8, 4, 2, 1)
 #: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
 #: shared memory that a warp needs for two of these: 16 rows of at most 80 words.
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
-#: Tiles are multiples of this many elements: 64 bytes of the narrowest ones.
-_TILE_UNIT = 64
+#: Tiles are multiples of this many elements: 64 bytes of 16 bits each. Of 8 bits, lines of 64 bytes need twice as many.
+_TILE_UNIT = 32
 #: CTAs of a cluster that every GPU with clusters takes.
 _MAX_CLUSTER = 8
 
@@ -27,7 +27,7 @@ class MmaSyncConfig(Config):
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements, multiples of 64.
+        Elements, multiples of 32; of 64 for elements of 8 bits.
     k_bytes : int
         Depth of a k-tile in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
     warps_m, warps_n : int
@@ -99,6 +99,10 @@ class MmaSyncConfig(Config):
     def staging_bytes(self) -> int:
         """Shared memory of the partial sums of a CTA."""
         return self.outputs // (2 * SUBTILE_M * SUBTILE_N) * WARP_BYTES
+
+    def takes(self, dtype: DType) -> bool:
+        """Return whether a tile has whole lines of 64 bytes of such elements."""
+        return all(side * dtype.itemsize % (2 * _TILE_UNIT) == 0 for side in (self.tile_m, self.tile_n))
 
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a k-tile."""
