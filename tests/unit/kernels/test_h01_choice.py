@@ -18,6 +18,7 @@ from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, is_faster, predicted_us
 from gemmule.lab.products import LAYOUTS, gemm_problem
 
+NARROW = MmaSyncConfig(tile_m=32, tile_n=64, warps_m=1, stages=4)
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
 
@@ -55,6 +56,7 @@ def test_no_config_of_the_search_sums_in_16_bits():
         (gemm(FLOAT16, FLOAT16, b=contiguous(BFLOAT16, 512, 512)), SPEC.default, "A is float16 and B is bfloat16"),
         (gemm(INT8, FLOAT32), SPEC.default, "the output is float32; from int8 this kernel makes int8 and int32"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT32, 512, 512), beta=1), SPEC.default, "C is float32"),
+        (gemm(INT8, INT32), NARROW, "tiles of int8 must be multiples of 64"),
         (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "accumulates in float16; from bfloat16"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, 1024, 2)), SPEC.default, "A has strides"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT16, 512, 512).transposed(), beta=1), SPEC.default, "layouts"),

@@ -82,6 +82,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if config.sum_bits == 16 and (element := problem.a.dtype) != FLOAT16:
         return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
+    if not config.takes(problem.a.dtype):
+        return f"config {config}: tiles of {problem.a.dtype} must be multiples of 64, so that lines are of 64 bytes"
     if arch.major < 9 and config.cluster_k > 1:
         return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
