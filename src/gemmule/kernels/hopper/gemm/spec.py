@@ -36,18 +36,18 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
-from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
+from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
 from gemmule.kernels.hopper.tile_config import (
     EPI_TILE_M,
     K_BYTES,
-    MAX_PROMOTED_N,
     MAX_SCALED_N,
     MAX_SHARED_BYTES,
     SMS,
     THREADS,
+    why_not_promoted,
 )
 from gemmule.kernels.hopper.tma_tiles import (
     block_scale_params,
@@ -103,8 +103,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             return (
                 f"config {config}: 8-bit results are written in rows, {_EPI_TILE_N_8_BIT} columns at least by each CTA"
             )
-    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
-        return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
+    if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
+        return reason
     if (lines := _scale_lines(problem, config)) is not None:
         if lines[1] == 1 and config.tile_n > MAX_SCALED_N:
             return f"config {config}: a scale for each column fits into registers for {MAX_SCALED_N} columns at most"
@@ -299,6 +299,9 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
     times = times_us(operation, rates)
     if problem.a.dtype.is_float8:
         times += promote_us(operation, rates)
+        if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
+            lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
+            times += scaled_us(operation, rates, lines)
     else:
         times += rates.remembered("float8", lambda: rates.each(_float8_us))
     if problem.epilogue is not None or problem.c is not None:
