@@ -29,6 +29,7 @@ extensions = [
     "sphinx_click",
     "sphinx_design",
 ]
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".myst": "myst-nb"}
 exclude_patterns = ["_build", "plots", "listings", "static"]
 autodoc_typehints = "none"
 autosummary_generate = True
@@ -51,12 +52,12 @@ html_theme_options = {"show_toc_level": 2, "header_links_before_dropdown": 6, "f
 def _linked() -> dict[Path, Path]:
     """Return the page of each file outside of docs/ that a page links to; a folder has one that lists its files."""
     files = set()
-    for page in [ROOT / "README.md", *(page for page in DOCS.rglob("*.md") if not page.is_relative_to(GENERATED))]:
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for match in LINK.finditer(page.read_text(encoding="utf-8")):
             path = (page.parent / match["target"]).resolve()
             if path.exists() and not path.is_relative_to(DOCS) and path.suffix != ".jsonl":
                 files |= {path, *(path.glob("*.*") if path.is_dir() else ())}
-    return {path: GENERATED / f"{path.relative_to(ROOT).as_posix().lstrip('.')}.md" for path in sorted(files)}
+    return {path: GENERATED / f"{path.relative_to(ROOT).as_posix().lstrip('.')}.myst" for path in sorted(files)}
 
 
 def _link(match: re.Match[str], folder: Path, document: Path) -> str:
@@ -68,6 +69,11 @@ def _link(match: re.Match[str], folder: Path, document: Path) -> str:
     return f"[{match['text']}]({os.path.relpath(page, document.parent)}{match['anchor'] or ''})"
 
 
+def _summary(file: Path) -> str:
+    """Return what the docstring of a Python file says in its first line."""
+    return file.read_text(encoding="utf-8").splitlines()[0].strip('"') if file.suffix == ".py" else ""
+
+
 def _files(app: Sphinx) -> None:
     """Write the pages of files outside of docs/, before the pages are found."""
     for path, page in FILES.items():
@@ -75,8 +81,9 @@ def _files(app: Sphinx) -> None:
         if path.suffix == ".md":
             text = LINK.sub(partial(_link, folder=path.parent, document=page), path.read_text(encoding="utf-8"))
         elif path.is_dir():
-            listed = [f"- [{file.name}]({os.path.relpath(FILES[file], page.parent)})" for file in path.glob("*.*")]
-            text = f"# {name}\n\n" + "\n".join(sorted(listed))
+            files = sorted(path.glob("*.*"))
+            rows = [f"[{file.name}]({os.path.relpath(FILES[file], page.parent)}) | {_summary(file)}" for file in files]
+            text = f"# {name}\n\n| file | |\n| --- | --- |\n" + "\n".join(f"| {row} |" for row in rows)
         else:
             language = LANGUAGES.get(path.suffix, "text")
             shown = os.path.relpath(path, page.parent)
@@ -103,6 +110,8 @@ def _plots(app: Sphinx, failure: Exception | None) -> None:
     """Copy the plots, which pages show by their own HTML."""
     if failure is None:
         shutil.copytree(DOCS / "plots", Path(app.outdir) / "plots", dirs_exist_ok=True)
+        for source_map in Path(app.outdir, "_static").rglob("*.map"):
+            source_map.unlink()
 
 
 FILES = _linked()
