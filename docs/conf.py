@@ -61,7 +61,7 @@ def _linked() -> dict[Path, Path]:
 
 
 def _link(match: re.Match[str], folder: Path, document: Path) -> str:
-    """Return a link of a text in a folder, as the document of the site has it: the text alone where there is no page."""
+    """Return a link of a text in a folder, as a document of the site has it: the text alone where there is no page."""
     path = (folder / match["target"]).resolve()
     page = FILES.get(path, DOCS / "background.md" if path == DOCS / "decisions" else path)
     if not page.is_relative_to(DOCS) or not (page.is_file() or path in FILES):
@@ -74,7 +74,7 @@ def _summary(file: Path) -> str:
     return file.read_text(encoding="utf-8").splitlines()[0].strip('"') if file.suffix == ".py" else ""
 
 
-def _files(app: Sphinx) -> None:
+def _files(_app: Sphinx) -> None:
     """Write the pages of files outside of docs/, before the pages are found."""
     for path, page in FILES.items():
         name = path.relative_to(ROOT).as_posix()
@@ -93,7 +93,7 @@ def _files(app: Sphinx) -> None:
         page.write_text(text, encoding="utf-8")
 
 
-def _source(app: Sphinx, document: str, source: list[str]) -> None:
+def _source(_app: Sphinx, document: str, source: list[str]) -> None:
     """Put the README around the cards of the first page, and send links to files outside of docs/ to their pages."""
     if document == "index":
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
