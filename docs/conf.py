@@ -14,6 +14,11 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 GENERATED = DOCS / "reference" / "generated" / "files"
 LINK = re.compile(r"\[(?P<text>[^]\[]+)\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
+PICTURE = re.compile(r'<picture>\n<source [^>]*srcset="([^"]+)">\n<img alt="([^"]+)" src="([^"]+)">\n</picture>')
+#: As the theme's switch has it, not as the system.
+PLOT = r'<div class="plot"><img class="only-light" loading="lazy" alt="\2" src="\3">' + (
+    r'<img class="only-dark" loading="lazy" alt="\2" src="\1"></div>'
+)
 LANGUAGES = {".py": "python", ".cu": "c++", ".yml": "yaml", ".cff": "yaml"}
 
 project = "gemmule"
@@ -94,7 +99,7 @@ def _files(_app: Sphinx) -> None:
 
 
 def _source(_app: Sphinx, document: str, source: list[str]) -> None:
-    """Put the README around the cards of the first page, and send links to files outside of docs/ to their pages."""
+    """Put the README around the cards of the first page; links and pictures become those of the site."""
     if document == "index":
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         readme = re.sub(r"\]\((?!docs/|https?:)", "](../", readme)
@@ -103,7 +108,7 @@ def _source(_app: Sphinx, document: str, source: list[str]) -> None:
         source[0] = f"{intro}\n{cards}{heading}{rest}\n{fence}{toctree}"
     page = DOCS / f"{document}.md"
     if not page.is_relative_to(GENERATED):
-        source[0] = LINK.sub(partial(_link, folder=page.parent, document=page), source[0])
+        source[0] = LINK.sub(partial(_link, folder=page.parent, document=page), PICTURE.sub(PLOT, source[0]))
 
 
 def _plots(app: Sphinx, failure: Exception | None) -> None:
