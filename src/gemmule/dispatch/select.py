@@ -24,7 +24,7 @@ from gemmule.core.problem import (
     inner_problem,
     split_batch,
 )
-from gemmule.core.spec import Choice, Config, KernelSpec, Signature, least_first, why_not_epilogue
+from gemmule.core.spec import Choice, Config, KernelSpec, Reason, Signature, least_first, reasons_of, why_not_epilogue
 
 from .problem_key import key_of
 from .rates_table import rates_for
@@ -168,9 +168,9 @@ def _runnable(
     if found is None:
         return choice
     lacking = f"it can, and its compiled kernel ({choice.config}) is in no pack"
-    refused = ((choice.spec.name, lacking), *choice.refused)
+    refused = ((choice.spec.name, lacking), *choice.refusals)
     _warn_of_packed(choice, problem, found)
-    return dataclasses.replace(found, refused=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
+    return dataclasses.replace(found, refusals=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
 
 
 def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], gpu: GpuRates | None) -> Choice | None:
@@ -250,21 +250,21 @@ def _choose(
     if tuned and chip is not None and isinstance(problem, GemmProblem):
         record_shape(problem, chip)
         measured = tuned_choice(problem, arch, registry, table_for(chip))
-    refused: list[tuple[str, str]] = []
+    refused: list[tuple[str, Reason]] = []
     parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
     types = problem.types if isinstance(problem, GemmProblem) else None
     candidates, after = _candidates(registry, operation, in_place, own, types, arch)
     for spec, before in candidates:
         refused += before
         if measured is not None and spec is measured.spec:
-            return dataclasses.replace(measured, refused=tuple(refused), gpu=gpu or H200_RATES)
+            return dataclasses.replace(measured, refusals=tuple(refused), gpu=gpu or H200_RATES)
         if spec.batch_dims not in parts:
             parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
         inner, outer = parts[spec.batch_dims]
         launches = math.prod(outer)
         if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
             larger = spec.yields_to(inner)
-            if larger is not None and _refuses(spec, inner, arch):
+            if larger is not None and (spec.is_refused(inner, arch) or why_not_epilogue(spec, inner)):
                 larger = None
             if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
                 refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
@@ -281,13 +281,7 @@ def _choose(
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
-    raise NoKernelError([*refused, *after])
-
-
-def _refuses(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
-    """Return whether all configs of a kernel refuse a problem of supported types."""
-    refused = spec.own_refuses is not None and spec.own_refuses(problem, arch) is not None
-    return refused or why_not_epilogue(spec, problem) is not None
+    raise NoKernelError(reasons_of((*refused, *after)))
 
 
 def _is_less(cost: float | None, tuned: Choice) -> bool:
@@ -325,7 +319,7 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
 def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
     """Return whether a kernel supports a problem in some config, with few launches."""
     part, outer = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
-    if math.prod(outer) > MAX_LAUNCHES or (spec.refuses is not None and spec.refuses(part, arch)):
+    if math.prod(outer) > MAX_LAUNCHES or spec.is_refused(part, arch):
         return False
     return any(spec.own_why_not(part, arch, one) is None for one in spec.configs_on(gpu))
 
@@ -394,13 +388,13 @@ def _config(
     arch: Arch,
     gpu: GpuRates | None,
     eligible: Callable[[Config], bool] | None = None,
-) -> tuple[Config | None, str, str, float | None]:
+) -> tuple[Config | None, Reason, str, float | None]:
     """Return the config or the reason for none, the criterion of the choice, and the cost if predicted.
 
     `eligible` excludes further configs; it is evaluated for supported ones only.
     """
-    if spec.own_refuses is not None and (reason := spec.own_refuses(problem, arch)):
-        return None, reason, "", None
+    if spec.own_refuses is not None and spec.is_refused(problem, arch):
+        return None, functools.partial(spec.own_refuses, problem, arch), "", None
     configs = spec.configs_on(gpu)
     by = "cost" if gpu is not None and len(configs) > 1 else "only one"
     if gpu is None or spec.costs is not None or spec.ctas is not None:

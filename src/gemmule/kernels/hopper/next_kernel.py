@@ -125,7 +125,7 @@ def choose_next(
             if _takes(spec, problem):
                 return spec, _largest(spec, problem, gpu), None
             continue
-        if spec.refuses is not None and spec.refuses(problem, HOPPER):
+        if spec.is_refused(problem, HOPPER):
             continue
         if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
             continue
@@ -140,7 +140,7 @@ def choose_next(
 
 def _takes(spec: KernelSpec, problem: GemmProblem) -> bool:
     """Return whether a kernel takes a problem in some config."""
-    if spec.refuses is not None and spec.refuses(problem, HOPPER):
+    if spec.is_refused(problem, HOPPER):
         return False
     # From the last on, which are for 8-bit floats: most others refuse these.
     return any(spec.own_why_not(problem, HOPPER, config) is None for config in reversed(spec.configs))
