@@ -179,8 +179,10 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
     for spec in _supporting(problem, arch, registry):
         if not has_any(spec, arch):
             continue
-        inner, outer, _ = split_batch(problem, spec.batch_dims)
-        if math.prod(outer) > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
+        inner, launches = _part(problem, spec)
+        if spec.is_refused(inner, arch):
+            continue
+        if launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
             continue
 
         def is_compiled(config: Config, spec: KernelSpec = spec) -> bool:
@@ -189,7 +191,7 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         config, _, _, cost = _config(spec, inner, arch, gpu, is_compiled)
         if config is None:
             continue
-        predicted = cost * math.prod(outer) if cost is not None and spec.cost_in_us else None
+        predicted = cost * launches if cost is not None and spec.cost_in_us else None
         found = Choice(spec, config, (), "packed", predicted, gpu=gpu or H200_RATES)
         if best is None or _is_less(predicted, best):
             best = found
@@ -251,7 +253,7 @@ def _choose(
         record_shape(problem, chip)
         measured = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, Reason]] = []
-    parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
+    parts: dict[int, tuple[Problem, int]] = {}
     types = problem.types if isinstance(problem, GemmProblem) else None
     candidates, after = _candidates(registry, operation, in_place, own, types, arch)
     for spec, before in candidates:
@@ -259,13 +261,13 @@ def _choose(
         if measured is not None and spec is measured.spec:
             return dataclasses.replace(measured, refusals=tuple(refused), gpu=gpu or H200_RATES)
         if spec.batch_dims not in parts:
-            parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
-        inner, outer = parts[spec.batch_dims]
-        launches = math.prod(outer)
+            parts[spec.batch_dims] = _part(problem, spec)
+        inner, launches = parts[spec.batch_dims]
+        if spec.own_refuses is not None and spec.is_refused(inner, arch):
+            refused.append((spec.name, functools.partial(spec.own_refuses, inner, arch)))
+            continue
         if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
-            larger = spec.yields_to(inner)
-            if larger is not None and (spec.is_refused(inner, arch) or why_not_epilogue(spec, inner)):
-                larger = None
+            larger = spec.yields_to(inner) if why_not_epilogue(spec, inner) is None else None
             if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
                 refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
                 continue
@@ -318,10 +320,18 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
 
 def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
     """Return whether a kernel supports a problem in some config, with few launches."""
-    part, outer = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
-    if math.prod(outer) > MAX_LAUNCHES or spec.is_refused(part, arch):
+    part, launches = _part(problem, spec)
+    if launches > MAX_LAUNCHES or spec.is_refused(part, arch):
         return False
     return any(spec.own_why_not(part, arch, one) is None for one in spec.configs_on(gpu))
+
+
+def _part(problem: Problem, spec: KernelSpec) -> tuple[Problem, int]:
+    """Return the problem of one launch of a kernel, and the number of launches."""
+    if not problem.batch:
+        return problem, 1
+    part, outer, _ = split_batch(problem, spec.batch_dims)
+    return part, math.prod(outer)
 
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
@@ -388,13 +398,11 @@ def _config(
     arch: Arch,
     gpu: GpuRates | None,
     eligible: Callable[[Config], bool] | None = None,
-) -> tuple[Config | None, Reason, str, float | None]:
+) -> tuple[Config | None, str, str, float | None]:
     """Return the config or the reason for none, the criterion of the choice, and the cost if predicted.
 
-    `eligible` excludes further configs; it is evaluated for supported ones only.
+    For a problem that is not refused whatever the config. `eligible` excludes further configs; it is evaluated for supported ones only.
     """
-    if spec.own_refuses is not None and spec.is_refused(problem, arch):
-        return None, functools.partial(spec.own_refuses, problem, arch), "", None
     configs = spec.configs_on(gpu)
     by = "cost" if gpu is not None and len(configs) > 1 else "only one"
     if gpu is None or spec.costs is not None or spec.ctas is not None:

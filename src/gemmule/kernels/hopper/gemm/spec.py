@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -306,35 +307,37 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
 
     They are infinite for configs that are not for a product's types.
     """
-    operation, found = operation_of(problem), [math.inf] * len(configs)
-    numbers, suitable = _suitable(configs, problem.a.dtype, (not operation.b.across, not operation.a.across))
+    operation = operation_of(problem)
+    suitable, every = _suitable(configs, problem.a.dtype, (not operation.b.across, not operation.a.across))
     if not suitable:
-        return found
+        return [math.inf] * len(configs)
     rates = rates_of(suitable, gpu)
     times = times_us(operation, rates)
     if problem.a.dtype.is_float8:
         times += promote_us(operation, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    for number, time in zip(numbers, times.tolist(), strict=True):
-        found[number] = time
-    return found
+    return list(every((*times.tolist(), math.inf))[:-1])
 
 
 @cache_for_configs
 def _suitable(
     configs: Sequence[HopperGemmConfig], dtype: DType, k_major: tuple[bool, bool]
-) -> tuple[list[int], tuple[HopperGemmConfig, ...]]:
-    """Return the configs for a type, by their numbers: some pay for 8-bit floats only, whatever the SMs of the GPU.
+) -> tuple[tuple[HopperGemmConfig, ...], Callable[[Sequence[float]], tuple[float, ...]]]:
+    """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
 
-    `k_major` is whether the kernel's B is K-major, without swap_ab and with it.
+    The second result returns the times of all configs from those of these, and one for the others. `k_major` is whether
+    the kernel's B is K-major, without swap_ab and with it.
     """
-    numbers = [
-        number
-        for number, one in enumerate(configs)
+    suitable = [
+        one
+        for one in configs
         if not _why_not_columns(dtype, k_major[one.swap_ab], one) and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
     ]
-    return numbers, tuple(configs[number] for number in numbers)
+    places = {one: place for place, one in enumerate(suitable)}
+    every = [places.get(one, -1) for one in configs]
+    # Of one place, itemgetter would return no tuple.
+    return tuple(suitable), operator.itemgetter(*every, -1)
 
 
 @functools.cache
