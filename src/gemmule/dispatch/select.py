@@ -401,7 +401,8 @@ def _config(
 ) -> tuple[Config | None, str, str, float | None]:
     """Return the config or the reason for none, the criterion of the choice, and the cost if predicted.
 
-    For a problem that is not refused whatever the config. `eligible` excludes further configs; it is evaluated for supported ones only.
+    For a problem that is not refused whatever the config. `eligible` excludes further configs; it is evaluated for
+    supported ones only.
     """
     configs = spec.configs_on(gpu)
     by = "cost" if gpu is not None and len(configs) > 1 else "only one"

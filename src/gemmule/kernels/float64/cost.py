@@ -154,9 +154,7 @@ def key_of(config: Float64Config) -> tuple[int, ...]:
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k, config.threads // 32
 
 
-def limits(
-    problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates, rates: Float64Rates
-) -> list[float]:
+def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates, rates: Float64Rates) -> list[float]:
     """Return the times with those rates."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
@@ -177,8 +175,7 @@ def limits(
             time = k_tiles * each * max(alone, copies)
         else:
             time = k_tiles * (
-                ctas / reached / used * _together(products, copies, alone / resident)
-                + rates.tail * alone
+                ctas / reached / used * _together(products, copies, alone / resident) + rates.tail * alone
             )
         # Other CTAs' copies go on while one begins or writes.
         time += rates.first * math.ceil(each / resident) + each * written
