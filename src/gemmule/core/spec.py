@@ -159,7 +159,8 @@ class KernelSpec:
     #: ``next_kernel(problem, config, gpu)`` is launched after the kernel, which only prepares operands.
     next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
     #: ``refuses(problem, arch)`` is the reason why no config supports a problem, or None. `why_not` includes it; a
-    #: choice evaluates it once, not once a config. The problem has at most `batch_dims` batch dimensions.
+    #: choice evaluates it once, not once a config: once for all products of a kind (`problem_kind`), which it must not
+    #: tell apart. The problem has at most `batch_dims` batch dimensions.
     refuses: _Refuses | None = dataclasses.field(default=None, compare=False)
     #: ``refuses_types(types, arch)`` is the reason why no product of such types is supported, or None. `refuses`
     #: includes it: a spec gives there only the other reasons. A choice looks it up.
