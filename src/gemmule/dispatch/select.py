@@ -28,7 +28,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec, Reason, Signature, lea
 
 from .problem_key import key_of
 from .rates_table import rates_for
-from .recording import record_shape
+from .recording import is_recording, record_shape
 from .registry import kernels_of
 from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
@@ -123,11 +123,12 @@ def _chosen(
 def clear_choices() -> None:
     """Forget all choices of this process: what is called next is planned, as if for the first time.
 
-    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK`` or the user's tuned configurations is seen by calls of known
+    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK``, ``GEMMULE_RECORD`` or the user's tuned configurations is seen by calls of known
     kinds only after this. `load_pack` does it itself.
     """
     _generation[0] += 1
     _chosen.cache_clear()
+    is_recording.cache_clear()
     for clear in _clear_functions:
         clear()
 
@@ -250,7 +251,8 @@ def _choose(
     gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
     measured = None
     if tuned and chip is not None and isinstance(problem, GemmProblem):
-        record_shape(problem, chip)
+        if is_recording():
+            record_shape(problem, chip)
         measured = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, Reason]] = []
     parts: dict[int, tuple[Problem, int]] = {}
