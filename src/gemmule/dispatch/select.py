@@ -123,8 +123,8 @@ def _chosen(
 def clear_choices() -> None:
     """Forget all choices of this process: what is called next is planned, as if for the first time.
 
-    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK``, ``GEMMULE_RECORD`` or the user's tuned configurations is seen by calls of known
-    kinds only after this. `load_pack` does it itself.
+    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK``, ``GEMMULE_RECORD`` or the user's tuned configurations is seen by
+    calls of known kinds only after this. `load_pack` does it itself.
     """
     _generation[0] += 1
     _chosen.cache_clear()

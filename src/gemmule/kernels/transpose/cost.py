@@ -55,7 +55,7 @@ _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
 class _Tile(NamedTuple):
-    """What a config decides for every transpose of elements of a size."""
+    """What a tile decides for every transpose of elements of a size."""
 
     #: rows, cols: Elements of the tile's rows in the source and in the target.
     rows: int
@@ -65,9 +65,14 @@ class _Tile(NamedTuple):
     unit_cols: int
     straddled: int  #: Sectors that a row of the tile touches beyond those that it fills.
     work: float  #: Instructions of a CTA's threads, as sectors.
-    least: float  #: Seconds of a GPU for a CTA.
-    at_once: int  #: CTAs of a GPU.
     alone: float  #: Seconds of a CTA.
+
+
+class _TileUse(NamedTuple):
+    """What else a config decides."""
+
+    tile: int  #: Its tile, by number.
+    at_once: int  #: CTAs of a GPU.
     preferred: float  #: Factor that orders configs of equal time.
 
 
@@ -84,33 +89,39 @@ def total_tile_costs(
     problems: Sequence[TransposeProblem], configs: Sequence[ByteTileConfig], gpu: GpuRates
 ) -> list[float]:
     """Return about the seconds that transposes of one size of elements and one batch take, one after another."""
-    item, batch, multiprocessors = problems[0].itemsize, math.prod(problems[0].batch), gpu.multiprocessors
-    moved_at_once, found = multiprocessors * _BYTES_A_SECOND / SECTOR, [0.0] * len(configs)
+    item, batch, found = problems[0].itemsize, math.prod(problems[0].batch), [0.0] * len(configs)
+    moved_at_once, least = gpu.multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / gpu.multiprocessors
+    # For so few configs, plain numbers are faster than NumPy.
     for one in problems:
-        rows, cols = one.rows, one.cols
-        # For so few configs, faster than with NumPy.
-        for number, tile in enumerate(_tiles(configs, item, rows_are_aligned(one), multiprocessors)):
-            tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, least, at_once, alone, preferred = tile
+        rows, cols, times = one.rows, one.cols, []
+        tiles, uses = _tiles(configs, item, rows_are_aligned(one), gpu.multiprocessors)
+        for tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone in tiles:
             tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
             moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
             moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
             ctas = tiles_rows * tiles_cols * batch
-            together = max(moved * batch, work * ctas) / moved_at_once
-            found[number] += preferred * max(together, ctas * least, -(-ctas // at_once) * alone)
+            times.append((max(max(moved * batch, work * ctas) / moved_at_once, ctas * least), ctas, alone))
+        for number, (tile, at_once, preferred) in enumerate(uses):
+            together, ctas, alone = times[tile]
+            waves = -(-ctas // at_once) * alone
+            found[number] += preferred * max(together, waves)
     return found
 
 
 @cache_for_configs
-def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int) -> list[_Tile]:
-    """Return what configs decide, where rows are aligned or not."""
-    return [_tile(config, item, aligned and config.is_wide, multiprocessors) for config in configs]
+def _tiles(
+    configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int
+) -> tuple[list[_Tile], list[_TileUse]]:
+    """Return the tiles of configs, and what else each config decides, where rows are aligned or not."""
+    every = [_tile(config, item, aligned and config.is_wide) for config in configs]
+    tiles = list(dict.fromkeys(every))
+    return tiles, [
+        _use(one, tiles.index(tile), item, multiprocessors) for one, tile in zip(configs, every, strict=True)
+    ]
 
 
-def _tile(config: ByteTileConfig, item: int, wide: bool, multiprocessors: int) -> _Tile:
-    rows, cols = config.tile(item)
-    size, threads = config.tile_bytes(item), config.threads
-    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // threads, _RESIDENT_CTAS)
-    fastest = _FASTEST_THREADS[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]
+def _tile(config: ByteTileConfig, item: int, wide: bool) -> _Tile:
+    (rows, cols), size = config.tile(item), config.tile_bytes(item)
     return _Tile(
         rows,
         cols,
@@ -118,12 +129,17 @@ def _tile(config: ByteTileConfig, item: int, wide: bool, multiprocessors: int) -
         min(cols, SECTOR // item),
         straddled=0 if wide else 1,
         work=(0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size / SECTOR,
-        least=_CTA / multiprocessors,
-        at_once=max(resident, 1) * multiprocessors,
         alone=_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE,
-        # The grid of two dimensions, and the threads that were fastest.
-        preferred=(1.0 if config.group == 0 else 1.02) * (1.0 if threads == fastest else 1.01),
     )
+
+
+def _use(config: ByteTileConfig, tile: int, item: int, multiprocessors: int) -> _TileUse:
+    threads, size = config.threads, config.tile_bytes(item)
+    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // threads, _RESIDENT_CTAS)
+    fastest = _FASTEST_THREADS[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]
+    # The grid of two dimensions, and the threads that were fastest.
+    preferred = (1.0 if config.group == 0 else 1.02) * (1.0 if threads == fastest else 1.01)
+    return _TileUse(tile, max(resident, 1) * multiprocessors, preferred)
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
