@@ -28,7 +28,8 @@ _kinds: dict[tuple[object, ...], _Known] = {}
 def _known_of(problem: GemmProblem) -> _Known | None:
     """Return what is known of a product's kind; None of one without a kind, whose every number may count.
 
-    The kind is the types, how operands lie, and whether lines and matrices begin and end at multiples of 16 bytes.
+    The kind is the types, how operands lie, whether lines and matrices begin at multiples of 16 bytes, and whether D's
+    lines end there.
     """
     m, n, batch = problem.m, problem.n, problem.batch
     extents = (m, n, problem.k, *batch)
@@ -38,8 +39,8 @@ def _known_of(problem: GemmProblem) -> _Known | None:
         return None
     if batch and m * n * batch[0] > _MOST_OUTPUTS:
         return None
-    item = problem.d.dtype.itemsize
-    kind: list[object] = [problem.precision, problem.own_transpose, m * item % _WHOLE == 0, n * item % _WHOLE == 0]
+    line_bytes = (n if problem.d.col_stride == 1 else m) * problem.d.dtype.itemsize
+    kind: list[object] = [problem.precision, problem.own_transpose, line_bytes % _WHOLE == 0]
     for matrix in (problem.a, problem.b, problem.d):
         row, col, item = matrix.row_stride, matrix.col_stride, matrix.dtype.itemsize
         stride = row if col == 1 else col
