@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -48,7 +49,7 @@ def _known_of(problem: GemmProblem) -> _Known | None:
             return None
         kind += (
             matrix.dtype, row == 1, col == 1, stride * item % _WHOLE == 0,
-            matrix.alignment, matrix.padded, matrix.conj,
+            math.gcd(matrix.alignment, _WHOLE), matrix.padded, matrix.conj,
         )  # fmt: skip
         if batch:
             (step,) = matrix.batch_strides
