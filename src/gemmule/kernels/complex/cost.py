@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.float64 import cost as float64_cost
 from gemmule.kernels.simt import cost as simt_cost
@@ -50,13 +50,17 @@ COMPLEX64_FACTORS: dict[tuple[int, ...], float] = {
     (32, 32, 4): 1.05,
     (32, 32, 8): 1.06,
 }
-_times = functools.cache(functools.partial(float64_cost.times_of, rates=RATES))
+
+
+@cache_for_configs
+def _factors(configs: Sequence[Complex128Config]) -> list[float]:
+    return [FACTORS.get(float64_cost.key_of(one), 1.0) for one in configs]
 
 
 def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex128_gemm`."""
-    found = float64_cost.limits(problem, configs, gpu, RATES, _times)
-    return [FACTORS.get(float64_cost.key_of(one), 1.0) * time for one, time in zip(configs, found, strict=True)]
+    found = float64_cost.limits(problem, configs, gpu, RATES)
+    return [factor * time for factor, time in zip(_factors(configs), found, strict=True)]
 
 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:

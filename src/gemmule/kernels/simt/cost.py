@@ -12,7 +12,7 @@ import numpy as np
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -224,13 +224,8 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
 
 def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
-    every = [row_result(problem)[0] for problem in problems]
-    facts = _facts(
-        configs,
-        tuple([(_lies(one.a, one.a.is_row_major), _lies(one.b, not one.b.is_row_major)) for one in every]),
-        gpu.multiprocessors,
-    )
-    one = every[0]
+    facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), gpu.multiprocessors)
+    one, _, _ = row_result(problems[0])
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
     each = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.shares
@@ -285,6 +280,14 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
             (config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0)
         )[any(unaligned)],
     }
+
+
+@cache_last_call
+def operands_lie(problem: GemmProblem) -> tuple[_Lies, _Lies]:
+    """Return how A and B of the row-major result lie."""
+    oriented, _, _ = row_result(problem)
+    a, b = oriented.a, oriented.b
+    return _lies(a, a.is_row_major), _lies(b, not b.is_row_major)
 
 
 def _lies(matrix: StridedMatrix, k_major: bool) -> _Lies:

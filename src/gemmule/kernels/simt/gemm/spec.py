@@ -23,7 +23,7 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR, SimtConfig, why_not_cluster
-from gemmule.kernels.simt.cost import costs, operand_copies
+from gemmule.kernels.simt.cost import costs, operand_copies, operands_lie
 
 #: Types that C and D may have.
 OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
@@ -134,7 +134,7 @@ def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
     least = min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu))
     if least * min(_MARGIN) > cost:
         return False
-    unaligned = any(operand_copies(matrix).copy_bytes < VECTOR * FLOAT32.itemsize for matrix in (problem.a, problem.b))
+    unaligned = any(one.unaligned for one in operands_lie(problem))
     return least * _MARGIN[unaligned] <= cost
 
 
