@@ -126,6 +126,8 @@ _MOST_STAGES = 16
 #: random ones among the rest up to a larger factor. Of other kernels all are timed up to `_FAR` times the least.
 _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR, _FAR = 1.25, 24, 4, 4, 2.0, 3.0
 _OTHERS = {MMA_SYNC.name: (1.8, 24), SIMT_GEMM.name: (1.25, 8)}
+#: The same of those whose warps share tiles along K, within their own least.
+_SHARED = 1.6, 9
 #: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
 #: and seconds of load before the first product.
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
@@ -137,18 +139,23 @@ _MOST_COLUMNS, _MOST_OUTPUTS = 256, 128 * 256
 _MOST_SPILLED = 8
 
 
-#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M and N, stages, and the CTAs of a cluster that share one.
+#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M, N and K, stages, and the CTAs of clusters.
 _SIMT = (
-    (128, 128, 8, 4, 2, 4, (1,)),
-    (128, 128, 16, 4, 2, 3, (1, 2, 3)),
-    (256, 128, 8, 4, 2, 4, (1,)),
-    (128, 64, 16, 4, 1, 3, (1,)),
-    (64, 128, 8, 2, 2, 4, (1,)),
-    (64, 128, 16, 2, 2, 4, (3, 6)),
-    (128, 64, 16, 4, 1, 4, (3, 6)),
-    (64, 64, 16, 2, 2, 3, (1, 8)),
-    (64, 32, 16, 2, 1, 4, (2, 4)),
-    (32, 64, 16, 1, 2, 4, (1, 2, 4)),
+    (128, 128, 8, 4, 2, 1, 4, (1,)),
+    (128, 128, 16, 4, 2, 1, 3, (1, 2)),
+    (256, 128, 8, 4, 2, 1, 4, (1,)),
+    (64, 128, 16, 2, 2, 1, 4, (3, 6)),
+    (64, 32, 16, 2, 1, 1, 4, (2, 4)),
+    (32, 32, 32, 1, 1, 4, 4, (1, 4, 6, 8, 16)),
+    (32, 32, 64, 1, 1, 4, 3, (1, 4, 6, 8, 16)),
+    (32, 32, 64, 1, 1, 8, 3, (8, 16)),
+    (64, 32, 32, 2, 1, 2, 4, (1, 2, 4, 6, 8, 16)),
+    (64, 32, 32, 2, 1, 4, 4, (4, 8, 16)),
+    (64, 64, 16, 2, 1, 2, 4, (1, 2, 3, 4, 6, 8, 16)),
+    (64, 64, 32, 2, 1, 2, 3, (1, 2, 3, 4, 6, 8, 16)),
+    (64, 64, 32, 2, 2, 2, 3, (1, 2, 3, 4)),
+    (128, 64, 32, 4, 1, 2, 3, (1, 2, 3, 4, 6, 8)),
+    (64, 128, 32, 2, 2, 2, 3, (1, 2, 3, 4, 6, 8)),
 )
 
 
@@ -244,10 +251,10 @@ def mma_sync_choices() -> tuple[Choice, ...]:
 def simt_candidates() -> tuple[SimtConfig, ...]:
     """Return the registered configs, and all of `_SIMT` that exist."""
     found = list(SIMT_GEMM.configs)
-    for *fields, clusters in _SIMT:
+    for *tile, warps_k, stages, clusters in _SIMT:
         for cluster_k in clusters:
             with contextlib.suppress(ArgumentError):
-                found.append(SimtConfig(*fields, cluster_k=cluster_k))
+                found.append(SimtConfig(*tile, stages, cluster_k=cluster_k, warps_k=warps_k))
     return tuple(dict.fromkeys(found))
 
 
@@ -372,7 +379,12 @@ def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed
             factor, most = _OTHERS[spec.name]
             factor = min(factor, far)
             own = [x for x in order if choices[x].spec is spec and costs[x] <= factor * costs[order[0]]]
-            order = [x for x in order if choices[x].spec is not spec or x in own[:most]]
+            kept = own[:most]
+            if spec is SIMT_GEMM:
+                shared = [x for x in order if getattr(choices[x].config, "warps_k", 1) > 1]
+                kept = [x for x in own if x not in shared][:most]
+                kept += [x for x in shared if costs[x] <= _SHARED[0] * costs[shared[0]]][: _SHARED[1]]
+            order = [x for x in order if choices[x].spec is not spec or x in kept]
             by_registers = [x for x in order if choices[x].spec is HOPPER_GEMM]
             order = [x for x in order if choices[x].spec is not HOPPER_GEMM or x in by_registers[:most]]
         return order
@@ -425,8 +437,10 @@ class Timer:
 class Session:
     """One run: a GPU, its memory, and what was found to be wrong."""
 
-    def __init__(self, gpu: BenchGpu, lt: Any, dtype: str, choices: Sequence[Choice], failing: set[str]) -> None:
-        self._gpu, self._lt, self._choices, self._failing = gpu, lt, choices, failing
+    def __init__(
+        self, gpu: BenchGpu, lt: Any, dtype: str, choices: Sequence[Choice], failing: set[str], *, algorithms: int = 8
+    ) -> None:
+        self._gpu, self._lt, self._choices, self._failing, self._most = gpu, lt, choices, failing, algorithms
         self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str, bool]]()
         self._rates = rates_for(gpu.name, gpu.multiprocessors)
         self._pool.fill(dtype)
@@ -458,7 +472,7 @@ class Session:
             algorithms = []
             with contextlib.suppress(UnsupportedError):
                 # Of a type that it does not take there is no time.
-                for one in stack.enter_context(self._lt.algorithms(problem, operands)):
+                for one in itertools.islice(stack.enter_context(self._lt.algorithms(problem, operands)), self._most):
                     try:
                         one.work()
                         algorithms.append(one)
@@ -506,6 +520,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=1200, help="most kernels to compile: those needed most")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--registered", action="store_true", help="no config that is not registered")
+    parser.add_argument("--algorithms", type=int, default=8, help="most of cuBLASLt's that are timed")
     parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
     parser.add_argument("--layouts", default=",".join(LAYOUTS), help="only random products in these")
     parser.add_argument("--least", type=float, default=0.0, help="fewest operations of a random product")
@@ -590,7 +605,7 @@ def main() -> None:
             "record": "configs", "kernel": spec.name, "kernels": [one.spec.name for one in choices],
             "configs": [one.config.as_dict() for one in choices],
         })  # fmt: skip
-        session = Session(gpu, lt, trials[0][0].a.dtype.name, choices, failing)
+        session = Session(gpu, lt, trials[0][0].a.dtype.name, choices, failing, algorithms=given.algorithms)
         warm = time.time()
         while time.time() - warm < _WARM_UP:
             session.record(*trials[0])

@@ -9,7 +9,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.gpu_rates import H200_RATES
+from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
@@ -188,8 +188,10 @@ def test_impossible_configs_are_refused(values):
 def test_it_is_faster_than_what_takes_longer_than_predicted(dtype, out, layout, rng):
     """A bound of the time decides most comparisons: it must be below the time of every size."""
     for _ in range(100):
-        m, n, k = (int(2**log) for log in rng.uniform(0, 14, 3))
-        problem = gemm_problem(m, n, k, dtype, out, layout, batch=(3,) if m % 2 else ())
-        us = predicted_us(problem, H200_RATES)
-        assert is_faster(problem, 1.001 * us, H200_RATES)
-        assert not is_faster(problem, 0.999 * us, H200_RATES)
+        # Half of them with aligned lines.
+        unit, gpu = rng.choice([1, 16]), (H100_RATES, H200_RATES)[rng.integers(2)]
+        m, n, k = (-(-int(2**log) // unit) * unit for log in rng.uniform(0, 14, 3))
+        problem = gemm_problem(int(m), int(n), int(k), dtype, out, layout, batch=(3,) if rng.integers(2) else ())
+        us = predicted_us(problem, gpu)
+        assert is_faster(problem, 1.001 * us, gpu)
+        assert not is_faster(problem, 0.999 * us, gpu)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -16,7 +16,7 @@ from gemmule.core.row_major import row_result
 from .config import Float64Config
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Float64Rates:
     """What predicted times were fitted to: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
@@ -20,7 +20,7 @@ _TILE_UNIT, _NARROW, _LINE_BYTES = 64, 32, 64
 _MAX_CLUSTER = 8
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MmaSyncConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
 
