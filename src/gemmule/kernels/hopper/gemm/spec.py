@@ -56,6 +56,8 @@ from gemmule.kernels.hopper.tma_tiles import (
     scale_params,
     why_not_stored,
 )
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
@@ -82,6 +84,12 @@ _EPI_TILE_N_8_BIT = 16
 _WORD_BYTES = 4
 #: Columns of a swizzle atom of K-major B (8 rows of 128 bytes of K).
 _ATOM_N = 8
+#: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
+_MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
+#: Predicted times of an MN-major A in registers, to those of K-major operands: of a cluster that splits K, of other
+#: configs, and more where CTAs share loads of A. As measured on an H100 and an
+#: H200 (records 20261125T121807 and 20261125T131244).
+_REGISTERS_SPLIT, _REGISTERS, _REGISTERS_SHARED = 1.0, 1.1, 1.1
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -93,6 +101,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         # PTX takes any multiple of 8; the layout that make_smem_layout_b of nvidia-cutlass-dsl 4.8.1 returns for 24
         # columns aborts the compiler (in cute.slice_ of a stage).
         return f"config {config}: tile_n of a K-major B must be {_ATOM_N} or a multiple of {2 * _ATOM_N}"
+    if problem.a.dtype == FLOAT32 and (reason := _why_not_registers(config, _k_major(problem, config))):
+        return reason
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
@@ -117,6 +127,17 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     return None
 
 
+def _why_not_registers(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> str | None:
+    """Say why a config cannot multiply 32-bit operands that are K-major or not, or None where it can."""
+    if all(k_major):
+        return None
+    if not k_major[1]:
+        return f"config {config}: swap_ab must be {1 - config.swap_ab}, for wgmma to take 32-bit B K-major"
+    if config.mma_tiles_m * config.tile_n > _MAX_COLUMNS_BESIDE_A or config.outputs > _MAX_OUTPUTS_BESIDE_A:
+        return f"config {config}: registers hold no more than 128 x 256 accumulators beside an MN-major A of 32 bits"
+    return None
+
+
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
@@ -124,11 +145,12 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem)
     ):
         return reason
-    for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
-        if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES:
+    majors = majors_of(problem)
+    for name, matrix, major in zip("AB", (problem.a, problem.b), majors, strict=True):
+        if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES and not _from_registers(problem, majors):
             return (
-                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
-                "give A row-major and B column-major"
+                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major, and "
+                "one of TF32: give A row-major and B column-major"
             )
     if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
         return reason
@@ -141,6 +163,11 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             f"K={_MAX_INT8_K} may reach"
         )
     return None
+
+
+def _from_registers(problem: GemmProblem, majors: tuple[str, str]) -> bool:
+    """Return whether one operand, of TF32, is MN-major, which wgmma takes from registers."""
+    return problem.a.dtype == FLOAT32 and majors.count("k") == 1
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
@@ -301,6 +328,9 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
         times += promote_us(operation, rates)
     else:
         times += rates.remembered("float8", lambda: rates.each(_float8_us))
+    across = operation.a.across, operation.b.across
+    if problem.a.dtype == FLOAT32 and any(across):
+        times *= rates.remembered(across, lambda: rates.each(functools.partial(_registers_factor, across=across)))
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
     found: list[float] = times.tolist()
@@ -312,6 +342,23 @@ def _float8_us(config: HopperGemmConfig) -> float:
     return math.inf if config.on(SMS) in FOR_FLOAT8 else 0.0
 
 
+def _registers_factor(config: HopperGemmConfig, across: tuple[bool, bool]) -> float:
+    """Return the factor of predicted times of 32-bit operands that are MN-major or not, A and B of a result in rows."""
+    a, b = across[::-1] if config.swap_ab else across
+    if _why_not_registers(config, (not a, not b)):
+        return math.inf
+    if config.cluster_k > 1:
+        return _REGISTERS_SPLIT
+    return _REGISTERS * (_REGISTERS_SHARED if config.cluster_n > 1 else 1.0)
+
+
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel without wgmma where that is faster than wgmma with an operand from registers."""
+    if not _from_registers(problem, majors_of(problem)):
+        return None
+    return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
+
+
 @functools.cache
 def further() -> tuple[HopperGemmConfig, ...]:
     """Return the configs that a search tries beyond those below."""
@@ -321,8 +368,8 @@ def further() -> tuple[HopperGemmConfig, ...]:
 SPEC = KernelSpec(
     name="hopper_gemm",
     operation="gemm",
-    summary="float16 and bfloat16 in any layout, TF32, int8 and float8 K-major, leading dimensions of whole 16 bytes: "
-    "wgmma, TMA, persistent CTAs, split-K in clusters",
+    summary="float16 and bfloat16 in any layout, TF32 with a K-major operand, int8 and float8 K-major, "
+    "leading dimensions of whole 16 bytes: wgmma, TMA, persistent CTAs, split-K in clusters",
     package=__package__,
     archs=(HOPPER,),
     configs=CONFIGS,
@@ -335,6 +382,7 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     further=further,
+    outdone=outdone,
     epilogues=True,
     gated=True,
     absmax=True,
