@@ -86,10 +86,10 @@ _WORD_BYTES = 4
 _ATOM_N = 8
 #: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
 _MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
-#: Predicted times of an MN-major A in registers, to those of K-major operands: of a cluster that splits K, of other
-#: configs, and more where CTAs share loads of A. As measured on an H100 and an
-#: H200 (records 20261125T121807 and 20261125T131244).
-_REGISTERS_SPLIT, _REGISTERS, _REGISTERS_SHARED = 1.0, 1.1, 1.1
+#: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, but over
+#: these at least, as its elements are read once for all columns; and where a cluster splits K. Fitted to the products
+#: of records 20261125T121807 and 20261125T131244 (an H100 and an H200).
+_COLUMNS_PER_A, _LEAST_COLUMNS, _SPLIT_A = 10, 48, 0.03
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -244,7 +244,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         (BFLOAT16, FLOAT32, "m", "k", False),
         (FLOAT16, FLOAT32, "m", "n", True),
     ]
-    every += [(FLOAT32, FLOAT32, "k", "k", True), (INT8, INT32, "k", "k", False), (INT8, INT32, "k", "k", True)]
+    every += [(FLOAT32, FLOAT32, "k", "k", True), (FLOAT32, FLOAT32, "m", "k", False)]
+    every += [(INT8, INT32, "k", "k", False), (INT8, INT32, "k", "k", True)]
     every += [(FLOAT8_E4M3, BFLOAT16, "k", "k", False), (FLOAT8_E5M2, FLOAT32, "k", "k", True)]
     return tuple(_signature((element, element), out, (a, b), adds) for element, out, a, b, adds in every)
 
@@ -347,9 +348,7 @@ def _registers_factor(config: HopperGemmConfig, across: tuple[bool, bool]) -> fl
     a, b = across[::-1] if config.swap_ab else across
     if _why_not_registers(config, (not a, not b)):
         return math.inf
-    if config.cluster_k > 1:
-        return _REGISTERS_SPLIT
-    return _REGISTERS * (_REGISTERS_SHARED if config.cluster_n > 1 else 1.0)
+    return 1 + (_SPLIT_A if config.cluster_k > 1 else _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS))
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
