@@ -86,7 +86,7 @@ _WORD_BYTES = 4
 _ATOM_N = 8
 #: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
 _MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
-#: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, but over
+#: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, or over
 #: these at least, as its elements are read once for all columns; and where a cluster splits K. Fitted to the products
 #: of records 20261125T121807 and 20261125T131244 (an H100 and an H200).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SPLIT_A = 10, 48, 0.03
