@@ -18,7 +18,7 @@ from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
-from gemmule.kernels.hopper.gemm_repacked.spec import packing_us
+from gemmule.kernels.hopper.gemm_repacked.spec import packing_us, written_back_us
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
@@ -90,7 +90,9 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    return _OPERANDS.costs(problem, configs, gpu)
+    copies = (*_OPERANDS.transposed(problem), *_OPERANDS.packed(problem))
+    written_back = written_back_us(sum(one.nbytes for one in copies), gpu)
+    return [written_back + us for us in _OPERANDS.costs(problem, configs, gpu)]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
