@@ -28,7 +28,7 @@ from typing import Any
 from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
@@ -41,9 +41,11 @@ from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
+from gemmule.kernels.hopper.gemm.spec import why_not as why_not_config
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.refusals import HOPPER
+from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.config import SimtConfig
@@ -131,6 +133,8 @@ _SHARED = 1.6, 9
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
 #: Largest difference of the logarithms of similar products' extents.
 _SIMILAR = 0.3
+#: Columns and elements of a tile for whose accumulators a thread has registers beside fragments of A.
+_MOST_COLUMNS, _MOST_OUTPUTS = 256, 128 * 256
 #: Kernels that spill more bytes a thread are left out.
 _MOST_SPILLED = 8
 
@@ -244,6 +248,7 @@ def mma_sync_choices() -> tuple[Choice, ...]:
         tile = MmaSyncConfig(tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n, stages=stages)
         found += [dataclasses.replace(tile, cluster_k=ctas) for ctas in clusters]
     transposed = [Choice(spec, one) for spec in (K_MAJOR, REPACKED) for one in spec.configs]
+    transposed += [Choice(HOPPER_GEMM, one) for one in CONFIGS if one not in FOR_FLOAT8]
     return (*(Choice(MMA_SYNC, one) for one in dict.fromkeys(found)), *transposed)
 
 
@@ -330,12 +335,30 @@ def listed(path: Path, dtype: str) -> list[GemmProblem]:
     return found
 
 
+def takes_from_registers(problem: GemmProblem, choice: Choice) -> bool:
+    """Return whether `hopper_gemm`, which no call chooses there, has an MN-major A of TF32 in registers."""
+    if choice.spec is not HOPPER_GEMM or problem.a.dtype != FLOAT32:
+        return False
+    operands = [(name, x) for name, x in problem.operands().items() if name in "abd"]
+    if any(why_not_tma(name, x, ()) for name, x in operands) or why_not_stored(problem.d):
+        return False
+    config: Any = choice.config
+    if why_not_config(problem, HOPPER, config):
+        return False
+    if config.mma_tiles_m * config.tile_n > _MOST_COLUMNS or config.tile_m * config.tile_n > _MOST_OUTPUTS:
+        return False
+    majors = dict(choice.spec.signature(problem, config))
+    return (majors["a_major"], majors["b_major"]) == ("m", "k")
+
+
 def costs_of(problem: GemmProblem, choices: Sequence[Choice], gpu: GpuRates) -> list[float]:
     """Return the predicted microseconds of each choice, or of kernels that do not take the product infinity."""
     found = []
     for one in choices:
         assert one.spec.costs is not None
         refused = one.spec.refuses is not None and one.spec.refuses(problem, HOPPER)
+        if one.spec is HOPPER_GEMM and problem.a.dtype == FLOAT32:
+            refused = not takes_from_registers(problem, one)
         found.append(math.inf if refused else one.spec.costs(problem, [one.config], gpu)[0])
     return found
 
@@ -345,7 +368,12 @@ def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed
     costs = costs_of(problem, choices, rates_for(device.name, device.multiprocessors))
     order = sorted(range(len(choices)), key=costs.__getitem__)
     order = [x for x in order if costs[x] < math.inf]
-    order = [x for x in order if choices[x].spec.why_not(problem, device.arch, choices[x].config) is None]
+    order = [
+        x
+        for x in order
+        if takes_from_registers(problem, choices[x])
+        or choices[x].spec.why_not(problem, device.arch, choices[x].config) is None
+    ]
     if choices[0].spec is not HOPPER_GEMM:
         # Of a kernel that prepares operands for another one, its best config; of other ones the best.
         first = {choices[x].spec.name: x for x in reversed(order)}
@@ -361,6 +389,8 @@ def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed
                 kept = [x for x in own if x not in shared][:most]
                 kept += [x for x in shared if costs[x] <= _SHARED[0] * costs[shared[0]]][: _SHARED[1]]
             order = [x for x in order if choices[x].spec is not spec or x in kept]
+            by_registers = [x for x in order if choices[x].spec is HOPPER_GEMM]
+            order = [x for x in order if choices[x].spec is not HOPPER_GEMM or x in by_registers[:most]]
         return order
     least = costs[order[0]]
     found = [x for x in order if costs[x] <= _FACTOR * least][:_PLAUSIBLE]

@@ -23,6 +23,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
+from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.ladder.h01_mma_sync import tf32_cost
@@ -77,7 +78,7 @@ class Measured:
 
 def read(paths: Sequence[Path]) -> list[Measured]:
     """Return the products of records."""
-    found, specs = [], {one.name: one for one in (SPEC, K_MAJOR, REPACKED)}
+    found, specs = [], {one.name: one for one in (SPEC, K_MAJOR, REPACKED, HOPPER_GEMM)}
     for path in paths:
         records = read_records(path)
         gpu = rates_for(records[0]["gpu"], _SMS)

@@ -52,7 +52,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "hopper_gemm": (
         Family((*_HALVES, (_F16, _F16, _F32)), units=(16,)),
         Family(((_E4, _E4, _BF),), "float8", (16,), ("rcr",)),
-        Family(_SINGLE, "tf32", (4,), ("rcr",)),
+        Family(_SINGLE, "tf32", (4,), ("rrr", "rcr", "ccr")),
         Family(_INT8, units=(16,), layouts=("rcr",)),
     ),
     "hopper_gemm_unaligned": (

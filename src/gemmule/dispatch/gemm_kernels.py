@@ -31,11 +31,12 @@ from gemmule.kernels.simt.syrk import SPEC as SIMT_SYRK
 
 GEMM_KERNELS: tuple[KernelSpec, ...] = (
     HOPPER_SYRK,
+    # Before what takes TF32 with one MN-major operand, which is slower where that operand is small.
+    HOPPER_GEMM_K_MAJOR,
     HOPPER_GEMM,
     HOPPER_GEMM_UNALIGNED,
     HOPPER_GEMM_REPACKED,
     HOPPER_GEMM_W8A16,
-    HOPPER_GEMM_K_MAJOR,
     HOPPER_GEMM_UPCAST,
     H01,
     BF16X6_GEMM,

@@ -45,6 +45,9 @@ class TransposedOperands:
         Kernels that transpose operands and repack them.
     packing_us : callable
         ``packing_us(nbytes, result, config, gpu)`` is the time of repacking.
+    takes_one : callable, optional
+        ``takes_one(problem)`` is whether the product takes one operand of the wrong major: of two, the smaller one is
+        transposed.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class TransposedOperands:
         transpose: KernelSpec,
         repacked: KernelSpec,
         packing_us: Callable[[int, int, RepackConfig, GpuRates], float],
+        takes_one: Callable[[GemmProblem], bool] | None = None,
     ) -> None:
+        self._takes_one = takes_one
         self._k_major, self._transpose, self._repacked, self._packing_us = k_major, transpose, repacked, packing_us
         self.transposed = cache_last_call(self._transposed)
         self.packed = cache_last_call(self._packed)
@@ -63,11 +68,20 @@ class TransposedOperands:
     def _is_right(self, name: str, matrix: StridedMatrix) -> bool:
         return matrix.is_row_major if (name == "a") == self._k_major else matrix.is_col_major
 
+    def _kept(self, problem: GemmProblem) -> str | None:
+        """Return the larger operand, if the product takes it as it is beside a copy of the other one."""
+        name = "a" if problem.m >= problem.n else "b"
+        matrix = getattr(problem, name)
+        if self._takes_one is None or not self._takes_one(problem) or why_not_tma(name, matrix, problem.batch):
+            return None
+        wrong = [x for x in "ab" if not self._is_right(x, getattr(problem, x))]
+        return name if len(wrong) > 1 else None
+
     def _transposed(self, problem: GemmProblem) -> tuple[TransposedOperand, ...]:
-        """Return the operands of the wrong major."""
-        found = []
+        """Return the operands of the wrong major, but for one that the product takes."""
+        found, kept = [], self._kept(problem)
         for name, matrix in (("a", problem.a), ("b", problem.b)):
-            if self._is_right(name, matrix):
+            if self._is_right(name, matrix) or name == kept:
                 continue
             # Lines of the source are contiguous along the other extent than those of the copy.
             lines = problem.m if name == "a" else problem.n

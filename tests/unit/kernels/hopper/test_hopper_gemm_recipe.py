@@ -142,6 +142,10 @@ def test_a_result_in_columns_is_the_transposed_product(layout):
     assert [param.operand for param in params if isinstance(param, TensorMapParam)] == ["b", "a", "d", "d"]
 
 
+def tf32(layout):
+    return dataclasses.replace(gemm_problem(1000, 520, 264, "float32", "float32", layout), precision=Precision.TF32)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -151,6 +155,8 @@ def test_a_result_in_columns_is_the_transposed_product(layout):
         (lambda p: gemm_problem(1000, 520, 264, "float8_e4m3fn", "float32", "nt"), "pass precision='float8'"),
         (lambda p: gemm_problem(1000, 520, 264, "float64", "float64", "nt"), "one type among bfloat16, float16"),
         (lambda p: gemm_problem(1000, 528, 272, "int8", "int32", "nn"), "B is int8 and not contiguous along K"),
+        (lambda p: tf32("tn"), "A is float32 and not contiguous along K"),
+        (lambda p: tf32("nn"), "swap_ab must be 1"),
         (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "beyond K=131071"),
         (lambda p: dataclasses.replace(p, c=contiguous(FLOAT32, 1000, 520)), "C is float32 and the output bfloat16"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
@@ -310,6 +316,16 @@ def test_k_major_lines_that_the_compiler_falls_over_are_refused(tile_n, able):
         for layout in ("nn", "nt", "tn", "tt")
     ]
     assert [reason is None for reason in reasons] == [able, able, True, True]
+
+
+@pytest.mark.parametrize(
+    ("tile", "able"), [((128, 256, 0), True), ((128, 128, 1), True), ((128, 160, 1), False), ((256, 192, 0), False)]
+)
+def test_tiles_have_registers_for_tf32_across_k(tile, able):
+    tile_m, tile_n, pingpong = tile
+    config = HopperGemmConfig(tile_m=tile_m, tile_n=tile_n, stages=3, pingpong=pingpong, cluster_m=1)
+    assert (SPEC.why_not(tf32("tt"), HOPPER, config) is None) == able
+    assert math.isfinite(SPEC.costs(tf32("tt"), (config,), H200_RATES)[0]) == able
 
 
 @pytest.mark.parametrize(("tile_n", "able"), [(16, True), (32, True), (48, False), (64, True)])

@@ -108,6 +108,11 @@ SPEC = KernelSpec(
         Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=4),
         Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=6),
         Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=2),
+        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=4),
+        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=8),
+        # Eight warps for few tiles: more products at a time of each.
+        Float64Config(warps_n=4, cluster_k=2),
+        Float64Config(tile_n=128, warps_n=4, mma_k=8, cluster_k=4),
         Float64Config(tile_m=96, stages=3, mma_k=8),
         Float64Config(tile_m=128, warps_m=4, mma_k=8),
         Float64Config(stages=3, mma_m=8, mma_k=4),

@@ -42,6 +42,7 @@ from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
 from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, OperandStages, flat
 from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
+from gemmule.kernels.hopper.mainloops.register_operand import RegisterOperandMainloop
 from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop, block_lines, stand_in_scales
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
@@ -95,6 +96,8 @@ class HopperGemm:
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
         mainloop: Any = PromotedMainloop if types["a"].startswith("float8") else Mainloop
+        if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
+            mainloop = RegisterOperandMainloop
         if (lines := block_lines(types)) is not None:
             mainloop = functools.partial(ScaledMainloop, lines=lines, tile_m=self.tile_m, tile_n=self.tile_n)
         stage_bytes = self.operands.stage_bytes

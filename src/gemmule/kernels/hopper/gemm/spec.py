@@ -57,6 +57,8 @@ from gemmule.kernels.hopper.tma_tiles import (
     scale_params,
     why_not_stored,
 )
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
@@ -83,12 +85,18 @@ _EPI_TILE_N_8_BIT = 16
 _WORD_BYTES = 4
 #: Columns of a swizzle atom of K-major B (8 rows of 128 bytes of K).
 _ATOM_N = 8
+#: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
+_MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
+#: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, or over
+#: these at least, as its elements are read once for all columns; and where a cluster splits K. Fitted to the products
+#: of records 20261125T121807 and 20261125T131244 (an H100 and an H200).
+_COLUMNS_PER_A, _LEAST_COLUMNS, _SPLIT_A = 10, 48, 0.03
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    if reason := _why_not_columns(problem.a.dtype, _k_major(problem, config)[1], config):
+    if reason := _why_not_columns(problem.a.dtype, _k_major(problem, config), config):
         return reason
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
@@ -114,14 +122,25 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     return None
 
 
-def _why_not_columns(dtype: DType, k_major: bool, config: HopperGemmConfig) -> str | None:
-    """Say why the kernel's B, K-major or not, has no tiles of so many columns, or None where it has."""
+def _why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGemmConfig) -> str | None:
+    """Say why the kernel's A and B, K-major or not, have no tiles of so many columns, or None where they have."""
     if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
-    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and k_major:
+    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and k_major[1]:
         # PTX takes any multiple of 8; the layout that make_smem_layout_b of nvidia-cutlass-dsl 4.8.1 returns for 24
         # columns aborts the compiler (in cute.slice_ of a stage).
         return f"config {config}: tile_n of a K-major B must be {_ATOM_N} or a multiple of {2 * _ATOM_N}"
+    return _why_not_registers(config, k_major) if dtype == FLOAT32 else None
+
+
+def _why_not_registers(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> str | None:
+    """Say why a config cannot multiply 32-bit operands that are K-major or not, or None where it can."""
+    if all(k_major):
+        return None
+    if not k_major[1]:
+        return f"config {config}: swap_ab must be {1 - config.swap_ab}, for wgmma to take 32-bit B K-major"
+    if config.mma_tiles_m * config.tile_n > _MAX_COLUMNS_BESIDE_A or config.outputs > _MAX_OUTPUTS_BESIDE_A:
+        return f"config {config}: registers hold no more than 128 x 256 accumulators beside an MN-major A of 32 bits"
     return None
 
 
@@ -132,11 +151,12 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         reason := why_not_inputs(problem) or why_not_second(problem) or why_not_scales(problem)
     ):
         return reason
-    for name, matrix, major in zip("AB", (problem.a, problem.b), majors_of(problem), strict=True):
-        if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES:
+    majors = majors_of(problem)
+    for name, matrix, major in zip("AB", (problem.a, problem.b), majors, strict=True):
+        if major != "k" and matrix.dtype.itemsize != MN_MAJOR_BYTES and not _from_registers(problem, majors):
             return (
-                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
-                "give A row-major and B column-major"
+                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major, and "
+                "one of TF32: give A row-major and B column-major"
             )
     if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
         return reason
@@ -149,6 +169,11 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             f"K={_MAX_INT8_K} may reach"
         )
     return None
+
+
+def _from_registers(problem: GemmProblem, majors: tuple[str, str]) -> bool:
+    """Return whether one operand, of TF32, is MN-major, which wgmma takes from registers."""
+    return problem.a.dtype == FLOAT32 and majors.count("k") == 1
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
@@ -226,7 +251,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         (BFLOAT16, FLOAT32, "m", "k", False),
         (FLOAT16, FLOAT32, "m", "n", True),
     ]
-    every += [(FLOAT32, FLOAT32, "k", "k", True), (INT8, INT32, "k", "k", False), (INT8, INT32, "k", "k", True)]
+    every += [(FLOAT32, FLOAT32, "k", "k", True), (FLOAT32, FLOAT32, "m", "k", False)]
+    every += [(INT8, INT32, "k", "k", False), (INT8, INT32, "k", "k", True)]
     every += [(FLOAT8_E4M3, BFLOAT16, "k", "k", False), (FLOAT8_E5M2, FLOAT32, "k", "k", True)]
     return tuple(_signature((element, element), out, (a, b), adds) for element, out, a, b, adds in every)
 
@@ -308,7 +334,7 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
     They are infinite for configs that are not for a product's types.
     """
     operation = operation_of(problem)
-    suitable, every = _suitable(configs, problem.a.dtype, (not operation.b.across, not operation.a.across))
+    suitable, every = _suitable(configs, problem.a.dtype, (not operation.a.across, not operation.b.across))
     if not suitable:
         return [math.inf] * len(configs)
     rates = rates_of(suitable, gpu)
@@ -318,6 +344,8 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
+    if problem.a.dtype == FLOAT32 and (operation.a.across or operation.b.across):
+        times *= rates.remembered("registers", lambda: rates.each(_registers_factor))
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
     return list(every((*times.tolist(), math.inf))[:-1])
@@ -330,17 +358,30 @@ def _suitable(
     """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
 
     The second result returns the times of all configs from those of these, and one for the others. `k_major` is whether
-    the kernel's B is K-major, without swap_ab and with it.
+    the operands that give rows and columns of a result in rows are K-major.
     """
     suitable = [
         one
         for one in configs
-        if not _why_not_columns(dtype, k_major[one.swap_ab], one) and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
+        if not _why_not_columns(dtype, (k_major[one.swap_ab], k_major[1 - one.swap_ab]), one)
+        and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
     ]
     places = {one: place for place, one in enumerate(suitable)}
     every = [places.get(one, -1) for one in configs]
     # Of one place, itemgetter would return no tuple.
     return tuple(suitable), operator.itemgetter(*every, -1)
+
+
+def _registers_factor(config: HopperGemmConfig) -> float:
+    """Return the factor of predicted times with an operand from registers."""
+    return 1 + (_SPLIT_A if config.cluster_k > 1 else _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS))
+
+
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel without wgmma where that is faster than wgmma with an operand from registers."""
+    if not _from_registers(problem, majors_of(problem)):
+        return None
+    return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
 
 
 @functools.cache
@@ -352,8 +393,8 @@ def further() -> tuple[HopperGemmConfig, ...]:
 SPEC = KernelSpec(
     name="hopper_gemm",
     operation="gemm",
-    summary="float16 and bfloat16 in any layout, TF32, int8 and float8 K-major, leading dimensions of whole 16 bytes: "
-    "wgmma, TMA, persistent CTAs, split-K in clusters",
+    summary="float16 and bfloat16 in any layout, TF32 with a K-major operand, int8 and float8 K-major, "
+    "leading dimensions of whole 16 bytes: wgmma, TMA, persistent CTAs, split-K in clusters",
     package=__package__,
     archs=(HOPPER,),
     configs=CONFIGS,
@@ -366,6 +407,7 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     further=further,
+    outdone=outdone,
     epilogues=True,
     gated=True,
     absmax=True,

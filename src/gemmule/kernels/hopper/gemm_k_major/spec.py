@@ -14,13 +14,15 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
+from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
-from gemmule.kernels.hopper.gemm_repacked.spec import packing_us
+from gemmule.kernels.hopper.gemm_repacked.spec import packing_us, written_back_us
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.tma_tiles import why_not_stored
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
@@ -35,7 +37,12 @@ def takes(dtype: DType, precision: Precision) -> bool:
     return dtype == INT8 or (dtype.is_float8 and precision is Precision.FLOAT8)
 
 
-_OPERANDS = TransposedOperands(True, (GEMM, GEMM_UNALIGNED), TRANSPOSE, REPACKED, packing_us)
+def _takes_one(problem: GemmProblem) -> bool:
+    """Return whether `hopper_gemm` takes one MN-major operand from registers, and D as it is."""
+    return problem.a.dtype == FLOAT32 and why_not_stored(row_result(problem)[0].d) is None
+
+
+_OPERANDS = TransposedOperands(True, (GEMM, GEMM_UNALIGNED), TRANSPOSE, REPACKED, packing_us, _takes_one)
 
 
 def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -83,21 +90,26 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    return _OPERANDS.costs(problem, configs, gpu)
+    copies = (*_OPERANDS.transposed(problem), *_OPERANDS.packed(problem))
+    written_back = written_back_us(sum(one.nbytes for one in copies), gpu)
+    return [written_back + us for us in _OPERANDS.costs(problem, configs, gpu)]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that reads operands as they are, or converts 8-bit floats, where transposing does not pay."""
+    """Return the kernel that takes operands as they are, or converts 8-bit floats, where transposing does not pay."""
     if problem.a.dtype.is_float8:
-        return UPCAST.name if _upcast_us(problem, gpu) < cost else None
+        return UPCAST.name if _least_us(UPCAST, problem, gpu) < cost else None
+    if problem.a.dtype == FLOAT32 and _least_us(GEMM, problem, gpu) < cost:
+        return GEMM.name
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
 
 
-def _upcast_us(problem: GemmProblem, gpu: GpuRates) -> float:
-    if UPCAST.is_refused(problem, HOPPER):
+def _least_us(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return the least predicted time of a kernel that may refuse a product."""
+    if spec.is_refused(problem, HOPPER):
         return math.inf
-    assert UPCAST.costs is not None
-    return min(UPCAST.costs(problem, UPCAST.configs, gpu))
+    assert spec.costs is not None
+    return min(spec.costs(problem, spec.configs_on(gpu), gpu))
 
 
 _ELEMENTS = {opaque_dtype(size).name for size in (1, 4)}

@@ -121,6 +121,14 @@ def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
 #: as packing waits for that of the product before it to be written.
 _LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6), 128, 256
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
+#: Bytes of copies that the L2 cache holds while the product begins, and how many beyond are written back in one while
+#: it reads: records 20261125T121807 and 20261125T131244 (an H100 and an H200, copies of 83 to 112 MB).
+_HELD, _WRITTEN_BACK = 32e6, 2.4e6
+
+
+def written_back_us(nbytes: int, gpu: GpuRates) -> float:
+    """Return how much longer a product takes of copies of so many bytes, which memory writes meanwhile."""
+    return gpu.moved_us(max(nbytes - _HELD, 0), _WRITTEN_BACK)
 
 
 def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
@@ -139,6 +147,8 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
         costs_together((_PRODUCT.prepare(problem).problem, problem), SIMT_GEMM.configs_on(gpu), gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    if not _by_fma(problem):
+        product += written_back_us(packed, gpu)
     moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]
     return [product + moved[config.threads > _FEW_THREADS] + _vectors_us(config) for config in configs]
 

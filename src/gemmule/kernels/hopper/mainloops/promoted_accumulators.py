@@ -43,7 +43,7 @@ class PromotedMainloop(Mainloop):
     overlapped = False
 
     def fragments(
-        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
+        self, operands: OperandStages, make_tiled_mma: Callable[..., Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
         """Return `PromotedFragments`; parameters as of `Mainloop.fragments`."""
         _, a, _, accumulators = operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)

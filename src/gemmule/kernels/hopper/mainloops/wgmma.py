@@ -44,14 +44,14 @@ def tiled_mma(
     mma_shape_mn: tuple[int, int],
     b_element: Any = None,
 ) -> cute.TiledMma:
-    """Return the instruction with operands in shared memory.
+    """Return the instruction with operands in shared memory; an MN-major A of TF32 is in registers.
 
     Parameters
     ----------
     element, acc : type
         Of A and B, and of the accumulators.
     k_major : tuple of bool
-        Whether A and B are K-major; elements of 8 or 32 bits must be.
+        Whether A and B are K-major; B of 8 or 32 bits must be, and A of 8.
     warpgroups : int
         Warpgroups of a CTA tile: its wgmma tiles of 64 rows alternate among them.
     mma_shape_mn : tuple of int
@@ -63,7 +63,8 @@ def tiled_mma(
     layout = (warpgroups, 1, 1)
     if element is not cutlass.TFloat32:
         return hopper_helpers.make_trivial_tiled_mma(element, b_element or element, a, b, acc, layout, mma_shape_mn)
-    op = _Tf32Op(element, element, acc, (*mma_shape_mn, _TF32_K), warpgroup.OperandSource.SMEM, a, b)
+    source = warpgroup.OperandSource.SMEM if k_major[0] else warpgroup.OperandSource.RMEM
+    op = _Tf32Op(element, element, acc, (*mma_shape_mn, _TF32_K), source, OperandMajorMode.K, b)
     return cute.make_tiled_mma(cute.make_mma_atom(op), layout)
 
 
