@@ -23,7 +23,7 @@ extensions = [
     "sphinx_click",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "plots", "listings"]
+exclude_patterns = ["_build", "plots", "listings", "static"]
 autodoc_typehints = "none"
 autosummary_generate = True
 numpydoc_show_class_members = False
@@ -35,7 +35,9 @@ nb_execution_timeout = 120
 html_theme = "pydata_sphinx_theme"
 html_title = "gemmule"
 html_show_sourcelink = False
-html_theme_options = {"show_toc_level": 2, "header_links_before_dropdown": 8, "footer_end": [], "navbar_align": "left"}
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_theme_options = {"show_toc_level": 2, "header_links_before_dropdown": 6, "footer_end": [], "navbar_align": "left"}
 
 
 def _source(app: Sphinx, document: str, source: list[str]) -> None:

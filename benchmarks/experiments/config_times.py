@@ -69,6 +69,7 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
     "float32": ("float32", None, 4, LAYOUTS, 1e11),
     "float64": ("float64", None, 2, LAYOUTS, 1e11),
+    "float16": ("float16", None, 1, LAYOUTS, 1e11),
     "complex64": ("complex64", None, 2, ("nn",), 5e10),
     "complex128": ("complex128", None, 1, ("nn",), 5e10),
 }
@@ -114,15 +115,17 @@ _CANDIDATES = {
     "p64x32": "11 21 41 12 14 22 24 42 k2 k4",
     "p64x16": "11 21 12 14 k2",
     "p64x8": "11",
-    "c128x128": "11 21 k2 k4",
+    "c128x128": "11 21 12 14 22 k2 k4",
     "c128x96": "k2 k4",
-    "c128x64": "k2 k4 k8",
+    "c128x64": "11 21 12 14 22 24 41 k2 k4 k8",
 }
 _MOST_STAGES = 16
 #: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and
 #: random ones among the rest up to a larger factor. Of other kernels all are timed up to `_FAR` times the least.
 _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR, _FAR = 1.25, 24, 4, 4, 2.0, 3.0
-_OTHERS = {MMA_SYNC.name: (1.8, 12), SIMT_GEMM.name: (1.25, 8)}
+_OTHERS = {MMA_SYNC.name: (1.8, 24), SIMT_GEMM.name: (1.25, 8)}
+#: The same of those whose warps share tiles along K, within their own least.
+_SHARED = 1.6, 9
 #: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
 #: and seconds of load before the first product.
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
@@ -132,18 +135,23 @@ _SIMILAR = 0.3
 _MOST_SPILLED = 8
 
 
-#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M and N, stages, and the CTAs of a cluster that share one.
+#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M, N and K, stages, and the CTAs of clusters.
 _SIMT = (
-    (128, 128, 8, 4, 2, 4, (1,)),
-    (128, 128, 16, 4, 2, 3, (1, 2, 3)),
-    (256, 128, 8, 4, 2, 4, (1,)),
-    (128, 64, 16, 4, 1, 3, (1,)),
-    (64, 128, 8, 2, 2, 4, (1,)),
-    (64, 128, 16, 2, 2, 4, (3, 6)),
-    (128, 64, 16, 4, 1, 4, (3, 6)),
-    (64, 64, 16, 2, 2, 3, (1, 8)),
-    (64, 32, 16, 2, 1, 4, (2, 4)),
-    (32, 64, 16, 1, 2, 4, (1, 2, 4)),
+    (128, 128, 8, 4, 2, 1, 4, (1,)),
+    (128, 128, 16, 4, 2, 1, 3, (1, 2)),
+    (256, 128, 8, 4, 2, 1, 4, (1,)),
+    (64, 128, 16, 2, 2, 1, 4, (3, 6)),
+    (64, 32, 16, 2, 1, 1, 4, (2, 4)),
+    (32, 32, 32, 1, 1, 4, 4, (1, 4, 6, 8, 16)),
+    (32, 32, 64, 1, 1, 4, 3, (1, 4, 6, 8, 16)),
+    (32, 32, 64, 1, 1, 8, 3, (8, 16)),
+    (64, 32, 32, 2, 1, 2, 4, (1, 2, 4, 6, 8, 16)),
+    (64, 32, 32, 2, 1, 4, 4, (4, 8, 16)),
+    (64, 64, 16, 2, 1, 2, 4, (1, 2, 3, 4, 6, 8, 16)),
+    (64, 64, 32, 2, 1, 2, 3, (1, 2, 3, 4, 6, 8, 16)),
+    (64, 64, 32, 2, 2, 2, 3, (1, 2, 3, 4)),
+    (128, 64, 32, 4, 1, 2, 3, (1, 2, 3, 4, 6, 8)),
+    (64, 128, 32, 2, 2, 2, 3, (1, 2, 3, 4, 6, 8)),
 )
 
 
@@ -157,30 +165,40 @@ _MMA_SYNC = {
     (128, 256, 2, 4, 4): (1, 2, 4),
     (256, 128, 4, 2, 4): (2, 4),
     (256, 64, 4, 1, 3): (1, 2, 4),
+    (64, 256, 1, 4, 3): (1, 2, 4),
+    # Warp tiles of 64 x 64, two CTAs an SM.
+    (128, 128, 2, 2, 3): (2, 3, 4, 8),
+    (64, 128, 1, 2, 4): (1, 2, 4, 8),
+    (64, 64, 2, 2, 6): (1, 2, 4, 8),
+    # For small results.
+    (32, 64, 1, 2, 4): (1, 2, 3, 4, 8),
+    (64, 32, 2, 1, 4): (1, 2, 4, 8),
+    (32, 32, 1, 1, 4): (1, 2, 4),
+    (32, 128, 1, 4, 4): (1, 2, 4, 8),
 }
 #: Candidates of `float64_gemm`, as what differs from the default.
 _FLOAT64: tuple[dict[str, int], ...] = (
+    # Deeper k-tiles, and more warps.
+    *({"tile_k": 32, "stages": 3, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2, 3, 4, 6)),
+    *({"warps_n": 4, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2, 4)),
+    *({"tile_k": 32, "stages": 3, "warps_n": 4, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2, 4)),
+    *(
+        {side: 128, warps: 4, "tile_k": 32, "stages": 3, "cluster_k": ctas}
+        for side, warps in (("tile_m", "warps_m"), ("tile_n", "warps_n"))
+        for ctas in (1, 2, 3, 4, 5, 8)
+    ),
+    # Larger warp tiles.
     *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
-    {"stages": 3, "mma_k": 4},
-    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
-    {"stages": 3, "mma_k": 4},
-    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
-    {"stages": 3, "mma_k": 4},
-    *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
-    {"stages": 3, "mma_k": 4},
-    *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 6)),
-    *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4, 5)),
-    *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),
-    *({"tile_m": 128, "warps_m": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3)),
-    *({"tile_k": 32, "stages": 3, "cluster_k": ctas} for ctas in (1, 2, 4)),
-    {"tile_m": 128, "tile_n": 128, "warps_n": 4, "cluster_k": 4},
+    *({"tile_m": 96, "stages": 3, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2)),
+    *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
+    *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
     # For few tiles and a long K.
-    *({"tile_m": 32, "mma_k": 8, "cluster_k": ctas} for ctas in (3, 6, 8)),
-    *({"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": ctas} for ctas in (2, 4, 6, 8)),
-    *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 6, 8)),
-    {"mma_k": 8, "cluster_k": 8},
+    *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 8)),
+    *({"tile_m": 32, "mma_k": 8, "cluster_k": ctas} for ctas in (3, 6)),
+    *({"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": ctas} for ctas in (2, 8)),
+    *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 8)),
     # For few rows.
-    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 2, 4, 8)),
+    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": k, "cluster_k": c} for k in (8, 16) for c in (1, 2, 4, 8)),
 )
 
 
@@ -228,10 +246,10 @@ def mma_sync_choices() -> tuple[Choice, ...]:
 def simt_candidates() -> tuple[SimtConfig, ...]:
     """Return the registered configs, and all of `_SIMT` that exist."""
     found = list(SIMT_GEMM.configs)
-    for *fields, clusters in _SIMT:
+    for *tile, warps_k, stages, clusters in _SIMT:
         for cluster_k in clusters:
             with contextlib.suppress(ArgumentError):
-                found.append(SimtConfig(*fields, cluster_k=cluster_k))
+                found.append(SimtConfig(*tile, stages, cluster_k=cluster_k, warps_k=warps_k))
     return tuple(dict.fromkeys(found))
 
 
@@ -296,6 +314,18 @@ def lost(records: Sequence[Path], dtype: str, below: float, similar: int, seed: 
     return found
 
 
+def listed(path: Path, dtype: str) -> list[GemmProblem]:
+    """Return the products of a file: M, N, K and the layout, a line each."""
+    out, precision, *_ = _TYPES[dtype]
+    found = []
+    for line in path.read_text().splitlines():
+        *extents, layout = line.split()
+        m, n, k = map(int, extents)
+        problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
+        found.append(dataclasses.replace(problem, precision=Precision.parse(precision)))
+    return found
+
+
 def costs_of(problem: GemmProblem, choices: Sequence[Choice], gpu: GpuRates) -> list[float]:
     """Return the predicted microseconds of each choice, or of kernels that do not take the product infinity."""
     found = []
@@ -306,7 +336,7 @@ def costs_of(problem: GemmProblem, choices: Sequence[Choice], gpu: GpuRates) -> 
     return found
 
 
-def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed: int) -> list[int]:
+def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed: int, far: float) -> list[int]:
     """Return the numbers of the configs to time, those predicted to be fastest first."""
     costs = costs_of(problem, choices, rates_for(device.name, device.multiprocessors))
     order = sorted(range(len(choices)), key=costs.__getitem__)
@@ -315,12 +345,18 @@ def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed
     if choices[0].spec is not HOPPER_GEMM:
         # Of a kernel that prepares operands for another one, its best config; of other ones the best.
         first = {choices[x].spec.name: x for x in reversed(order)}
-        order = [x for x in order if costs[x] <= _FAR * costs[order[0]]]
+        order = [x for x in order if costs[x] <= far * costs[order[0]]]
         order = [x for x in order if choices[x].spec.next_kernel is None or first[choices[x].spec.name] == x]
         if (spec := choices[0].spec) in (MMA_SYNC, SIMT_GEMM):
             factor, most = _OTHERS[spec.name]
+            factor = min(factor, far)
             own = [x for x in order if choices[x].spec is spec and costs[x] <= factor * costs[order[0]]]
-            order = [x for x in order if choices[x].spec is not spec or x in own[:most]]
+            kept = own[:most]
+            if spec is SIMT_GEMM:
+                shared = [x for x in order if getattr(choices[x].config, "warps_k", 1) > 1]
+                kept = [x for x in own if x not in shared][:most]
+                kept += [x for x in shared if costs[x] <= _SHARED[0] * costs[shared[0]]][: _SHARED[1]]
+            order = [x for x in order if choices[x].spec is not spec or x in kept]
         return order
     least = costs[order[0]]
     found = [x for x in order if costs[x] <= _FACTOR * least][:_PLAUSIBLE]
@@ -371,8 +407,10 @@ class Timer:
 class Session:
     """One run: a GPU, its memory, and what was found to be wrong."""
 
-    def __init__(self, gpu: BenchGpu, lt: Any, dtype: str, choices: Sequence[Choice], failing: set[str]) -> None:
-        self._gpu, self._lt, self._choices, self._failing = gpu, lt, choices, failing
+    def __init__(
+        self, gpu: BenchGpu, lt: Any, dtype: str, choices: Sequence[Choice], failing: set[str], *, algorithms: int = 8
+    ) -> None:
+        self._gpu, self._lt, self._choices, self._failing, self._most = gpu, lt, choices, failing, algorithms
         self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str, bool]]()
         self._rates = rates_for(gpu.name, gpu.multiprocessors)
         self._pool.fill(dtype)
@@ -404,7 +442,7 @@ class Session:
             algorithms = []
             with contextlib.suppress(UnsupportedError):
                 # Of a type that it does not take there is no time.
-                for one in stack.enter_context(self._lt.algorithms(problem, operands)):
+                for one in itertools.islice(stack.enter_context(self._lt.algorithms(problem, operands)), self._most):
                     try:
                         one.work()
                         algorithms.append(one)
@@ -452,10 +490,13 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=1200, help="most kernels to compile: those needed most")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
     parser.add_argument("--registered", action="store_true", help="no config that is not registered")
+    parser.add_argument("--algorithms", type=int, default=8, help="most of cuBLASLt's that are timed")
     parser.add_argument("--odd", action="store_true", help="of float32 and float64 products of odd extents only")
     parser.add_argument("--layouts", default=",".join(LAYOUTS), help="only random products in these")
     parser.add_argument("--least", type=float, default=0.0, help="fewest operations of a random product")
     parser.add_argument("--outputs", type=float, default=math.inf, help="most elements of a random product's result")
+    parser.add_argument("--products", type=Path, help="file of products, M N K and layout a line, instead of draws")
+    parser.add_argument("--far", type=float, default=_FAR, help="time configs up to so many times the least prediction")
     parser.add_argument("--squares", action="store_true", help="squares of 256 to 4096 before the random products")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
@@ -463,7 +504,7 @@ def main() -> None:
     began, device = time.time(), get_device()
     own = {
         "float32": SIMT_GEMM, "float64": FLOAT64_GEMM, "complex64": COMPLEX64_GEMM, "complex128": COMPLEX128_GEMM,
-        "tf32": MMA_SYNC,
+        "tf32": MMA_SYNC, "float16": MMA_SYNC,
     }  # fmt: skip
     spec = own.get(given.dtype, HOPPER_GEMM)
     if "complex" in given.dtype:
@@ -475,9 +516,9 @@ def main() -> None:
     choices = [Choice(spec, one) for one in configs]
     if given.dtype == "float32":
         choices += [Choice(one, config) for one in (MN_MAJOR, REPACKED) for config in one.configs]
-    if given.dtype == "tf32":
+    if given.dtype in ("tf32", "float16"):
         choices = list(mma_sync_choices())
-    if given.dtype in ("float32", "tf32"):
+    if given.dtype in ("float32", "tf32", "float16"):
         choices = list(on_gpu(choices, rates_for(device.name, device.multiprocessors)))
     every = draws(given.seed, given.dtype)
     wanted = (
@@ -491,11 +532,13 @@ def main() -> None:
     found = list(itertools.islice(wanted, given.count))
     if given.lost:
         found = lost(given.lost, given.dtype, given.below, given.similar, given.seed)[: given.count]
+    if given.products:
+        found = listed(given.products, given.dtype)
     if given.squares:
         out, precision, *_ = _TYPES[given.dtype]
         squares = (gemm_problem(side, side, side, given.dtype, out, "nn") for side in _SQUARES)
         found[:0] = [dataclasses.replace(one, precision=Precision.parse(precision)) for one in squares]
-    trials = [(one, plausible(one, choices, device, number)) for number, one in enumerate(found)]
+    trials = [(one, plausible(one, choices, device, number, given.far)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
     for problem, numbers in trials:
@@ -532,7 +575,7 @@ def main() -> None:
             "record": "configs", "kernel": spec.name, "kernels": [one.spec.name for one in choices],
             "configs": [one.config.as_dict() for one in choices],
         })  # fmt: skip
-        session = Session(gpu, lt, trials[0][0].a.dtype.name, choices, failing)
+        session = Session(gpu, lt, trials[0][0].a.dtype.name, choices, failing, algorithms=given.algorithms)
         warm = time.time()
         while time.time() - warm < _WARM_UP:
             session.record(*trials[0])

@@ -1,4 +1,4 @@
-"""Fit the rates of `simt_gemm`'s predicted times to a record of `config_times.py --dtype float32`.
+"""Fit the rates of `simt_gemm`'s predicted times to records of `config_times.py --dtype float32`.
 
 Every eighth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
 fastest one and with cuBLASLt's first choice. Needs SciPy, and no GPU.
@@ -28,6 +28,8 @@ _SMS = 132
 #: Errors count linearly from here on, as a logarithm; how fast a config's weight falls with its distance from the best,
 #: and how much its own factor counts as an error.
 _LINEAR, _NEAR, _PRIOR = 0.1, 1.5, 0.5
+#: Where the fit of a rate begins at least.
+_LEAST = 1e-3
 
 
 def stacked(works: list[SimtWork]) -> SimtWork:
@@ -50,25 +52,31 @@ def stacked(works: list[SimtWork]) -> SimtWork:
 def main() -> None:
     """Fit, and print rates, factors and how good the choices are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("record", type=Path)
+    parser.add_argument("records", type=Path, nargs="+", help="of times on one chip")
     given = parser.parse_args()
-    found = read_records(given.record)
+    records: list[dict[str, Any]] = []
+    for path in given.records:
+        found = read_records(path)
+        (every,) = (one for one in found if one["record"] == "configs")
+        of_path = {
+            str(number): SimtConfig(**config)
+            for number, config in enumerate(every["configs"])
+            if every.get("kernels", [SPEC.name] * (number + 1))[number] == SPEC.name
+        }
+        for one in found:
+            if one["record"] == "config_times":
+                times_us = {of_path[x]: time for x, time in one["times_us"].items() if x in of_path}
+                records.append(one | {"times_us": times_us})
     gpu = rates_for(found[0]["gpu"], _SMS)
-    records = [one for one in found if one["record"] == "config_times"]
-    (every,) = (one for one in found if one["record"] == "configs")
-    configs = {
-        number: SimtConfig(**config)
-        for number, (kernel, config) in enumerate(zip(every["kernels"], every["configs"], strict=True))
-        if kernel == SPEC.name
-    }
-    kept = [number for number, one in configs.items() if one in SPEC.configs]
+    kept = list(SPEC.configs)
     works: list[SimtWork] = []
     rows: list[tuple[int, int, float]] = []
+    records = [one for one in records if any(config in kept for config in one["times_us"])]
     for number, one in enumerate(records):
         problem: GemmProblem = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
-        able = [x for x in kept if str(x) in one["times_us"]]
-        works.append(cost.limits(problem, [configs[x] for x in able], gpu))
-        rows += [(number, kept.index(x), one["times_us"][str(x)]) for x in able]
+        able = [config for config in kept if config in one["times_us"]]
+        works.append(cost.limits(problem, able, gpu))
+        rows += [(number, kept.index(config), one["times_us"][config]) for config in able]
     work = stacked(works)
     products, which, times = (np.array(column) for column in zip(*rows, strict=True))
     best = np.full(len(records), np.inf)
@@ -78,20 +86,26 @@ def main() -> None:
     which = 2 * which + np.array([records[number]["k"] % 2 for number in products])
     weights = (times / best[products]) ** (-_NEAR / 2)
     fitted = products % HELD_OUT != 0
-    count = len(dataclasses.fields(SimtRates))
+    # The last one is not fitted: no product is bound by memory.
+    count = len(dataclasses.fields(SimtRates)) - 1
+
+    def rates_of(values: Any) -> SimtRates:
+        return SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count])), memory=cost.RATES.memory)
 
     def logs(values: Any) -> Any:
-        return np.log(work.predicted_us(SimtRates(*np.exp(values[:count])))) + values[count:][which]
+        exact = SimtRates(*np.exp(values[:count]), memory=cost.RATES.memory)
+        return np.log(work.predicted_us(exact)) + values[count:][which]
 
     def errors(values: Any) -> Any:
         return np.concatenate([((logs(values) - np.log(times)) * weights)[fitted], _PRIOR * values[count:]])
 
-    start = np.concatenate([np.log(dataclasses.astuple(cost.RATES)), np.zeros(2 * len(kept))])
+    rates = np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)
+    start = np.concatenate([np.log(rates), np.zeros(2 * len(kept))])
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
-    print("RATES =", SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
-    for x, (aligned, other) in zip(kept, np.exp(values[count:]).reshape(-1, 2), strict=True):
-        one = configs[x]
-        print(f"    ({one.tile_m}, {one.tile_n}, {one.tile_k}, {one.cluster_k}): ({aligned:.3f}, {other:.3f}),")
+    print("RATES =", rates_of(values))
+    for one, (aligned, other) in zip(kept, np.exp(values[count:]).reshape(-1, 2), strict=True):
+        key = one.tile_m, one.tile_n, one.tile_k, one.warps_k, one.cluster_k
+        print(f"    {key}: ({aligned:.3f}, {other:.3f}),")
     predicted = logs(values)
     print(f"error of fitted products {np.std((predicted - np.log(times))[fitted]):.3f}, of others "
           f"{np.std((predicted - np.log(times))[~fitted]):.3f}")  # fmt: skip

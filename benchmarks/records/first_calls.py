@@ -4,8 +4,9 @@ Times both in fresh processes, one after another: with the kernel in the cache o
 compiler is installed. The call follows a product of PyTorch's, so that the GPU is in use. Writes `overhead` records.
 
 ``python benchmarks/records/first_calls.py RESULTS_FOLDER COUNT SEED`` times the first calls of random products instead,
-each in a fresh process with an empty cache and no compiler, until the result is there. It needs gemmule-kernels-sm90.
-Four processes run at once, since each imports PyTorch for seconds: where that matters, the times are too long.
+each in a process of its own with an empty cache and no compiler, until the result is there. It needs
+gemmule-kernels-sm90. The processes are forked, one after another, from one that has imported PyTorch and nothing of
+gemmule.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -49,37 +49,46 @@ assert sys.modules.get("cutlass") is None
 print(json.dumps([1e6 * (first - start), 1e6 * (second - first)]))
 """
 
-#: Prints the time, the kernel, and whether it ran instead of the chosen one.
+#: Prints the time, the kernel and whether it ran instead of the chosen one, of the first call of a process for each
+#: problem; of the first problem twice, so that bytecode is kept.
 RANDOM = """
-import json, sys, time, warnings
+import json, multiprocessing, sys, time, warnings
 sys.modules["cutlass"] = None
 import torch
-dtype, m, n, k, layout, precision = sys.argv[1], *map(int, sys.argv[2:5]), *sys.argv[5:7]
-kind = getattr(torch, dtype)
-a, b = (
-    torch.randint(-3, 4, (rows, cols) if letter == "n" else (cols, rows), device="cuda").to(kind)
-    for rows, cols, letter in ((m, k, layout[0]), (k, n, layout[1]))
-)
-a, b = (one if letter == "n" else one.T for one, letter in zip((a, b), layout))
-torch.mm(torch.ones(64, 64, device="cuda"), torch.ones(64, 64, device="cuda"))
-torch.cuda.synchronize()
-import gemmule as gm
-options = {"precision": precision} if precision != "ieee" else {}
-if dtype == "int8":
-    options["out_dtype"] = "int32"
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    start = time.perf_counter()
-    c = gm.matmul(a, b, **options)
+
+def first_call(problem):
+    dtype, m, n, k, layout, precision = problem
+    kind = getattr(torch, dtype)
+    a, b = (
+        torch.randint(-3, 4, (rows, cols) if letter == "n" else (cols, rows), device="cuda").to(kind)
+        for rows, cols, letter in ((m, k, layout[0]), (k, n, layout[1]))
+    )
+    a, b = (one if letter == "n" else one.T for one, letter in zip((a, b), layout))
+    torch.mm(torch.ones(64, 64, device="cuda"), torch.ones(64, 64, device="cuda"))
     torch.cuda.synchronize()
-    first = time.perf_counter()
-plan = gm.matmul.plan(a, b, **options)
-rows = torch.randint(0, m, (8,), device="cuda")
-expected = a[rows].double() @ b.double()
-assert torch.allclose(c[rows].double(), expected, rtol=0.01, atol=1e-3), plan
-assert sys.modules.get("cutlass") is None
-fell_back = any(one.category.__name__ == "PackedKernelWarning" for one in told)
-print(json.dumps([1e6 * (first - start), plan.kernel, fell_back]))
+    import gemmule as gm
+    options = {"precision": precision} if precision != "ieee" else {}
+    if dtype == "int8":
+        options["out_dtype"] = "int32"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        start = time.perf_counter()
+        c = gm.matmul(a, b, **options)
+        torch.cuda.synchronize()
+        first = time.perf_counter()
+    plan = gm.matmul.plan(a, b, **options)
+    rows = torch.randint(0, m, (8,), device="cuda")
+    expected = a[rows].double() @ b.double()
+    assert torch.allclose(c[rows].double(), expected, rtol=0.01, atol=1e-3), plan
+    assert sys.modules.get("cutlass") is None
+    fell_back = any(one.category.__name__ == "PackedKernelWarning" for one in told)
+    return [1e6 * (first - start), plan.kernel, fell_back]
+
+problems = json.loads(sys.argv[1])
+assert not [name for name in sys.modules if name.startswith("gemmule")]
+with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as children:
+    found = children.map(first_call, [problems[0], *problems], chunksize=1)[1:]
+print(json.dumps(found))
 """
 
 #: Types of random products, and their precisions.
@@ -87,8 +96,6 @@ TYPES = (
     ("bfloat16", "ieee"), ("float16", "ieee"), ("float32", "ieee"), ("float32", "tf32"), ("float64", "ieee"),
     ("int8", "ieee"),
 )  # fmt: skip
-#: Processes of random products that run at once.
-AT_ONCE = 4
 #: The limit that first calls are counted by.
 SLOW_US = 300e3
 
@@ -124,10 +131,11 @@ def random_first_calls(count: int, seed: int):
     for number in range(count):
         dtype, precision = TYPES[int(rng.integers(len(TYPES)))]
         (m, n, k), layout = Draw(number + 1, seed).products(dtype_named(dtype).itemsize)[number]
-        calls.append([dtype, *map(str, (m, n, k)), layout, precision])
+        calls.append([dtype, m, n, k, layout, precision])
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty"
-        found = [json.loads(text) for text in printed(RANDOM, calls, {"GEMMULE_CACHE": str(empty)}, AT_ONCE)]
+        (text,) = printed(RANDOM, [[json.dumps(calls)]], {"GEMMULE_CACHE": str(empty)}, warm=False)
+        found = json.loads(text)
         assert not empty.exists(), "a kernel was compiled"
     problems = [[*call, kernel, round(first, 3)] for call, (first, kernel, _) in zip(calls, found, strict=True)]
     for problem in problems:
@@ -138,7 +146,6 @@ def random_first_calls(count: int, seed: int):
         "pack": pack.origin,
         "pack_kernels": len(pack.kernels),
         "pack_bytes": pack.path.stat().st_size,
-        "at_once": AT_ONCE,
         "slower_than_300_ms": sum(one > SLOW_US for one in samples),
         "fallbacks": sum(fell_back for _, _, fell_back in found),
     }
@@ -150,10 +157,10 @@ def in_fresh_processes(code: str, arguments: list[str], times: int, variables: d
     return [json.loads(text) for text in printed(code, [arguments] * times, variables or {})]
 
 
-def printed(code: str, calls: list[list[str]], variables: dict[str, str], at_once: int = 1) -> list[str]:
-    """Return what a program prints for each list of arguments, in processes of which so many run at once.
+def printed(code: str, calls: list[list[str]], variables: dict[str, str], *, warm: bool = True) -> list[str]:
+    """Return what a program prints for each list of arguments, in processes one after another.
 
-    One more goes before, so that bytecode is kept, as it is after an installation.
+    One more goes before if `warm`, so that bytecode is kept, as it is after an installation.
     """
 
     def run(arguments: list[str]) -> str:
@@ -163,9 +170,7 @@ def printed(code: str, calls: list[list[str]], variables: dict[str, str], at_onc
     with tempfile.TemporaryDirectory() as bytecode:
         environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode} | variables
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        run(calls[0])
-        with ThreadPoolExecutor(at_once) as threads:
-            return list(threads.map(run, calls))
+        return [run(arguments) for arguments in [*calls[: int(warm)], *calls]][int(warm) :]
 
 
 def main() -> None:

@@ -35,17 +35,10 @@ from gemmule.core.errors import (
 
 if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
-    from gemmule.api import (
-        Plan,
-        gemm,
-        grouped_gemm,
-        load_pack,
-        matmul,
-        matrix_transpose,
-        quantize,
-        scaled_gemm,
-        transpose,
-    )
+    from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, transpose
+    from gemmule.api.grouped import grouped_gemm
+    from gemmule.api.quantization import quantize
+    from gemmule.api.scaled import scaled_gemm
     from gemmule.compiler.pack import Pack
     from gemmule.dispatch.select import clear_choices
 
@@ -85,17 +78,10 @@ __all__ = [
 
 #: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
 _LAZY = {
-    "gemmule.api": (
-        "Plan",
-        "gemm",
-        "grouped_gemm",
-        "load_pack",
-        "matmul",
-        "matrix_transpose",
-        "quantize",
-        "scaled_gemm",
-        "transpose",
-    ),
+    "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
+    "gemmule.api.grouped": ("grouped_gemm",),
+    "gemmule.api.quantization": ("quantize",),
+    "gemmule.api.scaled": ("scaled_gemm",),
     "gemmule.compiler.pack": ("Pack",),
     "gemmule.dispatch.select": ("clear_choices",),
 }

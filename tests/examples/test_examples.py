@@ -31,4 +31,4 @@ def test_example_runs(example, tmp_path):
 
 
 def test_examples_are_there():
-    assert len(EXAMPLES) >= 8
+    assert len(EXAMPLES) == 10

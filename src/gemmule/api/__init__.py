@@ -12,25 +12,19 @@ from gemmule.runtime.stream import stream_handle
 
 from .calls.call_cache import CALLS
 from .calls.dispatcher import LAST_TWO, product, transposed
-from .grouped import grouped_gemm
 from .packs import load_pack
 from .planning import functions as plans
 from .planning.plan import Plan
 from .planning.transposes import axes_as_given, last_two_exchanged
-from .quantization import quantize
-from .scaled import scaled_gemm
 from .validation.product import ProductArguments
 from .validation.rules import unknown_argument
 
 __all__ = [
     "Plan",
     "gemm",
-    "grouped_gemm",
     "load_pack",
     "matmul",
     "matrix_transpose",
-    "quantize",
-    "scaled_gemm",
     "transpose",
 ]
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.block_scales import SCALES
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.epilogue import MATRIX, Epilogue
 from gemmule.core.epilogue import SECOND as OPERAND
@@ -45,7 +46,7 @@ _ROW_BYTES, _FACTORS_B = 16, ("b", SECOND)
 _AXIS_OF = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Call:
     """The arguments of `grouped_gemm` as the caller gives them."""
 
@@ -68,7 +69,7 @@ class _Call:
         return {} if self.scale_a is None else dict(zip(SCALES, (self.scale_a, self.scale_b), strict=True))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class GroupedProduct:
     """A grouped product whose arguments have passed validation."""
 

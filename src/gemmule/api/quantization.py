@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import dtype_named, numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, shown
 from gemmule.core.layout import StridedMatrix
@@ -34,7 +34,7 @@ _WITH_EXPONENTS = ("numpy", "torch", "jax")
 _MOST_QUEUES = 1024
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Quantization:
     """A call, checked."""
 

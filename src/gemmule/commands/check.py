@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..files.file_errors import errors_name
 from .failures import FAILURE_CODE
 from .json_output import echo_json, json_option
 
@@ -47,7 +49,7 @@ _NAMES = {"None": None, "True": True, "False": False}
 @click.option(
     "--trace",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a page that plays what the first CTA does; FUNCTION is then a @cute.jit function.",
+    help="Write a page (.html) that plays what the first CTA does, or its data (.json); for a @cute.jit function.",
 )
 @click.option("--github", is_flag=True, help="Print annotations for GitHub Actions too.")
 @json_option
@@ -74,6 +76,9 @@ def check_command(
     ctx.meta[FAILURE_CODE] = click.UsageError.exit_code
     from ..vgpu.finding_formats import annotation, record, sarif
 
+    if sarif_file is not None:
+        with errors_name(str(sarif_file), written=True), tempfile.TemporaryFile(dir=sarif_file.parent):
+            pass
     function = _function(target)
     values = _values(arguments, seed)
     failed: str | None = None
@@ -84,7 +89,8 @@ def check_command(
         except AssertionError as error:
             failed = _failed(error, Path(target.rpartition("::")[0]).resolve())
     if sarif_file is not None:
-        sarif_file.write_text(json.dumps(sarif(findings), indent=1), encoding="utf-8")
+        with errors_name(str(sarif_file), written=True):
+            sarif_file.write_text(json.dumps(sarif(findings), indent=1), encoding="utf-8")
     if as_json:
         code = 1 if findings or failed else 0
         found = {"target": target, "findings": [record(one) for one in findings], "exit_code": code}

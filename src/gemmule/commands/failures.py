@@ -22,6 +22,8 @@ from .spelling import in_options
 LEFT = "gemmule.left"
 #: Where a command says, in the same place, which exit code its failures have, if not 1.
 FAILURE_CODE = "gemmule.failure_code"
+#: What a group without a command raises, from click 8.2 on.
+_HELP: tuple[type[Exception], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 _STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -63,9 +65,15 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
             with open(os.devnull, "w") as nothing:
                 os.dup2(nothing.fileno(), 1)
         _fail(ctx, f"standard output: {reason}; send it to a file or pipe that takes it{left}", _code(ctx))
-    except click.ClickException as error:
-        echo_failure(ctx, error.format_message(), error.exit_code)
+    except _HELP:
+        # A group without a command shows its help.
         raise
+    except click.UsageError as error:
+        words = error.format_message().rstrip(".")
+        remedy = f"see {(error.ctx or ctx).command_path} --help"
+        _fail(ctx, f"{words} {remedy.capitalize()}" if words[-1:] == "?" else f"{words}; {remedy}", error.exit_code)
+    except click.ClickException as error:
+        _fail(ctx, error.format_message(), error.exit_code)
     except KeyboardInterrupt:
         _fail(ctx, f"interrupted; {_left(ctx)}", 130)
     except _Stopped as stop:

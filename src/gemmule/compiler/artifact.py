@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError
 from gemmule.core.launch import Launch
 from gemmule.core.spec import Signature
@@ -25,7 +26,7 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplemente
 _META, _PTX, _CUBIN = "artifact.json", "kernel.ptx", "kernel.cubin"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Artifact:
     """A kernel compiled for one architecture; it runs without the compiler."""
 

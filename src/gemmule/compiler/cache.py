@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError, CompilerMissingError
 from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.files.user_folders import user_cache_folder
@@ -28,7 +28,7 @@ class CacheWarning(UserWarning):
     """The cache on disk could not be used; kernels are compiled again in every process."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CacheContent:
     """Content of the disk cache."""
 

@@ -88,17 +88,17 @@ def _module(module: str) -> _Module | None:
     path = _source(module)
     if path is None:
         return None
-    state = path.stat()
+    state = os.stat(path)
     return _read(path, module, state.st_mtime_ns, state.st_size)
 
 
 # A source that changed has another time or size. Reading all of them again takes milliseconds of a kernel's first call.
 @functools.lru_cache(maxsize=1024)
-def _read(path: Path, module: str, modified_ns: int, size: int) -> _Module:
+def _read(path: str, module: str, modified_ns: int, size: int) -> _Module:
     """Return the digest of a module's source, and the modules that it may import."""
     del modified_ns, size
-    content = path.read_text(encoding="utf-8")
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    content = Path(path).read_text(encoding="utf-8")
+    package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
     imported = tuple(name for name in dict.fromkeys(_imports(content, package)) if _source(name) is not None)
     return hashlib.sha256(content.encode()).digest(), imported
 
@@ -119,21 +119,28 @@ def _compiler_modules() -> tuple[str, ...]:
 
 
 def _imports(content: str, package: str) -> tuple[str, ...]:
-    """Return the modules that a source may import; a name after `import` may be a module or an attribute."""
+    """Return the modules that a source may import; a name after `import` may be a module, unless its base is a file."""
     found = []
     for dots, module, names in _IMPORT.findall(content):
         parents = package.split(".")[: package.count(".") + 2 - len(dots)] if dots else []
         base = ".".join([*parents, *([module] if module else [])])
-        found += [base, *(f"{base}.{name.split()[0]}" for name in names.strip("()").split(",") if name.strip())]
+        found.append(base)
+        file = _source(base)
+        if file is None or file.endswith("__init__.py"):
+            found += [f"{base}.{name.split()[0]}" for name in names.strip("()").split(",") if name.strip()]
     return tuple(found)
 
 
-def _source(module: str) -> Path | None:
+@functools.lru_cache(maxsize=4096)
+def _source(module: str) -> str | None:
     """Return the file of a module of gemmule, without importing it; None for any other name."""
-    own, *names = module.split(".")
-    if own != _PACKAGE.name:
+    if module.partition(".")[0] != _PACKAGE.name:
         return None
-    # Hundreds of names are looked up, most of which are no modules: paths are put together by strings.
-    path = os.path.join(_ROOT, *names)
-    found = (f"{path}.py", os.path.join(path, "__init__.py"))
-    return next((Path(file) for file in found if os.path.isfile(file)), None)
+    # Hundreds of names are looked up, most of which are no modules: paths are strings.
+    stem = _stem(module)
+    return next((file for file in (stem + ".py", os.path.join(stem, "__init__.py")) if os.path.isfile(file)), None)
+
+
+def _stem(module: str) -> str:
+    """Return the path of a module of gemmule without its suffix."""
+    return os.path.join(_ROOT, *module.split(".")[1:])

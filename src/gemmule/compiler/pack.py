@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
 from gemmule.core.spec import KernelSpec
 from gemmule.files.file_errors import errors_name
@@ -53,7 +54,55 @@ _END, _END_SIGNATURE = struct.Struct("<4s6xH2LH"), b"PK\5\6"
 _ENTRY, _ENTRY_SIGNATURE = struct.Struct("<4s6xH4xL4xLHHH8xL"), b"PK\1\2"
 
 
-@dataclasses.dataclass(frozen=True)
+class Directory:
+    """The directory of a zip archive; its members are found by their names when they are read.
+
+    `zipfile` would make an object of each of thousands of members, which takes milliseconds.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        file.seek(-_END.size, os.SEEK_END)
+        signature, self.count, nbytes, start, comment = _END.unpack(file.read(_END.size))
+        file.seek(start)
+        self._bytes = file.read(nbytes)
+        if signature != _END_SIGNATURE or comment or len(self._bytes) != nbytes:
+            raise zipfile.BadZipFile("its end is not that of a pack")
+
+    def __contains__(self, member: str) -> bool:
+        return self._entry(member) is not None
+
+    def crc(self, member: str) -> int:
+        """Return the CRC of a member."""
+        return self._found(member)[0]
+
+    def content(self, file: IO[bytes], member: str) -> bytes:
+        """Return a member, read from the archive."""
+        _, size, start = self._found(member)
+        file.seek(start + _LENGTHS)
+        lengths = file.read(4)
+        file.seek(sum(lengths[::2]) + 256 * sum(lengths[1::2]), os.SEEK_CUR)
+        return file.read(size)
+
+    def _found(self, member: str) -> tuple[int, int, int]:
+        """Return a member's CRC, its size and where its header begins."""
+        entry = self._entry(member)
+        if entry is None:
+            raise zipfile.BadZipFile(f"{member} is not in its directory")
+        return entry
+
+    def _entry(self, member: str) -> tuple[int, int, int] | None:
+        name = member.encode()
+        at = self._bytes.find(name, _ENTRY.size)
+        while at >= 0:
+            # A name may be a part of another.
+            kind, method, crc, size, length, _, _, start = _ENTRY.unpack_from(self._bytes, at - _ENTRY.size)
+            if (kind, method, length) == (_ENTRY_SIGNATURE, zipfile.ZIP_STORED, len(name)):
+                return crc, size, start
+            at = self._bytes.find(name, at + 1)
+        return None
+
+
+@dataclass(frozen=True)
 class Pack:
     """An open pack; members are read on demand.
 
@@ -78,7 +127,7 @@ class Pack:
     tables: tuple[str, ...]
     _sources: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
     _compressed: bool = dataclasses.field(repr=False, compare=False)
-    _places: Mapping[str, tuple[int, int, int]] = dataclasses.field(repr=False, compare=False)
+    _directory: Directory = dataclasses.field(repr=False, compare=False)
     _digests: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
     _file: SharedFile = dataclasses.field(repr=False, compare=False)
 
@@ -125,12 +174,10 @@ class Pack:
         return self._read(member) if member in self._digests else None
 
     def _read(self, member: str) -> bytes:
-        # By its place: to open the archive again would take milliseconds for thousands of members.
-        start, size, _ = self._places[member]
         try:
             with self._file.reader() as file:
-                content = _content(file, start, size)
-        except OSError as error:
+                content = self._directory.content(file, member)
+        except (OSError, *DAMAGE) as error:
             raise CompileError(
                 f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {_AGAIN}"
             ) from error
@@ -212,13 +259,13 @@ def read_pack(path: Path) -> Pack:
     file = SharedFile(path)
     try:
         with file.reader() as reader:
-            places = _places(reader)
-            *place, crc = places[_MANIFEST]
-            listed = _content(reader, *place)
-            if zlib.crc32(listed) != crc:
+            directory = Directory(reader)
+            listed = directory.content(reader, _MANIFEST)
+            if zlib.crc32(listed) != directory.crc(_MANIFEST):
                 raise zipfile.BadZipFile(f"{_MANIFEST} has another CRC")
             manifest = json.loads(listed)
-            missing = set(manifest["members"]) - set(places)
+            enough = directory.count == 1 + len(manifest["members"])
+            missing = set() if enough else {name for name in manifest["members"] if name not in directory}
         version, digests, made_with = manifest["format"], dict(manifest["members"]), str(manifest["toolchain"])
         origin, sources = str(manifest.get("origin", "")), dict(manifest.get("sources", {}))
         compressed = bool(manifest.get("compressed"))
@@ -238,37 +285,7 @@ def read_pack(path: Path) -> Pack:
         before, after = pattern.split("{}")
         return tuple(x[len(before) : len(x) - len(after)] for x in digests if x.startswith(before))
 
-    return Pack(path, made_with, origin, named(_KERNEL), named(_TABLE), sources, compressed, places, digests, file)
-
-
-def _places(file: IO[bytes]) -> dict[str, tuple[int, int, int]]:
-    """Return where the header of each member of a zip archive begins, the member's size and its CRC, by the directory.
-
-    `zipfile` would make an object of each, which takes two thirds of the time.
-    """
-    file.seek(-_END.size, os.SEEK_END)
-    signature, count, nbytes, start, comment = _END.unpack(file.read(_END.size))
-    file.seek(start)
-    directory, at = file.read(nbytes), 0
-    if signature != _END_SIGNATURE or comment or len(directory) != nbytes:
-        raise zipfile.BadZipFile("its end is not that of a pack")
-    places = {}
-    for _ in range(count):
-        kind, method, crc, size, name, extra, remark, begin = _ENTRY.unpack_from(directory, at)
-        if kind != _ENTRY_SIGNATURE or method != zipfile.ZIP_STORED:
-            raise zipfile.BadZipFile("its directory is not that of a pack")
-        at += _ENTRY.size
-        places[directory[at : at + name].decode()] = begin, size, crc
-        at += name + extra + remark
-    return places
-
-
-def _content(file: IO[bytes], start: int, size: int) -> bytes:
-    """Return a member whose header begins at `start`."""
-    file.seek(start + _LENGTHS)
-    lengths = file.read(4)
-    file.seek(sum(lengths[::2]) + 256 * sum(lengths[1::2]), os.SEEK_CUR)
-    return file.read(size)
+    return Pack(path, made_with, origin, named(_KERNEL), named(_TABLE), sources, compressed, directory, digests, file)
 
 
 def cached_kernels(

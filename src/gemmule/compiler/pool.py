@@ -6,13 +6,13 @@ import collections
 import concurrent.futures
 import concurrent.futures.process
 import contextlib
-import dataclasses
 import multiprocessing
 import multiprocessing.context
 import os
 from collections.abc import Iterable, Iterator
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError
 from gemmule.core.problem import Problem
 from gemmule.core.spec import Choice, Config, KernelSpec, Signature
@@ -21,7 +21,7 @@ from .artifact import Artifact
 from .cache import artifact_for
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Job:
     """One kernel to compile."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import re
 import struct
 from collections.abc import Iterator
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError
 
 # Attributes of the .nv.info section, as cuobjdump names them.
@@ -17,7 +17,7 @@ _FRAME_SIZE = 0x11
 _LOCAL_DEPOT = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+\S+\[(\d+)\];")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Resources:
     """Resource usage of a kernel."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+(?P<name>\w+)\s*\((?P<params>.*?)\)", re.DOTALL)
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]\d+)\s+\w+(?:\[(?P<count>\d+)\])?")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ParamSlot:
     """One parameter of a compiled kernel: its size and alignment in bytes."""
 

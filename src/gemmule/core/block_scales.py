@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from gemmule.core.dataclass import dataclass
+
 from .layout import StridedMatrix
 
 #: Elements of K of a block, and lines of the larger blocks.
@@ -13,7 +15,7 @@ BLOCK = 128
 SCALES = ("scale_a", "scale_b")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BlockScales:
     """Scales of A (M, K) and B (K, N), one for each block of 128 of K and `lines_a` rows, or `lines_b` columns."""
 

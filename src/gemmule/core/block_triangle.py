@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+
+from gemmule.core.dataclass import dataclass
 
 #: Step of the block triangles that SYRK kernels compute: a multiple of the extents of their tiles.
 STEP = 256
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BlockTriangle:
     """A block lower triangle: the first `step` rows need ``first + step`` columns, the next `step` more, and so on.
 

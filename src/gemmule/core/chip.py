@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.core.dataclass import dataclass
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Multiprocessor:
     """Limits and allocation units of a streaming multiprocessor (SM)."""
 
@@ -34,7 +34,7 @@ class Multiprocessor:
     sources: tuple[str, ...]  #: Sources of the figures.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PeakRates:
     """Peak rates of a chip's units in operations a second; None where the chip has no such unit.
 
@@ -58,7 +58,7 @@ class PeakRates:
     int8_tensor: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Chip:
     """A GPU product."""
 

@@ -8,7 +8,6 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from .errors import DTypeError, shown
@@ -216,7 +215,13 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         # NumPy has no integer of 128 bits; these are only moved.
         return np.dtype("V16")
     try:
-        return np.dtype(getattr(ml_dtypes, name) if name in EXTENSION_FLOATS else name)
+        if name not in EXTENSION_FLOATS:
+            return np.dtype(name)
+        # Here: a product of PyTorch's tensors has no use for it.
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
     except (TypeError, ValueError, SyntaxError):
         # NumPy raises the last two for a malformed structured type.
         near = similar_names(str(name), (*_COMMON_NUMBERS, *EXTENSION_FLOATS))

@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
+
 from .block_scales import BlockScales
 from .errors import ArgumentError
 from .layout import StridedMatrix
@@ -34,7 +36,7 @@ ACC, UP, C, MATRIX, NUMBER = "acc", "up", "c", "e", "s"
 SECOND, ABSMAX = "u", "absmax"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Expression:
     """A function of the elements of a product."""
 
@@ -111,7 +113,7 @@ class Expression:
         return Expression(tuple(map(renamed, self.steps)))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Epilogue:
     """An expression with its inputs."""
 

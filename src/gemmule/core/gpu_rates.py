@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+
+from gemmule.core.dataclass import dataclass
 
 from .errors import ArgumentError
 
@@ -11,7 +12,7 @@ from .errors import ArgumentError
 _L2_BYTES = 50 << 20
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class GpuRates:
     """Rates of a GPU. Factors multiply the times of an H200."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
+
+from gemmule.core.dataclass import dataclass
 
 from .dtype import INT32, DType, Precision, accumulator
 from .epilogue import Epilogue
@@ -13,7 +14,7 @@ from .layout import StridedMatrix
 AXES = {"m": "b", "n": "a", "k": "d"}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class GroupedProblem:
     """D = A @ B for each of several groups, whose ends along one dimension are in device memory.
 

@@ -5,10 +5,11 @@ A kernel's spec makes the recipe of a problem; every executor launches from it.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Mapping
 from typing import ClassVar
+
+from gemmule.core.dataclass import dataclass
 
 from .dtype import DType, Kind
 from .epilogue import NUMBER, Epilogue
@@ -25,7 +26,7 @@ def _aligned(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TensorParam:
     """A tensor parameter in the compiled kernel's layout: {pointer; dynamic shape; dynamic strides}."""
 
@@ -58,7 +59,7 @@ class TensorParam:
         return (head.ljust(_aligned(len(head), self.stride_bits // 8), b"\0") + strides).ljust(self.size, b"\0")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ScalarParam:
     """A scalar parameter such as alpha."""
 
@@ -86,7 +87,7 @@ class ScalarParam:
             raise ArgumentError(f"{self.name}={self.value} does not fit into {self.dtype}") from error
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ExtentsParam:
     """The extents of a tensor that a tensor map describes, as 32-bit integers."""
 
@@ -108,7 +109,7 @@ class ExtentsParam:
             raise ArgumentError(f"extents {self.extents} of operand {self.operand} do not fit into 32 bits") from error
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BytesParam:
     """A parameter given by its bytes, e.g. a structure passed by value."""
 
@@ -127,7 +128,7 @@ class BytesParam:
         return self.data
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TensorMapParam:
     """A tensor map (TMA descriptor), which the executor encodes."""
 
@@ -170,7 +171,7 @@ def number_params(epilogue: Epilogue, dtype: DType) -> list[ScalarParam]:
 Param = TensorParam | ScalarParam | ExtentsParam | BytesParam | TensorMapParam
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Workspace:
     """Device memory for one launch beyond its operands, exclusive while the launch runs."""
 
@@ -179,7 +180,7 @@ class Workspace:
     zeroed: bool = False  #: Whether the executor zeroes it before each launch; otherwise its content is undefined.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Launch:
     """One launch of a compiled kernel."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from gemmule.core.dataclass import dataclass
+
 from .dtype import DType
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StridedMatrix:
     """A matrix, or a batch of matrices, in memory."""
 

@@ -5,10 +5,10 @@ Its value at -z is 2 ** -(1 + z * (p[0] + z * (p[1] + ...))), for z from 0 to th
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.core.dataclass import dataclass
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Tail:
     """Coefficients p of a polynomial, and the edge of its range."""
 

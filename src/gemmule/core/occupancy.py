@@ -6,7 +6,7 @@ CUDA Occupancy Calculator, with the largest shared memory configuration.
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.core.dataclass import dataclass
 
 from .chip import Chip, Multiprocessor
 from .errors import ArgumentError
@@ -14,7 +14,7 @@ from .errors import ArgumentError
 WARP = 32
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Occupancy:
     """Occupancy of a multiprocessor."""
 

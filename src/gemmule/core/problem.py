@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar, cast
 
+from gemmule.core.dataclass import dataclass
+
 from .block_triangle import BlockTriangle
 from .dtype import DType, Kind, Precision, accumulator, dtype_named
 from .epilogue import Epilogue
@@ -29,7 +31,7 @@ class OperandTypes(NamedTuple):
         return {name: dtype for name, dtype in named.items() if dtype is not None}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class GemmProblem:
     """D = alpha * A @ B + beta * C over a batch."""
 
@@ -184,7 +186,7 @@ def contiguous_gemm(
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TransposeProblem:
     """D[l, j, i] = S[l, i, j] for every matrix l of the batch, bit by bit."""
 

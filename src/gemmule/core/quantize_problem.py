@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
+
+from gemmule.core.dataclass import dataclass
 
 from .block_scales import BLOCK
 from .layout import StridedMatrix
@@ -14,7 +15,7 @@ BY = ("tensor", "row", "block")
 LEAST_SCALE = 2.0**-126
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class QuantizeProblem:
     """Q = X / S rounded to 8-bit floats, with S the largest magnitude of each part over the largest 8-bit float."""
 

@@ -6,9 +6,10 @@ Communications of the ACM 52 (4), 2009. All rates are in operations a second, al
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
+
+from gemmule.core.dataclass import dataclass
 
 from .chip import Chip
 from .dtype import BF16_PRODUCTS, FEWEST_INT8_PRODUCTS, DType, Precision
@@ -31,7 +32,7 @@ _UNITS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Level:
     """A level of the memory hierarchy."""
 
@@ -39,7 +40,7 @@ class Level:
     bandwidth: float  #: Bytes a second, of the whole chip.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Bound:
     """The least time of given work."""
 

@@ -63,6 +63,8 @@ def why_not_strides(problem: GemmProblem) -> str | None:
 
 def why_not_extents(problem: GemmProblem) -> str | None:
     """Return which extent is too large for 32-bit indices, or None."""
+    if max(problem.m, problem.n, problem.k) <= MAX_EXTENT:
+        return None
     for name, extent in (("M", problem.m), ("N", problem.n), ("K", problem.k)):
         if extent > MAX_EXTENT:
             return f"{name}={extent} is more than {MAX_EXTENT}, the most that this kernel's 32-bit indices take"
@@ -71,6 +73,8 @@ def why_not_extents(problem: GemmProblem) -> str | None:
 
 def why_not_grid(grid: tuple[int, int, int]) -> str | None:
     """Return which side of the grid is too long for a launch, or None."""
+    if max(grid) <= MAX_GRID[1]:
+        return None
     for axis, ctas, most in zip("xyz", grid, MAX_GRID, strict=True):
         if ctas > most:
             return f"the problem needs {ctas} CTAs along {axis}, more than the {most} of a launch"

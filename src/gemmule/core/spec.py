@@ -8,6 +8,8 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from gemmule.core.dataclass import dataclass
+
 from .arch import Arch
 from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
@@ -28,7 +30,7 @@ _RefusesTypes = Callable[[OperandTypes, Arch], str | None]
 _Costs = Callable[[Any, Sequence[Any], GpuRates], Sequence[float]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Config:
     """Base of the kernels' configs: frozen dataclasses of integers from 1 on.
 
@@ -82,7 +84,7 @@ def _text(config: Config) -> str:
     return " ".join(f"{name}={value}" for name, value in config.as_dict().items()) or "default"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Buildable:
     """Input of the compiler: a `@cute.jit` callable and placeholders of its arguments."""
 
@@ -90,7 +92,7 @@ class Buildable:
     arguments: tuple[Any, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NextKernel:
     """The kernel launched after another one, on operands that the first prepared."""
 
@@ -206,13 +208,13 @@ class KernelSpec:
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
         """Return the supported config of least cost, and the cost; None where no config supports the problem.
 
-        For kernels with `costs`; the problem has at most `batch_dims` batch dimensions.
+        For kernels with `costs`; the problem is none that `refuses`, of at most `batch_dims` batch dimensions.
         """
         assert self.costs is not None
         configs = self.configs_on(gpu)
         costs = self.costs(problem, configs, gpu)
         for number in least_first(costs):
-            if self.why_not(problem, arch, configs[number]) is None:
+            if self.own_why_not(problem, arch, configs[number]) is None:
                 return configs[number], costs[number]
         return None
 
@@ -316,7 +318,7 @@ def why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ChainedLaunch:
     """One of the launches of a problem, as every executor queues it."""
 
@@ -330,7 +332,7 @@ class ChainedLaunch:
     beyond: Mapping[str, int]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Choice:
     """A kernel chosen for a problem."""
 

@@ -47,10 +47,10 @@ def _chosen(
         raise UnsupportedError(f"no quantisation: 8-bit floats need compute capability 8.9; this GPU is {arch.name}")
     gpu = H200_RATES if multiprocessors is None else rates_for(chip, multiprocessors)
     assert spec.refuses is not None
-    found = spec.cheapest(problem, arch, gpu)
+    reason = spec.refuses(problem, arch)
+    found = None if reason else spec.cheapest(problem, arch, gpu)
     if found is None:
-        reason = spec.refuses(problem, arch) or spec.why_not(problem, arch, spec.default)
-        raise UnsupportedError(f"no quantisation: {reason}")
+        raise UnsupportedError(f"no quantisation: {reason or spec.why_not(problem, arch, spec.default)}")
     return Choice(spec, found[0], (), "cost", gpu=gpu)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import RATES, GpuRates
 from gemmule.kernels.hopper.cost.correction import learned_chips
 
@@ -19,7 +19,7 @@ class RatesFileWarning(UserWarning):
     """A file of GPU rates could not be used, or was set aside."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MeasuredRates:
     """Measured rates of a GPU."""
 

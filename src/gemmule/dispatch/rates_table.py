@@ -7,6 +7,7 @@ import functools
 import threading
 from pathlib import Path
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES, GpuRates
 from gemmule.files.user_folders import user_settings_file
@@ -20,7 +21,7 @@ _SHIPPED = {"H200 SXM 141 GB": H200_RATES, "H100 SXM 80 GB": H100_RATES}
 _NEAREST = {"H200": H200_RATES, "H100": H100_RATES}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class KnownRates:
     """Rates of a GPU and their source."""
 

@@ -33,6 +33,8 @@ from .registry import kernels_of
 from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
 
+#: Kernels that were not chosen, and why.
+_Refused = tuple[tuple[str, str], ...]
 #: Most launches of one product by a kernel that covers fewer batch dimensions than others.
 MAX_LAUNCHES = 16
 
@@ -200,9 +202,8 @@ def _supporting(problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) ->
     operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
     in_place = isinstance(problem, TransposeProblem) and problem.in_place
     own = isinstance(problem, GemmProblem) and problem.own_transpose
-    for spec, wrong_types in _candidates(registry, operation, in_place, own, types, arch):
-        if wrong_types is None:
-            yield spec
+    for spec, _ in _candidates(registry, operation, in_place, own, types, arch)[0]:
+        yield spec
 
 
 def _is_compiled(choice: Choice, problem: Problem, arch: Arch) -> bool:
@@ -252,18 +253,19 @@ def _choose(
     refused: list[tuple[str, str]] = []
     parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
     types = problem.types if isinstance(problem, GemmProblem) else None
-    for spec, wrong_types in _candidates(registry, operation, in_place, own, types, arch):
+    candidates, after = _candidates(registry, operation, in_place, own, types, arch)
+    for spec, before in candidates:
+        refused += before
         if measured is not None and spec is measured.spec:
             return dataclasses.replace(measured, refused=tuple(refused), gpu=gpu or H200_RATES)
-        if wrong_types is not None:
-            refused.append((spec.name, wrong_types))
-            continue
         if spec.batch_dims not in parts:
             parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
         inner, outer = parts[spec.batch_dims]
         launches = math.prod(outer)
         if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
-            larger = None if _refuses(spec, inner, arch) else spec.yields_to(inner)
+            larger = spec.yields_to(inner)
+            if larger is not None and _refuses(spec, inner, arch):
+                larger = None
             if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
                 refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
                 continue
@@ -279,7 +281,7 @@ def _choose(
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
-    raise NoKernelError(refused)
+    raise NoKernelError([*refused, *after])
 
 
 def _refuses(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
@@ -322,10 +324,10 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
 
 def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
     """Return whether a kernel supports a problem in some config, with few launches."""
-    part, outer, _ = split_batch(problem, spec.batch_dims)
-    return math.prod(outer) <= MAX_LAUNCHES and any(
-        spec.why_not(part, arch, one) is None for one in spec.configs_on(gpu)
-    )
+    part, outer = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
+    if math.prod(outer) > MAX_LAUNCHES or (spec.refuses is not None and spec.refuses(part, arch)):
+        return False
+    return any(spec.own_why_not(part, arch, one) is None for one in spec.configs_on(gpu))
 
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
@@ -361,16 +363,24 @@ def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arc
 @cache_for_configs
 def _candidates(
     registry: Sequence[KernelSpec], operation: str, in_place: bool, own: bool, types: OperandTypes | None, arch: Arch
-) -> list[tuple[KernelSpec, str | None]]:
-    """Return the kernels of an operation, each with the reason why it refuses such types on a GPU, or None."""
-    found = []
+) -> tuple[list[tuple[KernelSpec, _Refused]], _Refused]:
+    """Return the kernels of an operation that take such types on a GPU, each with those before it that refuse them.
+
+    The second result is the kernels after the last that refuse them. All are with their reasons.
+    """
+    found: list[tuple[KernelSpec, _Refused]] = []
+    before: list[tuple[str, str]] = []
     for spec in registry:
         # SYRK kernels are no candidates for plain products, and no reason among their refusals.
         wanted = own or not spec.mirrors or len(registry) == 1
         if spec.operation == operation and spec.in_place == in_place and wanted:
-            refuses = spec.refuses_types
-            found.append((spec, refuses(types, arch) if refuses is not None and types is not None else None))
-    return found
+            reason = spec.refuses_types(types, arch) if spec.refuses_types is not None and types is not None else None
+            if reason is not None:
+                before.append((spec.name, reason))
+            else:
+                found.append((spec, tuple(before)))
+                before.clear()
+    return found, tuple(before)
 
 
 @cache_last_call

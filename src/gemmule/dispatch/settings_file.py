@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import os
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import FileFormatError
 from gemmule.files.atomic_file import atomic_write
 from gemmule.files.file_errors import errors_name
@@ -25,7 +25,7 @@ class LaterVersionError(FileFormatError):
     """A file of a later version of gemmule; it is not changed."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SettingsFormat(Generic[Item]):
     """A format of JSON files, each of which holds a tuple of items."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.dispatch.former_names import current_fields, current_names
 
 from .problem_key import ProblemKey
@@ -19,7 +19,7 @@ class TunedFileWarning(UserWarning):
     """A file of tuned configurations could not be used, or was set aside."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Entry:
     """The fastest measured kernel and config of a product."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import threading
 import warnings
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gemmule.core.chips import chip_named
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.files.user_folders import user_settings_file
 
@@ -21,7 +21,7 @@ _SAME_PROCESSOR = {"H100 SXM 80 GB": "H200 SXM 141 GB"}
 _SHIPPED = Path(__file__).parent / "tuned"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Tuned:
     """A tuned entry and its source."""
 

@@ -5,10 +5,10 @@ Times are nanoseconds of one clock with an arbitrary zero.
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.core.dataclass import dataclass
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Span:
     """A named span of time."""
 
@@ -23,7 +23,7 @@ class Span:
         return self.end_ns - self.start_ns
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class KernelRun(Span):
     """One launch of a kernel on the GPU, by the name of its function."""
 
@@ -38,7 +38,7 @@ class KernelRun(Span):
     shared_bytes: int  #: Shared memory of a CTA, static and dynamic.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Copy(Span):
     """One memcpy to, from or within a GPU, or one memset, named as in nsys, e.g. ``memcpy HtoD``."""
 
@@ -49,7 +49,7 @@ class Copy(Span):
     size: int  #: Bytes copied or set.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Call(Span):
     """One call of the CUDA driver or runtime API."""
 
@@ -57,14 +57,14 @@ class Call(Span):
     correlation: int  #: CUPTI's correlation ID.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Range(Span):
     """A named range of the program on the host (NVTX)."""
 
     thread: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Profile:
     """The activity of a program, each kind in order of start."""
 
@@ -76,7 +76,7 @@ class Profile:
     lost: int = 0  #: Number of dropped records, and of records without times.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Transfer(Span):
     """A copy or a computation on one of the streams of an out-of-core product."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import Any, Protocol
 
 import numpy as np
+
+from gemmule.core.dataclass import dataclass
 
 from ..core.block_triangle import BlockTriangle
 
@@ -27,7 +28,7 @@ def matrix_bytes(rows: int, cols: int, itemsize: int, order: str = "C") -> int:
     return lines * line_pitch(along, itemsize)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DeviceMatrix:
     """A matrix in a buffer of device memory."""
 
@@ -63,7 +64,7 @@ class DeviceMatrix:
         return DeviceMatrix(self.buffer, self.dtype, *shape, self.pitch, self.order, offset)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DeviceProduct:
     """``d = alpha * a @ b + beta * c`` of matrices in device memory; `c` may be `d` itself."""
 

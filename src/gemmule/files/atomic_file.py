@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -20,7 +19,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not by `tempfile`, whose files are this user's alone: for others, the umask would have to be set, for all threads.
-    partial = path.with_name(f"{path.stem}{secrets.token_hex(8)}.partial")
+    partial = path.with_name(f"{path.stem}{os.urandom(8).hex()}.partial")
     descriptor = os.open(partial, _FLAGS, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
 import numpy as np
+
+from gemmule.core.dataclass import dataclass
 
 from ..core.dtype import NARROW_FLOATS
 from ..core.errors import DTypeError
@@ -20,7 +21,7 @@ _NEVER_WRAPS = 2**31
 LIMB_BITS = 16
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Arithmetic:
     """How a product is computed."""
 

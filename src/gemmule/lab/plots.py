@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gemmule.core.dtype import Kind, dtype_named
+
 from .gemm_operation import layout_text
 from .kernel_labels import Key, key_of, labels
 from .styles import Style, styles
@@ -136,6 +138,12 @@ def _gpu(records: Sequence[Record]) -> str:
     return f", {records[0]['gpu']}" if records and "gpu" in records[0] else ""
 
 
+def _mflop(r: Record) -> float:
+    """Return the operations of a product, in millions, as `GemmProblem.flop` counts them."""
+    millions: float = 2e-6 * r["m"] * r["n"] * r["k"]
+    return 4 * millions if dtype_named(r["dtype"]).kind is Kind.COMPLEX else millions
+
+
 def _plot(family: _Family, title: str, products: Sequence[Record], names: Mapping[Key, str]) -> Plot:
     looks = styles(products)
     curves: dict[Key, dict[int, float]] = {}
@@ -144,7 +152,7 @@ def _plot(family: _Family, title: str, products: Sequence[Record], names: Mappin
     for r in products:
         curves.setdefault(key_of(r), {})[r["m"]] = r["tflops"]
         if "yardstick_best_us" in r:
-            library.setdefault(r["m"], []).append(2e-6 * r["m"] * r["n"] * r["k"] / r["yardstick_best_us"])
+            library.setdefault(r["m"], []).append(_mflop(r) / r["yardstick_best_us"])
         if "peak_tflops" in r:
             peaks[r["peak_tflops"]] = f"peak of {r['peak_unit'].replace('_', ' ')}: {r['peak_tflops']:.1f} TFLOP/s"
         if "fma_tflops" in r:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix
@@ -45,7 +46,7 @@ _COMPUTE = {"float64": "COMPUTE_64F", "float32": "COMPUTE_32F", "int32": "COMPUT
 _TF32 = "COMPUTE_32F_FAST_TF32"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Algorithm:
     """One of cuBLASLt's algorithms for a product."""
 
@@ -242,7 +243,7 @@ class CublasLt:
         return description | {"workspace_bytes": found.workspace_bytes}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Matmul:
     """What cuBLASLt is told of a product: its A is our B."""
 
@@ -254,7 +255,7 @@ class _Matmul:
     scalars: np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Found:
     """What the heuristic says of an algorithm."""
 

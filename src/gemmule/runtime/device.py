@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 
 from .driver import call, driver, driver_module
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Device:
     """A GPU."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.launch import Launch, TensorMapParam
 
 from .device import current
@@ -19,7 +19,7 @@ from .tensor_maps import encoded, map_at, move
 _ALIGNED_WORDS = 64 // 8
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Packed:
     """A launch as the driver takes it, with the addresses of one call."""
 

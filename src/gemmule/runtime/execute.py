@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gemmule.compiler.cache import artifact_for
+from gemmule.core.dataclass import dataclass
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, split_batch
 from gemmule.core.spec import Choice
@@ -68,7 +68,7 @@ def bound_launches(
         yield zeroing(launch, step.launch, named, ordinal, stream) if needs_zeros(step.launch) else launch
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Step:
     """One launch of a problem, without its addresses."""
 
@@ -79,7 +79,7 @@ class Step:
     places: Mapping[str, tuple[str, int]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Launches:
     """The launches that make a problem."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.executor.streams import DeviceMatrix, DeviceProduct, matrix_bytes
 
 from .streams import GpuStreams
@@ -50,7 +51,7 @@ def link_rates(device: GpuStreams) -> tuple[float, float]:
     return best[0], best[1]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Operands:
     """The types of A, B and the result of a product, and the orders of A and B: ``C`` or ``F``."""
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
 from gemmule.core.problem import Problem, contiguous_gemm
 from gemmule.core.spec import Choice
@@ -84,7 +85,7 @@ class GpuTileExecutor:
         return GpuTileSum(self, m, n, dtype_named(a_dtype.name), dtype_named(b_dtype.name))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Operand:
     """A contiguous matrix in device memory."""
 

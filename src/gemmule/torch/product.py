@@ -12,6 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 import gemmule as gm
 
+from .inductor import add_lowering
 from .shapes import check_addend, check_dtypes, result_shape
 
 _NAME = "gemmule::gemm"
@@ -70,6 +71,7 @@ def _flop(a_shape: Any, *_: Any, out_shape: Any) -> int:
 @torch.library.register_fake(_NAME)
 def _describe(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
     del alpha, beta, precision
+    add_lowering(gemm)
     shape, dtype = _checked(a, b, c, out_dtype)
     return a.new_empty(shape, dtype=dtype)
 

@@ -70,8 +70,8 @@ def run(
     observers : tuple of Observer
         Observers of every launch, such as a `Counter`.
     trace : path, optional
-        A page to write that plays what the first CTA of each launch does, under the first schedule; the data only where
-        the name ends with ``.json``.
+        A page to write, ``.html``, that plays what the first CTA of each launch does, under the first schedule, or
+        ``.json``, its data only.
 
     Returns
     -------

@@ -47,3 +47,11 @@ def test_the_virtual_gpu_reads_conjugates_as_they_lie(rng):
     plan = gm.gemm.plan(a, b.T, conj_b=True, executor="vgpu")
     assert plan.problem.b.conj
     np.testing.assert_allclose(plan.execute(), a @ b.conj().T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("flag", ["conj_a", "conj_b"])
+@pytest.mark.parametrize("value", ["yes", 1, 0, None])
+def test_a_flag_is_true_or_false(flag, value):
+    for call in (gm.gemm, gm.gemm.plan):
+        with pytest.raises(gm.ArgumentError, match=rf"^{flag}={value!r} is neither True nor False; give"):
+            call(np.eye(3), np.eye(3), **{flag: value})

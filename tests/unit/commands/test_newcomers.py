@@ -140,3 +140,24 @@ def test_links_that_lead_nowhere(folder):
     assert "dangling.npy: it is a symbolic link to nowhere.npy, which is missing; correct the link" in refused(
         "matmul", "dangling.npy", "b.npy", "-o", "c.npy"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "kernel"), "'kernel' is no FILE.py::FUNCTION; give e.g. kernels.py::axpy; see gemmule check --help"),
+        (("check",), "Missing argument 'FILE.py::FUNCTION'; see gemmule check --help"),
+        (("matmul", "--forse"), "see gemmule matmul --help"),
+        (("bench", "gemm", "--nothing"), "see gemmule bench gemm --help"),
+        (("check", "k.py::f", "--sarif", "nodir/x"), "nodir/x: its folder does not take new files; name a folder that"),
+    ],
+)
+def test_usage_errors_are_one_line(arguments, said):
+    stderr = run(*arguments, code=2).stderr
+    assert stderr.startswith("gemmule: ")
+    assert stderr.count("\n") == 1
+    assert said in stderr
+
+
+def test_a_group_without_a_command_shows_its_help():
+    assert "Commands:" in run("bench", code=2).output

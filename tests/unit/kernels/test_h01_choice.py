@@ -9,7 +9,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.gpu_rates import H200_RATES
+from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
@@ -18,6 +18,7 @@ from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, is_faster, predicted_us
 from gemmule.lab.products import LAYOUTS, gemm_problem
 
+NARROW = MmaSyncConfig(tile_m=32, tile_n=64, warps_m=1, stages=4)
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
 
@@ -55,6 +56,7 @@ def test_no_config_of_the_search_sums_in_16_bits():
         (gemm(FLOAT16, FLOAT16, b=contiguous(BFLOAT16, 512, 512)), SPEC.default, "A is float16 and B is bfloat16"),
         (gemm(INT8, FLOAT32), SPEC.default, "the output is float32; from int8 this kernel makes int8 and int32"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT32, 512, 512), beta=1), SPEC.default, "C is float32"),
+        (gemm(INT8, INT32), NARROW, "tiles of int8 must be multiples of 64"),
         (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "accumulates in float16; from bfloat16"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, 1024, 2)), SPEC.default, "A has strides"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT16, 512, 512).transposed(), beta=1), SPEC.default, "layouts"),
@@ -186,8 +188,10 @@ def test_impossible_configs_are_refused(values):
 def test_it_is_faster_than_what_takes_longer_than_predicted(dtype, out, layout, rng):
     """A bound of the time decides most comparisons: it must be below the time of every size."""
     for _ in range(100):
-        m, n, k = (int(2**log) for log in rng.uniform(0, 14, 3))
-        problem = gemm_problem(m, n, k, dtype, out, layout, batch=(3,) if m % 2 else ())
-        us = predicted_us(problem, H200_RATES)
-        assert is_faster(problem, 1.001 * us, H200_RATES)
-        assert not is_faster(problem, 0.999 * us, H200_RATES)
+        # Half of them with aligned lines.
+        unit, gpu = rng.choice([1, 16]), (H100_RATES, H200_RATES)[rng.integers(2)]
+        m, n, k = (-(-int(2**log) // unit) * unit for log in rng.uniform(0, 14, 3))
+        problem = gemm_problem(int(m), int(n), int(k), dtype, out, layout, batch=(3,) if rng.integers(2) else ())
+        us = predicted_us(problem, gpu)
+        assert is_faster(problem, 1.001 * us, gpu)
+        assert not is_faster(problem, 0.999 * us, gpu)

@@ -46,3 +46,14 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
 @pytest.mark.parametrize(("ctas", "writers"), [(1, 1), (3, 2), (6, 4), (7, 4), (16, 8)])
 def test_as_many_ctas_write_as_divide_the_rows_of_a_thread(ctas, writers):
     assert SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=ctas).writers == writers
+
+
+@pytest.mark.parametrize(("tile_k", "warps_k"), [(16, 4), (32, 3)])
+def test_groups_of_warps_have_whole_octets_of_k(tile_k, warps_k):
+    with pytest.raises(ArgumentError, match="tile_k must be 8 or 16 times warps_k"):
+        SimtConfig(tile_m=64, tile_n=64, tile_k=tile_k, warps_m=2, warps_n=1, warps_k=warps_k)
+
+
+def test_partial_sums_of_groups_of_warps_fit_into_the_stages():
+    with pytest.raises(ArgumentError, match="the partial sums fit into the stages"):
+        SimtConfig(tile_n=64, tile_k=16, warps_n=1, warps_k=2)

@@ -145,6 +145,11 @@ def test_other_outputs_and_precisions_are_other_plots(records):
     ]  # fmt: skip
 
 
+def test_a_complex_product_has_four_times_the_operations(records):
+    (real, *_), (complex_, *_) = plots(records), plots([r | {"dtype": "complex64"} for r in records])
+    assert complex_.library == {size: pytest.approx(4 * rate) for size, rate in real.library.items()}
+
+
 def test_what_there_is_to_plot(records, doubles):
     (plot,) = plots(records)
     assert (plot.name, plot.axis) == ("float32-nn-k16", "M = N, K = 16")

@@ -112,7 +112,9 @@ def test_a_race_with_tma_and_one_in_global_memory_have_their_steps(tmp_path, fun
 
 def test_a_path_that_takes_no_file_is_refused_before_anything_runs(tmp_path, functions):
     x = np.zeros(256, np.float32)
-    for path, error in ((tmp_path / "none" / "t.html", MissingFileError), (tmp_path, ArgumentError)):
+    missing, text = tmp_path / "none" / "t.html", tmp_path / "t.txt"
+    refused = {missing: MissingFileError, tmp_path: ArgumentError, text: ArgumentError}
+    for path, error in refused.items():
         with pytest.raises(error, match=re.escape(str(path))) as caught:
             vgpu.run(functions.axpy, x, x, 1.0, None, trace=path)
         assert "\n" not in str(caught.value)

@@ -30,6 +30,8 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 SMALL = SimtConfig(tile_m=32, tile_n=32, warps_m=2, warps_n=1)
 #: Rows of A in two panels, of which a thread tile has both, and two octets of k.
 DEEP = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=1, warps_n=2, stages=2)
+#: Four groups of warps share a tile along K.
+GROUPS = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=2, warps_k=4)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
@@ -49,7 +51,16 @@ def in_order(a, b):
     return total
 
 
-@pytest.mark.parametrize("config", [SMALL, pytest.param(DEEP, marks=pytest.mark.slow)], ids=str)
+def in_groups(a, b, config):
+    """The product by groups of warps, each of which has its part of the k of every k-tile, added in their order."""
+    steps = config.tile_k // config.warps_k
+    group = np.arange(a.shape[1]) // steps % config.warps_k
+    return functools.reduce(np.add, (in_order(a[:, group == one], b[group == one]) for one in range(config.warps_k)))
+
+
+@pytest.mark.parametrize(
+    "config", [SMALL, *(pytest.param(one, marks=pytest.mark.slow) for one in (DEEP, GROUPS))], ids=str
+)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_whole_tiles_without_bank_conflicts(layout, config, rng):
     depth = 3 * config.tile_k
@@ -63,7 +74,7 @@ def test_whole_tiles_without_bank_conflicts(layout, config, rng):
     artifact = artifact_for(SPEC, config, signature, virtual_arch())
     arrays = {"a": moved[0], "b": moved[1], "d": d}
     launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
-    np.testing.assert_array_equal(d, in_order(a, b))
+    np.testing.assert_array_equal(d, in_groups(a, b, config))
     assert counter.counts.total("wavefronts") > 0
     assert counter.counts.bank_conflicts == 0
 
@@ -117,6 +128,20 @@ def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (45, 40)), config=config)
     np.testing.assert_array_equal(d, functools.reduce(np.add, parts))
     assert_product(multiply(a, b, poisoned(FLOAT32, (45, 40)), c, 2.0, 1.0, config=config), a, b, c, 2.0, 1.0)
+
+
+@pytest.mark.parametrize("ctas", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_groups_of_warps_add_parts_of_each_k_tile_in_order(ctas, rng):
+    config = dataclasses.replace(GROUPS, cluster_k=ctas)
+    # Ends within a k-tile, and within a group's part of it.
+    a, b, c = (random_matrix(rng, FLOAT32, shape) for shape in ((45, 107), (107, 40), (45, 40)))
+    edges = [4 * cta // ctas * config.tile_k for cta in range(ctas + 1)]
+    parts = [in_groups(a[:, begin:end], b[begin:end], config) for begin, end in itertools.pairwise(edges)]
+    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (45, 40)), config=config)
+    np.testing.assert_array_equal(d, functools.reduce(np.add, parts))
+    # Rows that begin anywhere, of fewer k than there are groups.
+    few = multiply(a[:, :3], b[:3, :37], poisoned(FLOAT32, (45, 37)), c[:, :37], 2.0, 1.0, config=config)
+    assert_product(few, a[:, :3], b[:3, :37], c[:, :37], 2.0, 1.0)
 
 
 @pytest.mark.slow
@@ -190,9 +215,12 @@ def test_epilogues_of_every_kind(name, only, rng):
     finish(CASES[name], rng, shape=(37, 45, 20), dtype="float32", out="float32")
 
 
-@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
-def test_epilogues_of_clusters_in_a_batch(ctas, only, rng):
-    only(dataclasses.replace(SMALL, cluster_k=ctas))
+@pytest.mark.parametrize(
+    ("tile", "ctas"),
+    [(SMALL, 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((SMALL, 4), (SMALL, 16), (GROUPS, 3)))],
+)
+def test_epilogues_of_clusters_in_a_batch(tile, ctas, only, rng):
+    only(dataclasses.replace(tile, cluster_k=ctas))
     finish(CASES["named_c"], rng, shape=(37, 44, 70), dtype="float32", out="float32", batch=(3,))
 
 

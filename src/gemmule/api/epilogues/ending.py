@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.activations import NAMED
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import dtype_named, numpy_dtype
 from gemmule.core.epilogue import ACC, MATRIX, NUMBER, Epilogue, Expression
 from gemmule.core.epilogue import SECOND as OPERAND
@@ -40,7 +41,7 @@ _MOST_SINGLE = float(np.finfo(np.float32).max)
 _FLOATS = "fV"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Ending:
     """An epilogue as the caller wants it."""
 

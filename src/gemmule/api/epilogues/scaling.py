@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
 
 from gemmule.core.block_scales import SCALES, BlockScales
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import dtype_named
 from gemmule.core.epilogue import Expression
 from gemmule.core.layout import StridedMatrix
@@ -17,7 +17,7 @@ from gemmule.runtime.arrays import ArrayView
 _BIAS, _SCALE_RESULT = "bias", "scale_result"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Scaling:
     """What stands for the epilogue of a scaled product."""
 

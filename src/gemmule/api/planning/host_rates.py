@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import functools
 import math
 import os
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmule import __version__
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.problem import contiguous_gemm
 from gemmule.outofcore.device.planner.probe_cache import ProbeCache, probes_file
@@ -35,7 +35,7 @@ _PEAK_SHARE, _UNKNOWN_RATE = 0.7, 1e12
 _BESIDE_S = 25e-6
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class HostWork:
     """A product of host arrays, as far as its time depends on it."""
 

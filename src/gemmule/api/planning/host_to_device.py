@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.batch_folding import fold_batch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -39,7 +39,7 @@ LINK_RATE = 50e9
 _ALIGNMENT = 256
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Place:
     """Where an operand lies in a call's device memory."""
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.quantities import duration, flop_rate, short_quantity
@@ -39,7 +40,7 @@ class Execution:
     gemm: HostGemm | None = None  #: Of host arrays, what computes the sums.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Plan:
     """What a call would run.
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmule.core.chips import CHIPS
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError, HostMemoryError, UnsupportedError
 from gemmule.core.layout import element_alignment
@@ -19,7 +20,7 @@ from gemmule.runtime.arrays.view import NewArray
 from gemmule.runtime.stream import stream_handle
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Operands:
     """The arrays of a call as memory."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
 from gemmule.runtime.arrays import ArrayView, check_output, overlaps
@@ -19,6 +20,7 @@ from .rules import (
     ProductShape,
     check_output_kind,
     dtype_name,
+    flag,
     is_integer,
     product_shape,
     promoted,
@@ -56,8 +58,11 @@ class ProductArguments:
 
     @property
     def conj(self) -> tuple[str, ...]:
-        """Which operands are to be conjugated."""
-        return tuple(role for role, wanted in (("a", self.conj_a), ("b", self.conj_b)) if wanted)
+        """Which operands are to be conjugated; an ArgumentError where a flag is neither True nor False."""
+        if self.conj_a is self.conj_b is False:
+            return ()
+        given = {"a": self.conj_a, "b": self.conj_b}
+        return tuple(role for role, wanted in given.items() if flag(f"conj_{role}", wanted))
 
     @property
     def plain(self) -> bool:
@@ -65,7 +70,7 @@ class ProductArguments:
         return self.bias is self.epilogue is self.epilogue_args is self.gated is self.absmax is None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Product:
     """A product as the caller wants it, checked."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, GemmuleError, ShapeError, shown
 from gemmule.core.layout import broadcast_shape
@@ -120,6 +121,19 @@ def said_beta(beta: Any, *, unread: bool) -> Any:
     return 0.0 if beta is None else beta
 
 
+def flag(name: str, given: Any) -> bool:
+    """Return a switch.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither True nor False: a text such as ``'no'`` would count as True.
+    """
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    raise ArgumentError(f"{name}={shown(given)} is neither True nor False; give one of the two")
+
+
 def number_in(name: str, value: Any) -> Any:
     """Return the number in an array without dimensions; what is none is returned as it is.
 
@@ -186,7 +200,7 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ProductShape:
     """Shapes of ``a @ b``."""
 

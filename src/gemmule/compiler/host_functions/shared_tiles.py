@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import functools
 import linecache
 import sys
@@ -16,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclass(frozen=True)
 class SharedTile:
     """A named part of a CTA's shared memory.
 
@@ -34,7 +35,7 @@ class SharedTile:
     size: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Allocation:
     """One call of the allocator: bytes, alignment, and the named parts by their offsets."""
 

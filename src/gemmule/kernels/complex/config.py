@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import COMPLEX64, COMPLEX128
+from gemmule.core.errors import ArgumentError
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.simt.config import SimtConfig
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Complex64Config(SimtConfig):
-    """A tile of complex64; fields as of `SimtConfig`. A thread reads vectors of 2 elements."""
+    """A tile of complex64; fields as of `SimtConfig`, but warps_k is 1. A thread reads vectors of 2 elements."""
 
     itemsize: ClassVar[int] = COMPLEX64.itemsize
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warps_k > 1:
+            raise ArgumentError(f"config {self}: warps_k must be 1; give more CTAs along K, cluster_k")
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclass(frozen=True)
 class Complex128Config(Float64Config):
     """A tile of complex128; fields as of `Float64Config`, but `tile_k`, 8 or 16."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, SMS, HopperConfig
@@ -17,7 +17,7 @@ RUN = 8
 ASIDE = 16
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SplitConfig(Config):
     """How the operands are split."""
 
@@ -30,7 +30,7 @@ class SplitConfig(Config):
             raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SixProductsConfig(HopperConfig):
     """Tile of D and stages: 128 rows, 64 for each of two warpgroups."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from gemmule.core.dataclass import dataclass
 from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, SMS, WarpScheduleConfig
 
@@ -21,41 +20,41 @@ SIDE = 32
 NOT_FINITE = 2**20
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ScalesConfig(Config):
     """How lines are measured."""
 
     ahead: int = 8  #: Elements that a thread loads at once.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ResiduesConfig(Config):
     """How lines are converted."""
 
     runs: int = 2  #: K-tiles of K-major lines that a warp converts.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RealFormsConfig(Config):
     """Nothing to choose."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MagnitudesConfig(Config):
     """Nothing to choose."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DecisionConfig(Config):
     """Nothing to choose."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ReconstructionConfig(Config):
     """Nothing to choose."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ProductsConfig(WarpScheduleConfig):
     """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work."""
 

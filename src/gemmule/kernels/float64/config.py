@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import PORTABLE_CLUSTER, Config
@@ -22,7 +22,7 @@ _MAX_ACCUMULATORS = 96
 _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Float64Config(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 

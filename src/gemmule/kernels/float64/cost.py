@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -16,7 +16,7 @@ from gemmule.core.row_major import row_result
 from .config import Float64Config
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Float64Rates:
     """What predicted times were fitted to: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200."""
 
@@ -62,31 +62,31 @@ RATES = Float64Rates(
     odd_copies=1.166,
     odd_writes=2.084,
 )
-#: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, and
-#: CTAs of a cluster.
+#: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, CTAs
+#: of a cluster, and warps.
 FACTORS: dict[tuple[int, ...], float] = {
-    (64, 64, 16, 16, 1): 0.898,
-    (64, 64, 16, 8, 1): 1.084,
-    (64, 128, 16, 8, 1): 1.020,
-    (128, 128, 16, 16, 1): 1.037,
-    (64, 64, 16, 8, 2): 1.088,
-    (64, 32, 16, 16, 2): 0.907,
-    (32, 64, 16, 8, 1): 0.893,
-    (32, 64, 16, 8, 2): 1.026,
-    (32, 32, 32, 16, 1): 0.912,
-    (16, 64, 32, 16, 2): 0.969,
-    (16, 64, 32, 16, 4): 0.991,
-    (64, 64, 16, 8, 4): 0.999,
-    (32, 64, 16, 8, 4): 0.972,
-    (64, 64, 16, 8, 6): 1.217,
-    (32, 64, 16, 8, 8): 1.203,
-    (32, 32, 32, 16, 4): 1.045,
-    (32, 32, 32, 16, 6): 1.116,
-    (32, 64, 32, 8, 2): 1.012,
-    (96, 64, 16, 8, 1): 1.024,
-    (128, 64, 16, 8, 1): 1.067,
-    (64, 64, 16, 4, 1): 1.017,
-    (128, 128, 16, 4, 1): 0.997,
+    (64, 64, 16, 16, 1, 4): 0.898,
+    (64, 64, 16, 8, 1, 4): 1.084,
+    (64, 128, 16, 8, 1, 8): 1.020,
+    (128, 128, 16, 16, 1, 8): 1.037,
+    (64, 64, 16, 8, 2, 4): 1.088,
+    (64, 32, 16, 16, 2, 4): 0.907,
+    (32, 64, 16, 8, 1, 4): 0.893,
+    (32, 64, 16, 8, 2, 4): 1.026,
+    (32, 32, 32, 16, 1, 4): 0.912,
+    (16, 64, 32, 16, 2, 4): 0.969,
+    (16, 64, 32, 16, 4, 2): 0.991,
+    (64, 64, 16, 8, 4, 4): 0.999,
+    (32, 64, 16, 8, 4, 4): 0.972,
+    (64, 64, 16, 8, 6, 4): 1.217,
+    (32, 64, 16, 8, 8, 4): 1.203,
+    (32, 32, 32, 16, 4, 4): 1.045,
+    (32, 32, 32, 16, 6, 4): 1.116,
+    (32, 64, 32, 8, 2, 4): 1.012,
+    (96, 64, 16, 8, 1, 4): 1.024,
+    (128, 64, 16, 8, 1, 8): 1.067,
+    (64, 64, 16, 4, 1, 4): 1.017,
+    (128, 128, 16, 4, 1, 8): 0.997,
 }
 #: Share of the multiprocessors that clusters reach, and of their time that they use where many wait.
 _REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, {1: 1.0, 2: 0.943, 4: 1.0, 6: 1.0, 8: 1.0}
@@ -134,7 +134,7 @@ def _together(first: float, second: float, third: float) -> float:
 
 def key_of(config: Float64Config) -> tuple[int, ...]:
     """Return what a config's factors are found by."""
-    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k
+    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k, config.threads // 32
 
 
 def limits(

@@ -7,10 +7,10 @@ of the other three lanes (stage.py).
 
 from __future__ import annotations
 
-import dataclasses
-
 import cutlass
 from cutlass import Float64, cute
+
+from gemmule.core.dataclass import dataclass
 
 from .stage import column_of
 
@@ -18,7 +18,7 @@ from .stage import column_of
 _BLOCK, _ROWS, _COLUMNS = 16, 8, 8
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Float64Epilogue:
     """Writes of a warp tile."""
 

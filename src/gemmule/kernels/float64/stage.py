@@ -12,12 +12,12 @@ Half a warp still reads 4 columns of different remainders by 4, without bank con
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Float64, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.stage_copies import StageLayout
 
 #: Rows of a fragment, and elements of K.
@@ -25,7 +25,7 @@ ROWS, DEPTH = 8, 4
 _ITEM, _PANEL = 8, 16
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Float64Stage(StageLayout):
     """Layout of a k-tile, extent and depth multiples of 16; MN-major, a line is 16 rows of one k.
 

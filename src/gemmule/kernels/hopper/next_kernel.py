@@ -27,7 +27,7 @@ class Prepared(NamedTuple):
     workspaces: Mapping[str, int]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class WorkspaceCopy:
     """The copy of an operand in a workspace."""
 

@@ -18,7 +18,7 @@ REPACKED_BYTES = 128
 _MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class OperandCopy(WorkspaceCopy):
     """The copy of a matrix, line by line, lines in the same direction."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RepackConfig(Config):
     """Division of the copies among threads."""
 

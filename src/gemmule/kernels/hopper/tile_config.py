@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar, NamedTuple
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
 
@@ -41,7 +41,7 @@ class Registers(NamedTuple):
 REGISTERS = Registers()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class HopperConfig(Config):
     """A tile of D and its stages.
 
@@ -122,7 +122,7 @@ class HopperConfig(Config):
         return self.stages_bytes
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class WarpScheduleConfig(HopperConfig):
     """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong."""
 

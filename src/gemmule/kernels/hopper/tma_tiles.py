@@ -20,22 +20,26 @@ _MAX_STRIDE_BYTES = 1 << 40
 
 def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
     """Say why TMA cannot address a matrix, or None where it can."""
-    item = matrix.dtype.itemsize
-    rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
-    outer_extent, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
-    strides = [("leading dimension", outer_extent, ld)]
-    if batch:
-        strides += [("batch stride", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
     if matrix.alignment % MAP_ALIGNMENT:
         return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; TMA needs {MAP_ALIGNMENT}"
-    for what, extent, stride in strides:
-        nbytes = stride * item
-        if extent > 1 and (nbytes <= 0 or nbytes % MAP_ALIGNMENT or nbytes >= _MAX_STRIDE_BYTES):
-            return (
-                f"{name.upper()} has a {what} of {nbytes} bytes; TMA needs positive multiples of {MAP_ALIGNMENT} "
-                f"below {_MAX_STRIDE_BYTES}"
-            )
-    return None
+    item = matrix.dtype.itemsize
+    rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
+    lines, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
+    what, wrong = "leading dimension", ld * item if lines > 1 and not _is_stride(ld * item) else None
+    if batch and wrong is None:
+        strides = [stride * item for stride in matrix.batch_strides]
+        what = "batch stride"
+        wrong = next((x for extent, x in zip(batch, strides, strict=True) if extent > 1 and not _is_stride(x)), None)
+    if wrong is None:
+        return None
+    return (
+        f"{name.upper()} has a {what} of {wrong} bytes; TMA needs positive multiples of {MAP_ALIGNMENT} below "
+        f"{_MAX_STRIDE_BYTES}"
+    )
+
+
+def _is_stride(nbytes: int) -> bool:
+    return nbytes % MAP_ALIGNMENT == 0 and 0 < nbytes < _MAX_STRIDE_BYTES
 
 
 def why_not_stored(matrix: StridedMatrix) -> str | None:

@@ -25,7 +25,7 @@ _PACKING = RepackConfig()
 _LAUNCH = 1.3
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class TransposedOperand(WorkspaceCopy):
     """An operand and its transposed copy."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.tile_config import (
     CONSUMERS,
@@ -21,7 +21,7 @@ from gemmule.kernels.hopper.tile_config import (
 CLUSTER, EPI_STAGES = 2, 2
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RungConfig(HopperConfig):
     """A tile of D that one warpgroup computes, its stages, and the raster.
 
@@ -47,7 +47,7 @@ class RungConfig(HopperConfig):
         return tiles
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RolesConfig(RungConfig):
     """A tile of D that two consumer warpgroups compute, its stages, filled by a producer warpgroup, and the raster."""
 
@@ -58,7 +58,7 @@ class RolesConfig(RungConfig):
     threads: ClassVar[int] = THREADS
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PersistentConfig(RolesConfig):
     """As `RolesConfig`, for persistent CTAs."""
 
@@ -73,14 +73,14 @@ class PersistentConfig(RolesConfig):
         return min(tiles, self.ctas // self.cluster * self.cluster)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ClusterConfig(PersistentConfig):
     """As `PersistentConfig`; TMA multicasts k-tiles of B to a cluster of two CTAs."""
 
     cluster: ClassVar[int] = CLUSTER
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StoreConfig(ClusterConfig):
     """As `ClusterConfig`; D is written in epilogue tiles, by TMA."""
 
@@ -95,7 +95,7 @@ class StoreConfig(ClusterConfig):
         return reason
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PingpongConfig(StoreConfig):
     """As `StoreConfig`; a warpgroup computes a tile by itself while the other one writes its own."""
 

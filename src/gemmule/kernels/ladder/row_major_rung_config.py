@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
@@ -61,7 +61,7 @@ class RowMajorConfig(Config):
         return (-(-n // tile_n), -(-m // tile_m), 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ThreadBlockConfig(RowMajorConfig):
     """Threads of a CTA, one for each element of its block of C."""
 
@@ -78,7 +78,7 @@ class ThreadBlockConfig(RowMajorConfig):
         return self.block_m * self.block_n
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ThreadTileConfig(RowMajorConfig):
     """Tile of C that a CTA computes, and the thread tile."""
 
@@ -128,7 +128,7 @@ class ThreadTileConfig(RowMajorConfig):
         return (self.tile_m + self.tile_n) * self.tile_k
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NaiveUncoalescedConfig(ThreadBlockConfig):
     """Threads of a CTA, whose blocks go down the columns of C."""
 
@@ -137,7 +137,7 @@ class NaiveUncoalescedConfig(ThreadBlockConfig):
         return (-(-m // self.block_m), -(-n // self.block_n), 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SharedTileConfig(RowMajorConfig):
     """Side of the square tiles."""
 
@@ -157,7 +157,7 @@ class SharedTileConfig(RowMajorConfig):
         return 2 * self.side * self.side * FLOAT32.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class VectorTileConfig(ThreadTileConfig):
     """Tiles of a CTA and a thread of g04, whose float32 elements are copied in vectors of 4.
 
@@ -173,21 +173,21 @@ class VectorTileConfig(ThreadTileConfig):
         return self.stages * self.k_tile_elements * FLOAT32.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ConflictFreeConfig(VectorTileConfig):
     """As `VectorTileConfig`; a thread's rows are vectors too."""
 
     in_vectors: ClassVar[tuple[str, ...]] = ("tile_k", "thread_m", "thread_n")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DoubleBufferConfig(ConflictFreeConfig):
     """As `ConflictFreeConfig`, with two stages."""
 
     stages: ClassVar[int] = 2
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SharedABConfig(ThreadTileConfig):
     """Tiles of a CTA and a thread of d01; the defaults are the paper's."""
 
@@ -203,7 +203,7 @@ class SharedABConfig(ThreadTileConfig):
         return self.k_tile_elements * FLOAT64.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BInRegistersConfig(ThreadTileConfig):
     """Tile of C that a CTA computes, and the thread tile."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
 
@@ -15,7 +15,7 @@ UNROLL = 4
 VECTOR, LANES_I, LANES_J = 4, 8, 4
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BlockConfig(Config):
     """Threads of a CTA."""
 
@@ -43,7 +43,7 @@ class BlockConfig(Config):
         return 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class UnrolledConfig(BlockConfig):
     """Threads of a CTA, each of which moves 4 elements, block_x apart."""
 
@@ -52,7 +52,7 @@ class UnrolledConfig(BlockConfig):
         return UNROLL * self.block_x, self.block_y
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TileConfig(BlockConfig):
     """Threads of a CTA, which moves a square of block_x elements; block_y divides block_x.
 
@@ -76,14 +76,14 @@ class TileConfig(BlockConfig):
         return self.block_x * (self.block_x + self.padding) * itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PaddedTileConfig(TileConfig):
     """As `TileConfig`, with an element of padding."""
 
     padding: ClassVar[int] = 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class VectorConfig(BlockConfig):
     """Threads of a CTA, and the square that it moves."""
 

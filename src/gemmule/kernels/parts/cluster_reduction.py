@@ -1,6 +1,6 @@
-"""Split-K within a cluster: a tile's partial sums are added in the order of the CTAs.
+"""Split-K within a cluster or a CTA: a tile's partial sums are added in the order of the CTAs, or of groups of warps.
 
-Each CTA reduces a part of the tile.
+Each CTA, or group, reduces a part of the tile.
 """
 
 from __future__ import annotations
@@ -38,10 +38,35 @@ def reduce_in_cluster(
     _store_partials(rC, stages, threads)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
-    _reduce_part(rPart, stages, part, ctas, threads)
+    partials = [_in_cta(stages, Int32(cta)) for cta in range(ctas)]
+    _reduce_part(rPart, partials, part, threads, "shared::cluster")
     # A CTA's shared memory must outlive the others' reads.
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
+
+
+@cute.jit
+def reduce_in_cta(
+    rPart: cute.Tensor, rC: cute.Tensor, stages, part, parts: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]
+):
+    """Exchange the partial sums of a CTA's groups of warps, and add those of this thread's part in their order.
+
+    Parameters
+    ----------
+    rPart, rC, stages : Tensor and Int32
+        As of `reduce_in_cluster`.
+    part, parts : int
+        The thread's group, and how many there are, of consecutive threads: each adds a part.
+    threads : int
+        Threads of the CTA.
+    """
+    # Partial sums overwrite the stages.
+    cute.arch.sync_threads()
+    _store_partials(rC, stages, threads)
+    cute.arch.sync_threads()
+    group = cutlass.const_expr(threads // parts * _BYTES)
+    partials = [stages + (other - part) * group for other in range(parts)]
+    _reduce_part(rPart, partials, part, threads, "shared")
 
 
 @cute.jit
@@ -61,7 +86,8 @@ def sum_in_cluster(address, kind: cutlass.Constexpr[Any], length: cutlass.Conste
     together = cutlass.const_expr(min(length, _BYTES * 8 // kind.width))
     for first in cutlass.range_constexpr(0, length, together):
         # The loads of all CTAs are issued before the first sum.
-        theirs = [_load(kind, _in_cta(address + 4 * first, Int32(cta)), together) for cta in range(ctas)]
+        addresses = [_in_cta(address + 4 * first, Int32(cta)) for cta in range(ctas)]
+        theirs = [_load(kind, one, together, "shared::cluster") for one in addresses]
         for v in cutlass.range_constexpr(together):
             total = theirs[0][v]
             for cta in cutlass.range_constexpr(1, ctas):
@@ -83,18 +109,18 @@ def _store_partials(rC: cute.Tensor, partials, threads: cutlass.Constexpr[int]):
 
 
 @cute.jit
-def _reduce_part(out: cute.Tensor, partials, part, ctas: cutlass.Constexpr[int], threads: cutlass.Constexpr[int]):
-    """Add a part of the partial sums of all CTAs of the cluster, those of the first CTA first."""
+def _reduce_part(out: cute.Tensor, partials, part, threads: cutlass.Constexpr[int], space: cutlass.Constexpr[str]):
+    """Add a part of the partial sums at each of several addresses, those at the first one first."""
     length = cutlass.const_expr(_BYTES * 8 // out.element_type.width)
     values = cute.make_tensor(out.iterator, cute.make_layout(cute.size(out)))
-    start = _own(partials) + part * (cute.size(out) // length * threads * _BYTES)
-    for cta in cutlass.range_constexpr(ctas):
-        there = _in_cta(start, Int32(cta))
+    place = _own(part * (cute.size(out) // length * threads * _BYTES))
+    for other in cutlass.range_constexpr(len(partials)):
+        there = partials[other] + place
         for number in cutlass.range_constexpr(cute.size(out) // length):
-            found = _load(out.element_type, there + number * threads * _BYTES, length)
+            found = _load(out.element_type, there + number * threads * _BYTES, length, space)
             for v in cutlass.range_constexpr(length):
-                place = cutlass.const_expr(length * number + v)
-                values[place] = found[v] if cta == 0 else values[place] + found[v]
+                at = cutlass.const_expr(length * number + v)
+                values[at] = found[v] if other == 0 else values[at] + found[v]
 
 
 @cute.jit
@@ -105,12 +131,12 @@ def _in_cta(address, cta):
     )
 
 
-def _load(kind: Any, address: Any, length: int) -> Any:
-    """Load a vector of elements from the cluster's shared memory."""
+def _load(kind: Any, address: Any, length: int, space: str) -> Any:
+    """Load a vector of elements from a space of shared memory."""
     words = ", ".join(f"{{$w{v}}}" for v in range(length))
     vector, given = (f".v{length}", f"{{{words}}}") if length > 1 else ("", words)
     found = cute.arch.inline_ptx(
-        f"ld.shared::cluster{vector}.b{kind.width} {given}, [{{$r0}}];",
+        f"ld.{space}{vector}.b{kind.width} {given}, [{{$r0}}];",
         write_only_types=[kind] * length,
         read_only_args=[address],
     )

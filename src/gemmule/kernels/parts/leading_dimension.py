@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
+from typing import NamedTuple
 
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 
 
-@dataclasses.dataclass(frozen=True)
-class LeadingDimension:
+class LeadingDimension(NamedTuple):
     """Layout of a matrix in memory."""
 
     row_major: bool  #: Whether its rows are contiguous, else its columns.
@@ -19,8 +17,6 @@ class LeadingDimension:
     stride: int  #: Elements from one row, or column, to the next.
 
 
-# A choice asks for those of the same few operands several times.
-@functools.lru_cache(maxsize=64)
 def leading_dimension(matrix: StridedMatrix, sizes: tuple[int, ...], *, ends: bool = False) -> LeadingDimension:
     """Return the leading dimension of a matrix; a single row or column is taken for that with wider copies.
 
@@ -34,15 +30,24 @@ def leading_dimension(matrix: StridedMatrix, sizes: tuple[int, ...], *, ends: bo
         Whether rows must end where a copy does too, so that no copy is half outside of the matrix; those of padded ones
         need not.
     """
-    layouts, ends = [], ends and not matrix.padded
-    for row_major, count, stride, length in (
-        (True, matrix.rows, matrix.row_stride, matrix.cols),
-        (False, matrix.cols, matrix.col_stride, matrix.rows),
-    ):
-        if matrix.is_row_major if row_major else matrix.is_col_major:
-            known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize if ends else 0)
-            layouts.append(LeadingDimension(row_major, next(size for size in sizes if known % size == 0), stride))
-    return max(layouts, key=lambda one: one.copy_bytes)
+    ends = ends and not matrix.padded
+    by_rows = by_cols = 0
+    if matrix.is_row_major:
+        by_rows = _copy_bytes(matrix, matrix.rows, matrix.row_stride, matrix.cols if ends else 0, sizes)
+    if matrix.is_col_major:
+        by_cols = _copy_bytes(matrix, matrix.cols, matrix.col_stride, matrix.rows if ends else 0, sizes)
+    if by_rows >= by_cols:
+        return LeadingDimension(True, by_rows, matrix.row_stride)
+    return LeadingDimension(False, by_cols, matrix.col_stride)
+
+
+def _copy_bytes(matrix: StridedMatrix, count: int, stride: int, length: int, sizes: tuple[int, ...]) -> int:
+    """Return the widest copies of rows (or columns), whose ends count where `length` is not 0."""
+    known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize)
+    for size in sizes:
+        if known % size == 0:
+            break
+    return size
 
 
 def address_multiple(matrix: StridedMatrix, count: int, stride: int) -> int:

@@ -6,11 +6,12 @@ thread loads the elements of a 4-byte piece one by one, and stores them together
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Int32, Int64, Uint8, cute
+
+from gemmule.core.dataclass import dataclass
 
 from .async_copy import copy_vector_async
 
@@ -18,7 +19,7 @@ from .async_copy import copy_vector_async
 _WORD = 4
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StageLayout:
     """Layout of a k-tile in a stage: lines along K (K-major), or panels of lines that belong to one k (MN-major)."""
 
@@ -47,7 +48,7 @@ class StageLayout:
         return line
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StageCopies:
     """Copies of an operand's k-tiles into stages."""
 
@@ -198,7 +199,7 @@ class StageCopies:
             cute.make_tensor(place, cute.make_layout(1))[0] = word
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class OperandCopies:
     """Copies of one operand of a tile, from its first k-tile on."""
 

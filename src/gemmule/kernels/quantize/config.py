@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
 
@@ -11,7 +10,7 @@ from gemmule.core.spec import Config
 VECTOR, LANES, ROWS = 8, 16, 16
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class QuantizeConfig(Config):
     """Division of a matrix among threads."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
 from gemmule.core.arch import Arch
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import PORTABLE_CLUSTER, Config
@@ -31,7 +31,7 @@ _MAX_CLUSTER = 16
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CpAsyncConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
@@ -80,11 +80,11 @@ class CpAsyncConfig(Config):
         return sides * self.tile_k * self.stages * FLOAT32.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
-    #: tile_m, tile_n, tile_k: Elements; the first two are multiples of 32, tile_k is 8 or 16.
+    #: tile_m, tile_n, tile_k: Elements; the first two are multiples of 32, tile_k is 8 or 16 for each group of warps.
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 8
@@ -96,6 +96,8 @@ class SimtConfig(Config):
     #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the rows. 1,
     #: or from sm_90 on up to 16.
     cluster_k: int = 1
+    #: Groups of warps, each of which takes a part of the k of each k-tile for the whole tile.
+    warps_k: int = 1
     itemsize: ClassVar[int] = FLOAT32.itemsize
 
     def __post_init__(self) -> None:
@@ -105,8 +107,8 @@ class SimtConfig(Config):
             raise ArgumentError(
                 f"config {self}: a warp tile must be 16 x 32 or a multiple of 32 x 32, and tile_m a multiple of {PANEL}"
             )
-        if self.tile_k not in (8, 16) or self.stages < 2:
-            raise ArgumentError(f"config {self}: tile_k must be 8 or 16, and stages 2 or more")
+        if self.tile_k not in (8 * self.warps_k, 16 * self.warps_k) or self.stages < 2:
+            raise ArgumentError(f"config {self}: tile_k must be 8 or 16 times warps_k, and stages 2 or more")
         copied = self.vector * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(
@@ -117,12 +119,15 @@ class SimtConfig(Config):
                 f"config {self}: a thread may copy at most {_MAX_COPIES} elements of an operand for a k-tile, one for "
                 "each bit of a mask; give smaller tiles or more warps"
             )
-        if self.cluster_k > 1 and (
-            self.cluster_k > _MAX_CLUSTER or self.outputs * self.itemsize > self.shared_bytes(False, False)
+        if self.cluster_k > _MAX_CLUSTER or (
+            self.cluster_k * self.warps_k > 1
+            and self.outputs * self.warps_k * self.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {_MAX_CLUSTER}, and the partial sums fit into the stages"
             )
+        if self.thread_m % self.warps_k:
+            raise ArgumentError(f"config {self}: warps_k must divide the rows of a thread tile, {self.thread_m}")
 
     @property
     def vector(self) -> int:
@@ -141,7 +146,12 @@ class SimtConfig(Config):
     @property
     def threads(self) -> int:
         """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
+        return 32 * self.warps_m * self.warps_n * self.warps_k
+
+    @property
+    def summed_m(self) -> int:
+        """Rows of a thread tile that a thread has once the groups of warps have added theirs."""
+        return self.thread_m // self.warps_k
 
     @property
     def thread_m(self) -> int:
@@ -164,7 +174,7 @@ class SimtConfig(Config):
     @property
     def writers(self) -> int:
         """CTAs of the cluster that write: as many as divide the rows of a thread."""
-        return max(count for count in range(1, self.cluster_k + 1) if self.thread_m % count == 0)
+        return max(count for count in range(1, self.cluster_k + 1) if self.summed_m % count == 0)
 
     def resident(self, copies: int) -> int:
         """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
@@ -183,7 +193,7 @@ class SimtConfig(Config):
     @property
     def staging_bytes(self) -> int:
         """Bytes that all warps exchange results in at once: 4 rows of each thread tile."""
-        return LANES_M * VECTOR * self.warps_m * self.tile_n * FLOAT32.itemsize
+        return LANES_M * VECTOR * self.warps_m * self.warps_k * self.tile_n * FLOAT32.itemsize
 
 
 def why_not_cluster(config: Config, cluster: int, arch: Arch) -> str | None:

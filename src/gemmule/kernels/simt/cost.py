@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
@@ -31,7 +32,7 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     return max(each * tiles, alone) * (k + ends)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtRates:
     """What the predicted times of `simt_gemm` were fitted to: benchmarks/experiments/fit_simt_cost.py.
 
@@ -41,8 +42,9 @@ class SimtRates:
         Microseconds of a launch, and of the exchange of partial sums in a cluster: for itself and for each other CTA.
     cycles : float
         Cycles a microsecond; others are in cycles of a scheduler.
-    copy, k_tile : float
-        Of a copy of 4 bytes by a warp, and of a k-tile's synchronisation.
+    copy, read, k_tile : float
+        Of a copy of 4 bytes by a warp, of its read of 16 bytes a lane from shared memory, and of a k-tile's
+        synchronisation.
     latency, alone : float
         The least of a k-tile, and the part of a CTA's own that it cannot hide alone.
     start, epilogue : float
@@ -56,6 +58,7 @@ class SimtRates:
     peer: float
     cycles: float
     copy: float
+    read: float
     k_tile: float
     latency: float
     alone: float
@@ -81,14 +84,16 @@ class SimtFacts:
         Fields of the configs.
     depth : array
         k of a k-tile of all CTAs of a cluster.
+    shares : array
+        CTAs of a tile, 132 times each: of a GPU with as many SMs, a tile is that much of `filled`.
     filled : array
-        Of 132 SMs those that clusters can fill.
+        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
         Warps of a CTA for each scheduler.
-    products, copies, outputs : array
-        Of a thread: FMAs and copies of 4 bytes for a k-tile, and elements of its tile.
+    products, copies, reads, outputs : array
+        Of a thread: FMAs, copies of 4 bytes and reads of vectors for a k-tile, and elements of its tile.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -97,16 +102,18 @@ class SimtFacts:
     tile_n: Any
     cluster_k: Any
     depth: Any
+    shares: Any
     filled: Any
     resident: Any
     warps: Any
     products: Any
     copies: Any
+    reads: Any
     outputs: Any
     factor: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtWork:
     """What configs do for a product: an array with a number for each config, or for each of several products.
 
@@ -132,7 +139,7 @@ class SimtWork:
         """Return roughly the time in microseconds, by the limits alone."""
         issue, latency, ends, wave, wave_ends, once = _cycles(self.facts, rates)
         rest = ((self.rest * issue) ** 6 + latency) ** (1 / 6) * self.k_tiles + ends * self.rest
-        time = (self.waves * (wave * self.k_tiles + wave_ends) + (self.rest > 0) * rest) / rates.cycles
+        time = (self.waves * (wave * self.k_tiles + wave_ends) + np.sign(self.rest) * rest) / rates.cycles
         return _larger(time, self.moved / rates.memory) + once
 
 
@@ -143,7 +150,7 @@ def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     Cycles to issue a CTA's k-tile, the sixth power of the least of a k-tile, a CTA's start and epilogue, a full wave's
     k-tile and the latter; and the microseconds of a launch with its exchange.
     """
-    issue = (of.products + rates.copy * of.copies + rates.k_tile) * of.warps
+    issue = (of.products + rates.copy * of.copies + rates.read * of.reads + rates.k_tile) * of.warps
     latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
     wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
@@ -155,13 +162,15 @@ def _larger(one: Any, other: Any) -> Any:
     return (one**6 + other**6) ** (1 / 6)
 
 
-#: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100.
+#: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100. Reads are part of a k-tile's synchronisation: with
+#: one group of warps they are not told apart.
 RATES = SimtRates(
     launch=2.348,
     exchange=1.094,
     peer=0.0392,
     cycles=2439.0,
     copy=15.48,
+    read=0.0,
     k_tile=395.7,
     latency=313.7,
     alone=0.7697,
@@ -169,30 +178,32 @@ RATES = SimtRates(
     epilogue=45.09,
     memory=3.5e6,
 )
-#: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile and CTAs of a cluster.
+#: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile, groups
+#: of warps and CTAs of a cluster.
 FACTORS = {
-    (64, 64, 16, 1): (0.930, 0.924),
-    (64, 64, 16, 2): (0.949, 0.937),
-    (64, 64, 16, 4): (0.945, 0.921),
-    (64, 64, 16, 8): (0.930, 0.906),
-    (64, 128, 16, 1): (1.005, 1.064),
-    (64, 128, 16, 2): (1.031, 1.060),
-    (64, 128, 16, 4): (1.031, 1.031),
-    (64, 128, 16, 8): (1.025, 1.019),
-    (128, 64, 8, 1): (0.846, 0.941),
-    (128, 64, 16, 1): (1.028, 1.076),
-    (128, 64, 16, 2): (1.026, 1.062),
-    (128, 64, 16, 4): (1.028, 1.025),
-    (128, 64, 16, 6): (1.080, 1.020),
-    (128, 256, 8, 1): (0.974, 1.085),
-    (32, 32, 16, 1): (0.971, 0.975),
-    (32, 32, 16, 4): (0.954, 0.956),
-    (32, 32, 16, 8): (0.961, 0.954),
-    (32, 32, 16, 16): (1.182, 1.144),
+    (64, 64, 16, 1, 1): (0.930, 0.924),
+    (64, 64, 16, 1, 2): (0.949, 0.937),
+    (64, 64, 16, 1, 4): (0.945, 0.921),
+    (64, 64, 16, 1, 8): (0.930, 0.906),
+    (64, 128, 16, 1, 1): (1.005, 1.064),
+    (64, 128, 16, 1, 2): (1.031, 1.060),
+    (64, 128, 16, 1, 4): (1.031, 1.031),
+    (64, 128, 16, 1, 8): (1.025, 1.019),
+    (128, 64, 8, 1, 1): (0.846, 0.941),
+    (128, 64, 16, 1, 1): (1.028, 1.076),
+    (128, 64, 16, 1, 2): (1.026, 1.062),
+    (128, 64, 16, 1, 4): (1.028, 1.025),
+    (128, 64, 16, 1, 6): (1.080, 1.020),
+    (128, 256, 8, 1, 1): (0.974, 1.085),
+    (32, 32, 16, 1, 1): (0.971, 0.975),
+    (32, 32, 16, 1, 4): (0.954, 0.956),
+    (32, 32, 16, 1, 8): (0.961, 0.954),
+    (32, 32, 16, 1, 16): (1.182, 1.144),
 }
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. Of clusters of six, 19 fit by GPCs of 14 to 18
-#: SMs; with 20 the kernel took twice the time (204 x 600 x 2444).
-_SMS, _FILLED = 132, {4: 124, 6: 114, 8: 120, 16: 128}
+#: SMs; with 20 the kernel took twice the time (204 x 600 x 2444). 93 of four took the time of four CTAs an SM, not of
+#: three (156 x 1960 x 1424).
+_SMS, _FILLED = 132, {4: 120, 6: 114, 8: 120, 16: 128}
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
@@ -206,22 +217,32 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
     """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
     every = [row_result(problem)[0] for problem in problems]
     facts = _facts(
-        configs, tuple([(_lies(one.a, one.a.is_row_major), _lies(one.b, not one.b.is_row_major)) for one in every])
+        configs,
+        tuple([(_lies(one.a, one.a.is_row_major), _lies(one.b, not one.b.is_row_major)) for one in every]),
+        gpu.multiprocessors,
     )
     one = every[0]
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
-    ctas = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.cluster_k * batch
-    each = ctas * _SMS / (gpu.multiprocessors * facts.filled)
+    each = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.shares
+    if batch != 1:
+        each *= batch
+    each /= facts.filled
     waves = each // facts.resident
     return SimtWork(facts, waves, np.ceil(each - waves * facts.resident), np.ceil(k / facts.depth), moved)
 
 
 @cache_for_configs
-def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...]) -> SimtFacts:
+def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], multiprocessors: int) -> SimtFacts:
     """Return what configs do for every product with such operands, one pair of A and B after another."""
     every = [
-        _facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)) for a, b in operands for config in configs
+        {
+            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)),
+            "shares": config.cluster_k * _SMS,
+            "filled": multiprocessors * _FILLED.get(config.cluster_k, _SMS),
+        }
+        for a, b in operands
+        for config in configs
     ]
     return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
 
@@ -229,7 +250,7 @@ def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], .
 def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> dict[str, float]:
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
-    factors = FACTORS if parts == 1 else {}
+    factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
     # These are copied by element.
     short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
     copies = [
@@ -241,19 +262,19 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "tile_n": config.tile_n,
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
-        "filled": _FILLED.get(config.cluster_k, _SMS),
         "resident": min(
             config.resident(sum(copies)),
             _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
-        "products": config.thread_m * config.thread_n * config.tile_k * parts**2,
+        "products": config.thread_m * config.thread_n * steps * parts**2,
         "copies": sum(count for count, few in zip(copies, short, strict=True) if few),
+        "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "outputs": config.thread_m * config.thread_n * parts,
-        "factor": factors.get((config.tile_m, config.tile_n, config.tile_k, config.cluster_k), (1.0, 1.0))[
-            any(unaligned)
-        ],
+        "factor": factors.get(
+            (config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0)
+        )[any(unaligned)],
     }
 
 

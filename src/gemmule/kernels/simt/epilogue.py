@@ -8,12 +8,13 @@ elements of a row, which are in 5 sectors.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import cutlass
 from cutlass import Float32, Int64, cute
+
+from gemmule.core.dataclass import dataclass
 
 from .config import LANES_M, LANES_N, VECTOR, SimtConfig
 
@@ -21,7 +22,7 @@ _ITEM = Float32.width // 8
 _LANES = LANES_M * LANES_N
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtEpilogue:
     """Writes of a thread tile.
 
@@ -112,6 +113,7 @@ class SimtEpilogue:
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // _LANES, tid % _LANES
         buffer = staging + warp * (LANES_M * together * warp_n * _ITEM)
+        warp = warp % (config.warps_m * config.warps_n)
         own = buffer + (lane // LANES_N * (together * warp_n) + lane % LANES_N * VECTOR) * _ITEM
         row_0 = tile[0] + warp // config.warps_n * (config.tile_m // config.warps_m)
         col_0 = tile[1] + warp % config.warps_n * warp_n + lane

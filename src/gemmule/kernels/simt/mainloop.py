@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.async_copy import copy_vector_async
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
@@ -23,7 +23,7 @@ from .vectors import read_vector
 _ALIGNMENT = 128
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Operand:
     """One operand of a tile.
 
@@ -46,7 +46,7 @@ class _Operand:
     k_major: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Tile:
     """A tile's operands; fragments, two of each: one is read while the other is multiplied; and accumulators."""
 

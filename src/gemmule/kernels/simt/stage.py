@@ -7,12 +7,12 @@ sectors of device memory, and with 4 elements of padding after each k all banks 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Int32, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.parts.async_copy import copy_masked_async
 from gemmule.kernels.parts.stage_copies import StageCopies, StageLayout
@@ -22,7 +22,7 @@ from .config import PANEL, SECTOR, VECTOR_BYTES
 _ITEM = FLOAT32.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SimtStage(StageLayout):
     """Layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
 
@@ -51,7 +51,7 @@ class SimtStage(StageLayout):
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MaskedCopies(StageCopies):
     """Copies that a bit of a mask each allows, without branches; those outside the matrix are zeros."""
 

@@ -57,13 +57,13 @@ _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
 class _Tiles(NamedTuple):
-    """Properties of configs, a column each; rows of two are of the source's rows and of the target's."""
+    """Properties of configs, an element each; the first five are of the source's rows, then of the target's."""
 
-    places: Any  # of a config's problem in a list of the problems' lengths
-    tile: Any  # elements
-    sector_share: Any  # of an element
+    places: Any  # of the length of such rows in a list of the problems' lengths
+    across: Any  # of their number
+    tile: Any  # elements of a row of a tile, a power of two
+    unit: Any  # likewise, of a sector, or of a shorter row of a tile
     straddled: Any  # sectors that a row of a tile touches beyond those that it fills
-    sectors: Any  # sectors of a whole row of a tile
     work: Any  # instructions of a CTA's threads, as sectors
     moved_at_once: Any  # sectors a second of a GPU
     least: Any  # seconds of a GPU for a CTA
@@ -87,13 +87,12 @@ def total_tile_costs(
     """Return about the seconds that transposes of one size of elements and one batch take, one after another."""
     item, batch = problems[0].itemsize, math.prod(problems[0].batch)
     of = _tiles(configs, item, tuple([rows_are_aligned(one) for one in problems]), gpu.multiprocessors)
-    # NumPy is slower with columns, and with numbers beside arrays, than with arrays of the same shape.
-    lengths = np.array([one.rows for one in problems] + [one.cols for one in problems], np.float64).take(of.places)
-    extents = lengths / of.tile
-    whole, tiles = np.floor(extents), np.ceil(extents)
-    rest = np.ceil((lengths - whole * of.tile) * of.sector_share)
-    sectors = whole * of.sectors + rest + (tiles - whole) * of.straddled
-    moved, ctas = lengths[1] * sectors[0] + lengths[0] * sectors[1], tiles[0] * tiles[1]
+    # NumPy is slower with several dimensions, and with numbers beside arrays, than with arrays of one length.
+    given = np.array([one.rows for one in problems] + [one.cols for one in problems], np.float64)
+    lengths, half = given.take(of.places), len(of.least)
+    tiles = np.ceil(lengths / of.tile)
+    crossed = (np.ceil(lengths / of.unit) + tiles * of.straddled) * given.take(of.across)
+    moved, ctas = crossed[:half] + crossed[half:], tiles[:half] * tiles[half:]
     if batch != 1:
         moved, ctas = moved * batch, ctas * batch
     together = np.maximum(np.maximum(moved, of.work * ctas) / of.moved_at_once, ctas * of.least)
@@ -107,7 +106,7 @@ def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: Sequence[bool]
     """Return the configs' properties for each of several problems, whose rows are aligned or not, side by side."""
     wide = np.array([one and config.is_wide for one in aligned for config in configs])
     every = [config for _ in aligned for config in configs]
-    tile = np.array([one.tile(item) for one in every]).T
+    tile = np.array([one.tile(item) for one in every]).T.ravel()
     sizes = np.array([one.tile_bytes(item) for one in every])
     threads = np.array([one.threads for one in every])
     fastest = np.array([_FASTEST_THREADS[item][min(one.read_bytes, one.write_bytes) >= LONG_ROW] for one in every])
@@ -115,9 +114,8 @@ def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: Sequence[bool]
     resident = np.minimum(np.minimum(_RESIDENT_BYTES // sizes, _RESIDENT_THREADS // threads), _RESIDENT_CTAS)
     columns = (
         tile,
-        np.full(tile.shape, item / SECTOR),
-        np.array((straddled, straddled)),
-        -(-tile * item // SECTOR) + straddled,
+        np.minimum(tile, SECTOR // item),
+        np.tile(straddled, 2),
         np.where(wide, 0.3, 0.5 + 0.2 * packed_rows(item)) * 2 * sizes / SECTOR,
         np.full(sizes.shape, multiprocessors * _BYTES_A_SECOND / SECTOR),
         np.full(sizes.shape, _CTA / multiprocessors),
@@ -126,8 +124,8 @@ def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: Sequence[bool]
         # The grid of two dimensions, and the threads that were fastest.
         np.where([one.group == 0 for one in every], 1.0, 1.02) * np.where(threads == fastest, 1.0, 1.01),
     )
-    places = np.arange(2 * len(aligned)).repeat(len(configs)).reshape(2, -1)
-    return _Tiles(places, *(np.array(one, np.float64) for one in columns))
+    places = np.arange(2 * len(aligned)).repeat(len(configs))
+    return _Tiles(places, np.roll(places, len(every)), *(np.array(one, np.float64) for one in columns))
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import abstractmethod
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES, why_not_grid
@@ -31,7 +31,7 @@ def packed_rows(itemsize: int) -> int:
     return max(WORD // itemsize, 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ReferenceConfig(Config):
     """Tile that a CTA moves."""
 
@@ -118,7 +118,7 @@ class GroupedTileConfig(TileConfig):
         return super().why_not(problem)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ByteTileConfig(GroupedTileConfig):
     """Tile counted in bytes, so that one config suits every element size."""
 
@@ -159,7 +159,7 @@ class ByteTileConfig(GroupedTileConfig):
         return super().why_not(problem)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TilePairConfig(ByteTileConfig):
     """Two square tiles that a CTA exchanges; the group has no effect."""
 
@@ -171,7 +171,7 @@ class TilePairConfig(ByteTileConfig):
         return (tiles + 1) * -(-tiles // 2) * math.prod(problem.batch), 1, 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SectorTileConfig(GroupedTileConfig):
     """Tile whose writes fill whole sectors of 32 bytes, whatever the target's row stride."""
 
@@ -238,7 +238,7 @@ class WordTileConfig(TileConfig):
         return -(-problem.rows // self.tile_i(problem.itemsize)), -(-words // self.tile_words)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class WarpTileConfig(WordTileConfig):
     """Tile of warps along the source's rows, a word a lane: blocks of elements transposed in registers."""
 
@@ -268,7 +268,7 @@ class WarpTileConfig(WordTileConfig):
         return self.warps * self.lanes * packed_rows(itemsize)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class GatheredConfig(WarpTileConfig):
     """Tile of warps along the source's rows, whose lanes gather the elements of words."""
 
@@ -300,7 +300,7 @@ class GatheredConfig(WarpTileConfig):
         return written if written < SECTOR else WORD
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class WordAlignedConfig(WordTileConfig):
     """Tile of the aligned words that hold the source's rows."""
 
@@ -365,7 +365,7 @@ def structures_side(problem: TransposeProblem) -> str | None:
     return "source" if problem.source.col_stride == problem.rows or problem.cols == 1 else None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SkinnyConfig(TileConfig):
     """Span of a matrix with a short side."""
 
@@ -423,7 +423,7 @@ class SkinnyConfig(TileConfig):
         return super().why_not(problem)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RowsConfig(TileConfig):
     """Rows that a CTA copies."""
 

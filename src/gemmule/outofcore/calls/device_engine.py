@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT64, GUARDED_PRODUCTS, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.activity import Transfer
@@ -44,7 +45,7 @@ def beside_parts(memory: int, precision: Precision) -> int:
     return int(memory / (1 + _PARTS_SHARE)) if precision is Precision.BF16X6 else memory
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DeviceReport(Report):
     """What a product through a device took; also what was predicted."""
 
@@ -78,7 +79,7 @@ class DeviceReport(Report):
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Limits:
     """Bytes of device memory, of pinned memory for staging, and of host memory in all; None where nobody says."""
 
@@ -87,7 +88,7 @@ class Limits:
     host: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DeviceEngine:
     """Computes a product through a device."""
 

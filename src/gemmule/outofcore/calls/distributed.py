@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
 from gemmule.host import blas
@@ -34,7 +35,7 @@ RETRIES = 2
 WORKERS_WITHIN_S = 10.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Job:
     """What a worker must know of a product: names of files and the plan, never the matrices."""
 

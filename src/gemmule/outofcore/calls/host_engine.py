@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemmule.api.planning.choice import host_arrays_executor, wanted_executor
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision
 from gemmule.executor.activity import Transfer
 from gemmule.executor.tiles import TileExecutor
@@ -23,7 +24,7 @@ from ..tiles.report import Report
 from ..tiles.search import TINY_BUDGET
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class HostEngine:
     """Computes a product tile by tile, in `memory` bytes of host memory; `activity` is that of a device, and empty."""
 

@@ -10,9 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
-import numpy as np
-
-from gemmule.api.validation.rules import dtype_name, number_in, said_beta
+from gemmule.api.validation.rules import dtype_name, flag, number_in, said_beta
 from gemmule.core.errors import ArgumentError, WrongResultError, shown
 from gemmule.core.name_suggestions import did_you_mean, similar_names
 
@@ -320,19 +318,6 @@ def name_or_none(name: str, given: Any) -> str | None:
     if given is not None and not isinstance(given, str):
         raise ArgumentError(f"{name}={shown(given)} is no text; give a name, or leave {name} out")
     return given
-
-
-def flag(name: str, given: Any) -> bool:
-    """Return a switch.
-
-    Raises
-    ------
-    ArgumentError
-        If it is neither True nor False: a text such as ``'no'`` would count as True.
-    """
-    if isinstance(given, (bool, np.bool_)):
-        return bool(given)
-    raise ArgumentError(f"{name}={shown(given)} is neither True nor False; give one of the two")
 
 
 def told(progress: Any) -> Any:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from gemmule.core.dataclass import dataclass
+
 from ..device.planner.budgets import Budgeted, binding_line
 from ..tiles.memory_budget import format_bytes, resident_memory
 from ..tiles.plan import StreamPlan
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 LIBRARY_BYTES = 32 << 20
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Plan:
     """What a call of `gemmule.outofcore.matmul` would do.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.executor.memory_overlap import overlaps_itself, share_memory
@@ -25,7 +25,7 @@ from ..stores.opening import open_source
 from ..tiles.result_rules import output_dtype
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Request:
     """A product as the caller wants it; `gemmule.outofcore.matmul` says what the fields are."""
 

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
+
 from ...core.dtype import numpy_dtype
 from ...core.errors import ArgumentError, FileAccessError, FileFormatError, InputChangedError, MemoryLimitError
 from ..device.engine.host_memory import is_transpose
@@ -66,7 +68,7 @@ class Plan(Protocol):
 PlanT = TypeVar("PlanT", bound=Plan)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Work(Generic[PlanT]):
     """A result that was opened to be computed."""
 

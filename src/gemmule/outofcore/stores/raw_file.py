@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 import numpy as np
+
+from gemmule.core.dataclass import dataclass
 
 from ...core.errors import FileFormatError
 from ...files.file_errors import errors_name
 from .matrix import Array
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RawMatrix:
     """Items of a matrix in an open file."""
 

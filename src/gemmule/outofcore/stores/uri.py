@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+
+from gemmule.core.dataclass import dataclass
 
 from ...core.errors import ArgumentError
 
@@ -15,7 +16,7 @@ _ZARR_ENDING = ".zarr"
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MatrixUri:
     """A file or folder, and the place of a matrix in it."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
+
+from gemmule.core.dataclass import dataclass
 
 from ..stores.matrix import AnyDType, Finished
 from .slots import Slots
@@ -13,7 +14,7 @@ from .slots import Slots
 TileBytes = Callable[[int, int, int], int]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Operand:
     """An input or output as the plan sees it."""
 
@@ -39,7 +40,7 @@ class Operand:
         return self.dtype.itemsize if self.stored is None else self.stored
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Product:
     """The product to plan: C (m, n) = alpha * A (m, k) @ B (k, n) + beta * C0."""
 
@@ -54,7 +55,7 @@ class Product:
     c: Operand | None = None  #: The matrix that is added; None where none is read.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Step:
     """One slice of one tile: the sum of tile (i, j) takes A[rows, inner] @ B[inner, cols]."""
 
@@ -63,7 +64,7 @@ class Step:
     s: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StreamPlan:
     """How a product is streamed: each tile of the result stays in memory while slices of A and B pass by."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+from gemmule.core.dataclass import dataclass
 
 from ..device.engine.host_memory import is_transpose
 from ..stores.matrix import AnyDType, MatrixSource
@@ -11,7 +12,7 @@ from .plan import Operand, Product
 from .result_rules import check_product
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StreamProblem:
     """The product ``alpha * a @ b + beta * c`` of open matrices."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.core.dataclass import dataclass
 
 from ...core.quantities import flop_rate
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Report:
     """What a streamed product took.
 

@@ -10,11 +10,12 @@ bound is tight.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import secrets
 
 import numpy as np
+
+from gemmule.core.dataclass import dataclass
 
 from ...core.dtype import Precision
 from ...core.errors import MemoryLimitError
@@ -33,7 +34,7 @@ ROWS = 16
 VECTORS = 16
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Verdict:
     """What the check of a product found."""
 

@@ -16,13 +16,13 @@ sum_k |a_ik| ||b_k||. The rounding of the check's own float64 sums is added in f
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.emulation.residues import norm_limit
 
 from ...core.dtype import FLOAT8_CERTAIN, INT8_PRODUCTS, NARROW_FLOATS, TF32_SIGNIFICAND, Precision
@@ -37,7 +37,7 @@ _CHECK_UNIT = 2.0**-53
 _FLOAT32_TOP = float(np.finfo(np.float32).max)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RoundingBound:
     """The bounds of a product's rows, and the factors that they are made of."""
 

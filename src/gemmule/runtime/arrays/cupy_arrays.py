@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 
@@ -155,7 +155,7 @@ def _call_arrays() -> CupyArrays:
     return CupyArrays(cupy)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Handle:
     """A stream by its address, as the CUDA stream protocol describes one."""
 

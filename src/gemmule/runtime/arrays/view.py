@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
+
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
 #: Roles of arrays whose conjugates kernels read as they lie.
@@ -16,7 +18,7 @@ FACTORS = ("a", "b")
 WRITTEN = ("out", "absmax")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ArrayView:
     """An array's memory."""
 
@@ -35,7 +37,7 @@ class ArrayView:
     conj: bool = False  #: Whether the array is the complex conjugate of what is in memory.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NewArray:
     """An array to be written."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.errors import ArgumentError
 from gemmule.files.file_errors import errors_name
 from gemmule.files.regular_file import check_replaceable
 
@@ -38,10 +39,14 @@ def check_path(path: Path) -> None:
     Raises
     ------
     ArgumentError
-        If there is something that is no regular file.
+        If it ends in neither .html nor .json, or there is something that is no regular file.
     FileAccessError
         If its folder takes no files.
     """
+    if path.suffix not in (".html", ".json"):
+        raise ArgumentError(
+            f"trace={str(path)!r} ends in neither .html nor .json; a trace is a page, or its data; name e.g. trace.html"
+        )
     check_replaceable(path)
     with errors_name(str(path), written=True), tempfile.TemporaryFile(dir=path.parent):
         pass

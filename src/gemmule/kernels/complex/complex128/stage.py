@@ -9,15 +9,15 @@ one has its halves exchanged.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.float64.stage import DEPTH, Float64Stage
 
 _ITEM, _PANEL, _PARTS = 16, 8, 2
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Complex128Stage(Float64Stage):
     """Layout of a k-tile, extent and depth multiples of 8; MN-major, a line is 8 rows of one k.
 

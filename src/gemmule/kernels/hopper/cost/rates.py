@@ -183,7 +183,7 @@ class TileRates:
 
         With swap_ab the first and second, and the fourth and fifth, change places.
         """
-        found: Numbers = np.array(numbers, np.float64)[self._sides[: len(numbers)]]
+        found: Numbers = np.array(numbers, np.float64).take(self._sides[: len(numbers)])
         return found
 
     def features(self) -> Numbers:

@@ -64,7 +64,7 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     in_turn = tiles / of.clusters
     waves: Any = np.ceil(in_turn)
     filled = in_turn / waves
-    both = tiles > of.alone
+    both = (tiles > of.alone).astype(np.float64)
     once = layout.once
     if of.any_stream_k:
         waves, each, left = _shared_out(of, tiles, waves, each, one.k_tiles)

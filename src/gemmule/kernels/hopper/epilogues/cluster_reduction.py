@@ -5,12 +5,12 @@ Each CTA receives all parts of K of its own columns, and adds them in the order 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Int32, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 
 #: Bytes that a thread sends at once.
@@ -34,7 +34,7 @@ class WarpgroupReduceBuffer(NamedTuple):
     empty: Any  #: Pointer. Every CTA of the cluster has added what this one sent for the tile before.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ClusterReduction:
     """The reduce-scatter of a warpgroup's partial sums among the CTAs of a cluster."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class EpilogueContext:
     """Operands and resources of a warpgroup's epilogue, the same for all of its tiles."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
@@ -11,12 +10,13 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
 from gemmule.kernels.hopper.tile_config import CONSUMERS
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class EpiTileLayout:
     """The epilogue tiles of a warpgroup: how many, and where they are in D and in shared memory.
 

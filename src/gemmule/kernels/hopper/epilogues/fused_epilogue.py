@@ -5,12 +5,12 @@ A warpgroup's accumulators become values in registers, which leave by TMA; C com
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
@@ -21,7 +21,7 @@ from .warp_epi_tile import Scale, WarpEpiTile
 _MAX_PREFETCH_ACCUMULATORS = 128
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FusedEpilogue:
     """A warpgroup's epilogue of its part of a tile."""
 

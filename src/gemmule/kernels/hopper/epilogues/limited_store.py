@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Float32, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
@@ -28,7 +28,7 @@ class Region(NamedTuple):
     col_end: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LimitedStore:
     """Epilogue tiles that TMA stores where all of their rows count, else threads, row by row."""
 

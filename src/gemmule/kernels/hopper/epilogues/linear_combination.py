@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import cutlass
 from cutlass import cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 from .warp_epi_tile import Scale, WarpEpiTile, write_epi_tile
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LinearCombination:
     """Epilogue tiles that a warpgroup writes by TMA; C's come by TMA into the same shared memory before."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Uint32, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
@@ -31,7 +32,7 @@ class PaddedRowLayout(EpiTileLayout):
         return smem.allocate_tensor(self.element, rows.outer, 1024, swizzle=rows.inner)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Mirrored(LinearCombination):
     """Epilogue tiles that a warpgroup writes in pairs: as they are, and mirrored at the diagonal.
 
@@ -91,7 +92,7 @@ class Mirrored(LinearCombination):
         return cute.make_tensor(cute.recast_ptr(start, layout.inner), layout.outer)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MirroredRows(LinearCombination):
     """Epilogue tiles of 64 x 64 elements of 16 bits that a warpgroup writes as `Mirrored` does, row by row."""
 

@@ -7,6 +7,7 @@ import functools
 import itertools
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.tile_config import (
     CLUSTERS,
@@ -25,7 +26,7 @@ _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 
 _LEAST_STAGES, _MOST_STAGES = 3, 16
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class HopperGemmConfig(WarpScheduleConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
 

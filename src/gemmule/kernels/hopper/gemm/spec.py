@@ -105,10 +105,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             )
     if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
         return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
-    if (lines := _scale_lines(problem, config)) is not None and lines[1] == 1 and config.tile_n > MAX_SCALED_N:
-        return f"config {config}: a scale for each column fits into registers for {MAX_SCALED_N} columns at most"
-    if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
-        return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
+    if (lines := _scale_lines(problem, config)) is not None:
+        if lines[1] == 1 and config.tile_n > MAX_SCALED_N:
+            return f"config {config}: a scale for each column fits into registers for {MAX_SCALED_N} columns at most"
+        if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
+            return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"

@@ -75,7 +75,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if not (why_not_tma("a", problem.a, problem.batch) or why_not_tma("b", problem.b, problem.batch)):
+    if not _to_pack(problem):
         return "TMA can load A and B as they are"
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):

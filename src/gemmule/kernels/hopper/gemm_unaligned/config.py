@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, SMS, WarpScheduleConfig
 
 #: Elements between two rows of D in shared memory, beyond the rows themselves: rows that a warp stores at once then lie
@@ -11,7 +10,7 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, SMS, WarpSchedu
 PAD = 8
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class UnalignedGemmConfig(WarpScheduleConfig):
     """Tile of D, stages and schedule of the two consumer warpgroups."""
 

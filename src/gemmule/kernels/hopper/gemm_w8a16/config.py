@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, MAX_SHARED_BYTES, WARPGROUP
@@ -21,7 +20,7 @@ _MOST_CLUSTER = 8
 _MAX_OWN_MEMORY = 64 * 128
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class W8A16Config(Config):
     """Rows of a tile, stages, and CTAs that share K."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import ClassVar
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
@@ -34,7 +34,7 @@ _CLUSTERS = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (1, 4, 0))
 _MOST_STAGES = 12
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class GroupedConfig(HopperGemmConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 

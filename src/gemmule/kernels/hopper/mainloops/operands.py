@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import cutlass
@@ -11,6 +10,7 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 
@@ -44,7 +44,7 @@ class Fragments(NamedTuple):
     accumulators: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TmaLoad:
     """A TMA load of one operand's k-tile into a stage."""
 
@@ -87,7 +87,7 @@ def flat(accumulators: Any) -> Any:
     return cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class OperandStages:
     """Stages of a k-tile of A (M, K) and one of B (N, K), in the layout that TMA writes and wgmma reads."""
 

@@ -7,19 +7,19 @@ begins, and each is set once.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Int32, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 #: Bytes that a thread moves at once.
 _BYTES = 16
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StreamKPartials:
     """Partial sums and flags in the workspaces."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, MAX_SHARED_BYTES
 
@@ -14,7 +13,7 @@ _EPI_STAGES, TILES_PER_STAGE = (2, 1), 2
 _ROW_BYTES = 144
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SyrkConfig(HopperGemmConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 

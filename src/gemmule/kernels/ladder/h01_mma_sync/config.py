@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
@@ -14,20 +14,20 @@ COPIES = (16, 8, 4, 2, 1)
 #: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
 #: shared memory that a warp needs for two of these: 16 rows of at most 80 words.
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
-#: Tiles are multiples of this many elements: 64 bytes of the narrowest ones.
-_TILE_UNIT = 64
+#: Sides of tiles are multiples of the first, 64 bytes of the narrowest elements, or the second: 64 bytes of 16 bits.
+_TILE_UNIT, _NARROW, _LINE_BYTES = 64, 32, 64
 #: CTAs of a cluster that every GPU with clusters takes.
 _MAX_CLUSTER = 8
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MmaSyncConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
 
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements, multiples of 64.
+        Elements, multiples of 64; or 32, where elements have 16 bits or more.
     k_bytes : int
         Depth of a k-tile in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
     warps_m, warps_n : int
@@ -57,7 +57,10 @@ class MmaSyncConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SUBTILE_M * self.warps_m, SUBTILE_N * self.warps_n))
+        unit_m, unit_n = (
+            math.lcm(_NARROW if side == _NARROW else _TILE_UNIT, unit)
+            for side, unit in ((self.tile_m, SUBTILE_M * self.warps_m), (self.tile_n, SUBTILE_N * self.warps_n))
+        )
         if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
             raise ArgumentError(
                 f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
@@ -99,6 +102,10 @@ class MmaSyncConfig(Config):
     def staging_bytes(self) -> int:
         """Shared memory of the partial sums of a CTA."""
         return self.outputs // (2 * SUBTILE_M * SUBTILE_N) * WARP_BYTES
+
+    def takes(self, dtype: DType) -> bool:
+        """Return whether a tile has whole lines of 64 bytes of such elements."""
+        return all(side * dtype.itemsize % _LINE_BYTES == 0 for side in (self.tile_m, self.tile_n))
 
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a k-tile."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Int32, cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
 from gemmule.kernels.parts.mma_sync import mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
@@ -19,7 +19,7 @@ from .config import MmaSyncConfig
 from .swizzled_stage import K_BYTES, ROWS, SwizzledStage
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Tile:
     """A tile's operands, and a thread's registers."""
 

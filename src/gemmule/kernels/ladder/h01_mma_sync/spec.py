@@ -28,7 +28,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
@@ -46,6 +46,7 @@ from gemmule.kernels.parts.leading_dimension import leading_dimension, result_ve
 from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 from .tf32_cost import RATES as TF32_RATES
 from .tf32_cost import Lines, Numbers, Tf32Rates, times_us
+from .tf32_cost import least_us as tf32_least_us
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -81,6 +82,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if config.sum_bits == 16 and (element := problem.a.dtype) != FLOAT16:
         return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
+    if not config.takes(problem.a.dtype):
+        return f"config {config}: tiles of {problem.a.dtype} must be multiples of 64, so that lines are of 64 bytes"
     if arch.major < 9 and config.cluster_k > 1:
         return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
@@ -275,7 +278,7 @@ FOR_TF32 = (
     *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
 )
-#: Less than a k-tile of 64 x 64 takes in any config, where all SMs have many of them.
+#: Less than a k-tile of 64 x 64 of MN-major elements of 8 bits takes in any config, where all SMs have many of them.
 _LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
@@ -302,22 +305,27 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     """
     if problem.a.dtype == FLOAT32:
         return _every_tf32_us(problem, gpu) if configs is CONFIGS else tf32_us(problem, configs, gpu).tolist()
-    counts = [ctas(problem, one) for one in configs]
-    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
 
     def order(number: int) -> tuple[int, int, int]:
-        count = counts[number]
+        count = ctas(problem, configs[number])
         if count >= gpu.multiprocessors:
             return 0, count * configs[number].outputs, count
         return 1, -count, -number
 
-    ordered = sorted((x for x in plain if configs[x].cluster_k == 1), key=order)
+    alone, split = _plain(configs)
     times, found = dict(zip(_PARTS, _times(problem, gpu), strict=True)), [math.inf] * len(configs)
-    for x in plain:
+    for x in split:
         found[x] = times.get(configs[x].cluster_k, math.inf)
-    for place, x in enumerate(ordered):
+    for place, x in enumerate(sorted(alone, key=order)):
         found[x] = times[1] * (1 + _NEXT * place)
     return found
+
+
+@cache_for_configs
+def _plain(configs: Sequence[MmaSyncConfig]) -> tuple[list[int], list[int]]:
+    """Return the configs that are not for TF32 alone, by their numbers: those without clusters, and others."""
+    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
+    return [x for x in plain if configs[x].cluster_k == 1], [x for x in plain if configs[x].cluster_k > 1]
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
@@ -361,18 +369,20 @@ def tf32_us(
 
 def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return a time that no predicted one is less than; it costs a fraction of these."""
-    k_tiles = problem.k * problem.a.dtype.itemsize * math.prod(problem.batch) / _K_BYTES
-    return gpu.load * _LEAST * problem.m * problem.n / _TILE**2 * k_tiles / gpu.multiprocessors
+    if problem.a.dtype == FLOAT32:
+        return tf32_least_us(problem, CONFIGS, gpu)
+    k_tiles = problem.k * problem.a.dtype.itemsize / _K_BYTES
+    tiles = problem.m * problem.n / _TILE**2 * (problem.batch or (1,))[0]
+    # As if all tiles were of later waves, and SMs had tiles all the time: those of clusters take longer.
+    k_tile = _LEAST if _is_mn_major_int8(problem) else _LATER * _both_read_us(problem)
+    return gpu.load * k_tile * k_tiles * tiles / gpu.multiprocessors
 
 
 @cache_last_call
 def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of other elements than float32, by the CTAs of a tile (`_PARTS`)."""
     item = problem.a.dtype.itemsize
-    if item == 1 and not (problem.a.is_row_major and problem.b.is_col_major):
-        found = _int8_us(problem, gpu)
-    else:
-        found = _k_major_us(problem, gpu)
+    found = _int8_us(problem, gpu) if _is_mn_major_int8(problem) else _k_major_us(problem, gpu)
     for number, parts in enumerate(_PARTS):
         if parts > 1:
             enough = problem.k * item >= parts * _K_BYTES
@@ -380,10 +390,14 @@ def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     return found
 
 
+def _is_mn_major_int8(problem: GemmProblem) -> bool:
+    return problem.a.dtype.itemsize == 1 and not (problem.a.is_row_major and problem.b.is_col_major)
+
+
 def _k_major_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of 16-bit elements, and of others that are K-major, without reductions."""
     tiles = _tiles(problem, _TILE)
-    read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
+    read = _both_read_us(problem)
     wide = max(problem.d.dtype.itemsize / 2, 1.0)
     written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
     written += _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
@@ -429,6 +443,11 @@ def _rounds(tiles: int, parts: int, gpu: GpuRates) -> float:
     """Return how many tiles an SM computes one after another, of clusters of so many CTAs."""
     rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
     return 1 + (rounds - 1) * _MORE_ROUNDS[parts]
+
+
+def _both_read_us(problem: GemmProblem) -> float:
+    """Return the time of a k-tile of both operands."""
+    return _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
 
 
 def _read_us(matrix: StridedMatrix, lines: int) -> float:

@@ -10,12 +10,12 @@ of steps, and their changes of the swizzle, are then compile-time constants.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Int32, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.stage_copies import StageLayout
 from gemmule.kernels.parts.target import target_major
 
@@ -24,7 +24,7 @@ ROWS, K_BYTES = 16, 32
 _CHUNK, _LONG, _SHORT = 16, 128, 64
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SwizzledStage(StageLayout):
     """Layout of a k-tile, and the reads of its fragments; MN-major, a line is 128 (or 64) bytes of rows of one k."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
@@ -24,7 +24,7 @@ _K_BYTES, _SIDE = 128, 64
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Tf32Rates:
     """Microseconds on an H200, and rates.
 
@@ -115,6 +115,11 @@ class _Tiles:
         self.written = outputs / warps * rates.write, outputs / warps * rates.unaligned
         self.split = self.cluster_k > 1
         self.most_parts = max((one.cluster_k for one in configs), default=1)
+        # A k-tile of 64 x 64 at least: of any tile, and of those that the result has more rows and columns than.
+        copies = (self.m + self.n) / _SIDE * rates.copies
+        self.most_side = max((max(one.tile_m, one.tile_n) for one in configs), default=0)
+        every = self.steps / outputs, (self.steps + copies) / outputs
+        self.least = tuple([rates.overlapped * float(steps.min(initial=math.inf)) for steps in every])
         reduction = rates.reduction + rates.partials * (self.cluster_k - 1) * outputs / warps
         self.reduction = np.where(self.split, reduction, 0.0)
 
@@ -128,6 +133,15 @@ def _resident(config: MmaSyncConfig) -> int:
 @cache_for_configs
 def _tiles_of(configs: Sequence[MmaSyncConfig], rates: Tf32Rates) -> _Tiles:
     return _Tiles(configs, rates)
+
+
+def least_us(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = RATES) -> float:
+    """Return a time that no config's `times_us` is less than: all k-tiles by all SMs, with copies of 16 bytes."""
+    m, n = problem.m, problem.n
+    of = _tiles_of(configs, rates)
+    k_tile = of.least[min(m, n) >= of.most_side]
+    k_tiles = problem.k * 4 / _K_BYTES * (problem.batch or (1,))[0]
+    return gpu.load * k_tile * m * n / _SIDE**2 * k_tiles / gpu.multiprocessors + rates.launch * gpu.launch
 
 
 class Lines(NamedTuple):

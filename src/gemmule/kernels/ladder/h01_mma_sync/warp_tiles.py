@@ -5,12 +5,12 @@ In a gated form each subtile of the accumulators of the first B passes with that
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cluster_reduction import sum_in_cluster
 
 from .config import SUBTILE_M, SUBTILE_N, WARP_BYTES
@@ -21,7 +21,7 @@ _BESIDE = SUBTILE_N + 4
 _TOGETHER = 4
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class WarpTile:
     """Writes of a warp tile, in pairs of subtiles of 16 x 32, or with `gated` each subtile of both B.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
 
@@ -24,7 +24,7 @@ _REGISTERS, _OTHERS = 65536, {4: 48, 8: 72}
 _PARTITIONS = 4
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BatchedConfig(Config):
     """Tile of each matrix of the result, and the matrices of a CTA.
 
@@ -127,7 +127,7 @@ class BatchedConfig(Config):
         return max((a.matrix_bytes + b.matrix_bytes) * self.matrices * stages, partials)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BatchedStage:
     """A k-tile of one matrix in shared memory, in the order of device memory: vectors of 16 bytes along its lines.
 

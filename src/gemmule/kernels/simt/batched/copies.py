@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import cutlass
 from cutlass import Int32, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.async_copy import copy_vector_async
 
 from .config import BatchedStage
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BatchedCopies:
     """Copies of an operand's k-tiles, `length` elements each, by all threads of a CTA."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
 
@@ -33,7 +33,7 @@ _CLUSTERED = {1: (1.0, 0.0), 4: (0.91, 0.56), 8: (0.87, 0.66), 16: (0.81, 0.97)}
 _FMA = {4: 1, 8: 2}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BatchedFacts:
     """What a config does for every product of a type, whose operands are copied and written by so many bytes at once.
 

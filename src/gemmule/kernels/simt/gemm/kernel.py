@@ -20,10 +20,10 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute
+from cutlass import cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
+from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
@@ -78,23 +78,29 @@ class SimtGemm:
         inputs = None
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
+        summed, first_row = cutlass.const_expr(self.config.summed_m), 0
+        if cutlass.const_expr(self.config.warps_k > 1):
+            rSum = self.mainloop.accumulators(summed, self.config.thread_n)
+            reduce_in_cta(rSum, rC, stages, self.mainloop.group(), self.config.warps_k, self.config.threads)
+            rC, first_row = rSum, self.mainloop.group() * summed
         if cutlass.const_expr(self.cluster_k > 1):
             writers = cutlass.const_expr(self.config.writers)
-            rows, cols = cutlass.const_expr((self.config.thread_m // writers, self.config.thread_n))
-            rPart = cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
+            rows = cutlass.const_expr(summed // writers)
+            rPart = self.mainloop.accumulators(rows, self.config.thread_n)
             part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.config.threads)
+            first_row += part * rows
             if writers == self.cluster_k or rank < writers:
                 if cutlass.const_expr(self.rows):
-                    self.epilogue.write_rows(gD, gC, rPart, (m0, n0), part * rows, stages, (alpha, beta), inputs)
+                    self.epilogue.write_rows(gD, gC, rPart, (m0, n0), first_row, stages, (alpha, beta), inputs)
                 else:
-                    self.epilogue.write(gD, gC, rPart, corner, part * rows, (alpha, beta), inputs)
+                    self.epilogue.write(gD, gC, rPart, corner, first_row, (alpha, beta), inputs)
         elif cutlass.const_expr(self.rows):
             # The stages are overwritten.
             cute.arch.sync_threads()
-            self.epilogue.write_rows(gD, gC, rC, (m0, n0), 0, stages, (alpha, beta), inputs)
+            self.epilogue.write_rows(gD, gC, rC, (m0, n0), first_row, stages, (alpha, beta), inputs)
         else:
-            self.epilogue.write(gD, gC, rC, corner, 0, (alpha, beta), inputs)
+            self.epilogue.write(gD, gC, rC, corner, first_row, (alpha, beta), inputs)
         if cutlass.const_expr(self.fused is not None):
             self.fused.end(inputs)
 

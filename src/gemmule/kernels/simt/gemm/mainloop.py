@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
@@ -18,7 +18,7 @@ from gemmule.kernels.simt.thread_tiles import multiply_fragments
 _ALIGNMENT = 1024
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Operand:
     """Copies of one operand of a tile.
 
@@ -44,7 +44,7 @@ class _Operand:
     last: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Tile:
     """A tile's operands, and a thread's registers.
 
@@ -74,7 +74,7 @@ class _Tile:
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
-    """The loop over K; a step is one k. It has no branches: masks say which copies are of something.
+    """The loop over K; a step is one k of each group of warps. It has no branches: masks say which copies are needed.
 
     Parameters
     ----------
@@ -93,7 +93,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
         self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
-        super().__init__(config.stages, self.bytes, config.tile_k, config.tile_k - 1)
+        self.depth, steps = config.tile_k, config.tile_k // config.warps_k
+        super().__init__(config.stages, self.bytes, steps, steps - 1)
         self.whole = types["tiles"] == "whole"
         self.copyA, self.copyB = (
             (TransposingCopies if stage.k_major else MaskedCopies)(
@@ -120,7 +121,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         stagesA = smem.toint()
         stagesB = stagesA + self.stageA.stage_bytes
         depth = gA.shape[1] if alpha != 0 else 0
-        k_tiles, first = cute.ceil_div(depth, self.steps), Int32(0)
+        k_tiles, first = cute.ceil_div(depth, self.depth), Int32(0)
         if cutlass.const_expr(self.cluster_k > 1):
             # CTAs of a cluster take consecutive parts of K.
             first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
@@ -130,8 +131,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
         sources = self.copyA.source(gA, m0) + first * a.stride, self.copyB.source(gB, n0) + first * b.stride
         full = k_tiles
         if cutlass.const_expr(not self.whole):
-            full = cutlass.min(depth // self.steps - first, k_tiles)
-        startA, startB = stagesA + self.stageA.offset(row, 0), stagesB + self.stageB.offset(col, 0)
+            full = cutlass.min(depth // self.depth - first, k_tiles)
+        k0 = self.group() * self.steps
+        startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
         self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
         return rC, stagesA
 
@@ -139,10 +141,17 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def corner(self):
         """Return this thread's first row and column in the tile."""
         tid, _, _ = cute.arch.thread_idx()
-        warp, lane = tid // 32, tid % 32
+        warp, lane = tid // 32 % (self.config.warps_m * self.config.warps_n), tid % 32
         row = warp // self.config.warps_n * self.warp_m + lane // LANES_N * self.vector
         col = warp % self.config.warps_n * self.warp_n + lane % LANES_N * self.vector
         return row, col
+
+    def group(self) -> Any:
+        """Return which group of warps this thread is in: the part of each k-tile that it multiplies."""
+        if self.config.warps_k == 1:
+            return 0
+        tid, _, _ = cute.arch.thread_idx()
+        return tid // (self.config.threads // self.config.warps_k)
 
     @cute.jit
     def accumulators(self, rows: cutlass.Constexpr[int], cols: cutlass.Constexpr[int]):
@@ -154,8 +163,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """Return the copies of an operand whose tile begins with row `row0`."""
         inside, last = Int32(-1), Int32(-1)
         if cutlass.const_expr(not self.whole):
-            inside = copies.mask(gX, row0, 0 - self.steps)
-            last = copies.mask(gX, row0, depth // self.steps * self.steps)
+            inside = copies.mask(gX, row0, 0 - self.depth)
+            last = copies.mask(gX, row0, depth // self.depth * self.depth)
         return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last)
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:

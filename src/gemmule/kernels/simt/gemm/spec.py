@@ -130,9 +130,12 @@ def is_small(problem: GemmProblem) -> bool:
 
 def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
     """Return whether this kernel takes less than a time in microseconds, with operands as they are."""
-    unaligned = any(operand_copies(matrix).copy_bytes < VECTOR * FLOAT32.itemsize for matrix in (problem.a, problem.b))
     assert SPEC.costs is not None
-    return min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu)) * _MARGIN[unaligned] <= cost
+    least = min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu))
+    if least * min(_MARGIN) > cost:
+        return False
+    unaligned = any(operand_copies(matrix).copy_bytes < VECTOR * FLOAT32.itemsize for matrix in (problem.a, problem.b))
+    return least * _MARGIN[unaligned] <= cost
 
 
 SPEC = KernelSpec(

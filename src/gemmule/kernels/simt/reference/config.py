@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from gemmule.core.dataclass import dataclass
 from gemmule.core.spec import Config
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ReferenceConfig(Config):
     """Tile of C that a CTA computes, and the depth of a k-tile.
 

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
+
 from ....executor.streams import DeviceStreams
 from ..planner.operation import LANES, Load, Multiply, Op, Store
 from .event_table import Board
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Progress:
     """How far a product is."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+
+from gemmule.core.dataclass import dataclass
 
 from ....executor.streams import DeviceStreams
 from ...stores.matrix import AnyDType, Array
@@ -75,7 +76,7 @@ class StoppedError(Exception):
 Read = Callable[[slice, slice, Array], int]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Wanted:
     future: Future[Filled]
     read: Read
@@ -86,7 +87,7 @@ class _Wanted:
     shared: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Filled:
     """A part of a matrix in a pinned buffer."""
 

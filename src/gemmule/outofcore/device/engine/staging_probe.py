@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from gemmule.core.dataclass import dataclass
+
 from ....executor.streams import DeviceMatrix, DeviceStreams
 from ...stores.arrays import ArraySink, ArraySource
 from ...stores.matrix import Array
@@ -28,7 +30,7 @@ _ROUNDS = 2
 _U1 = np.dtype(np.uint8)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Sample:
     """Bytes of the matrix that is staged, and of a piece of it that crosses the link at a time."""
 
@@ -39,7 +41,7 @@ class Sample:
 SAMPLE = Sample()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Staged:
     """How fast pageable matrices pass through pinned buffers."""
 

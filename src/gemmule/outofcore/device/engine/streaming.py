@@ -10,6 +10,8 @@ from collections.abc import Callable, Container, Hashable
 from concurrent.futures import Future
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
+
 from ....executor.activity import Transfer
 from ....executor.streams import DeviceMatrix, DeviceStreams
 from ...stores.matrix import MatrixSink, MatrixSource
@@ -44,7 +46,7 @@ from .stream_workers import Lane
 _READY = 2
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Settings:
     """How much of the host a product takes."""
 
@@ -58,7 +60,7 @@ class Settings:
         return Settings(self.pinned // count, max(self.threads // count, 1), result)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Tracking:
     """The state of the tiles of a product, and who follows it."""
 
@@ -67,7 +69,7 @@ class Tracking:
     stored: Callable[[int, int], None] | None = None  #: Called with the row and column of every tile that is written.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Streamed:
     """What a product took."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+from gemmule.core.dataclass import dataclass
+
 from ....core.errors import MemoryLimitError
 from ...stores.matrix import AnyDType
 from ...tiles.memory_budget import amount, format_bytes
@@ -27,7 +29,7 @@ from .rings import (
 _FASTER = 1.01
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Budgets:
     """What a product may take."""
 
@@ -42,7 +44,7 @@ class Budgets:
         return dataclasses.replace(self, **{name: 2 * getattr(self, name)})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Staging:
     """What a product needs of the host."""
 
@@ -52,7 +54,7 @@ class Staging:
     on_host: bool = False  #: Whether the device's memory is host memory.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Budgeted(Chosen):
     """A plan that keeps to three budgets."""
 
@@ -90,7 +92,7 @@ def binding_line(chosen: Budgeted) -> str:
     return f"limited by: {', '.join(bound) or 'no budget; with twice as much of any it would take as long'}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Way:
     """What one device may take: its memory, threads and buffers."""
 

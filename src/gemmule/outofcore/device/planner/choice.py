@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.name_suggestions import remedy_for
 
 from ....core.errors import ArgumentError, MemoryLimitError
@@ -39,7 +40,7 @@ _SLACK = 0.02
 _Told = tuple[tuple[float, float], DevicePlan, Prediction]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Scope:
     """Which plans a search looks at."""
 
@@ -48,7 +49,7 @@ class Scope:
     quick: bool = False  #: Whether to simulate few plans, which tells the time roughly.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Chosen:
     """A plan, what it is expected to take, and what it was chosen over."""
 

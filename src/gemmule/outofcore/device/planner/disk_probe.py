@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from gemmule.core.dataclass import dataclass
+
 from .page_cache import held
 from .probe_cache import ProbeCache
 
@@ -31,7 +33,7 @@ _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.E
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Probe:
     """Size of a probe."""
 
@@ -41,7 +43,7 @@ class Probe:
     clock: Callable[[], float] = time.perf_counter  #: Seconds, as of `time.perf_counter`.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DiskRate:
     """Bytes a second of a disk, and of the slowest and the fastest part of what was timed."""
 

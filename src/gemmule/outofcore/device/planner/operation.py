@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.dataclass import dataclass
 
 #: The streams, as the timeline names them.
 C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
@@ -24,7 +23,7 @@ def length(part: Part) -> int:
     return part[1] - part[0]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Op:
     """One operation on one stream."""
 
@@ -33,7 +32,7 @@ class Op:
     after: tuple[int, ...]  #: Operations of other streams that must be done first.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Load(Op):
     """A piece of a matrix comes to the device."""
 
@@ -45,7 +44,7 @@ class Load(Op):
     nbytes: int  #: Bytes that cross the link.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Slice:
     """A slice on the device: its buffer, and which rows (of B columns) it has."""
 
@@ -53,7 +52,7 @@ class Slice:
     outer: Part
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TileOp(Op):
     """An operation on the tile (i, j), or on a part of it: ranges of rows and columns of the result."""
 
@@ -62,7 +61,7 @@ class TileOp(Op):
     cols: Part
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Multiply(TileOp):
     """Slices are multiplied, and added to the sum of a tile, or to a strip of it."""
 
@@ -88,7 +87,7 @@ class Multiply(TileOp):
         return 2 * (m * n if self.needed is None else self.needed.tiles(m, n)) * k
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Convert(TileOp):
     """A finished sum is rounded into the type of the result, in another buffer."""
 
@@ -96,7 +95,7 @@ class Convert(TileOp):
     target: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Mirror(TileOp):
     """A finished tile, which it is taken from, is transposed into another buffer: the other side of the diagonal."""
 
@@ -104,14 +103,14 @@ class Mirror(TileOp):
     target: int  #: The buffer of the transpose.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Reflect(TileOp):
     """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it."""
 
     buffer: int  #: The buffer of the tile: of results, where the plan keeps them apart from sums.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Store(TileOp):
     """A tile, or a strip of it, leaves the device."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Container, Iterator
 
 from gemmule.core.block_triangle import STEP, BlockTriangle
+from gemmule.core.dataclass import dataclass
 
 from ....core.dtype import numpy_dtype
 from ....executor.streams import matrix_bytes
@@ -26,7 +26,7 @@ STRATEGIES = (PAPER, C_STATIONARY, PANELS, RESIDENT)
 RAMPS = (4, 4, 16)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Step:
     """One product on the device: the sum of tile (i, j) takes A[rows of i, inner] @ B[inner, columns of j]."""
 
@@ -37,7 +37,7 @@ class Step:
     last: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DevicePlan:
     """How a product passes through a device."""
 

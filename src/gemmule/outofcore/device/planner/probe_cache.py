@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.dispatch.settings_file import SettingsFormat, locked
 from gemmule.files.user_folders import user_cache_folder
@@ -24,7 +25,7 @@ class ProbeCacheWarning(UserWarning):
     """The stored rates could not be read or written; they are measured again in every run."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StoredRates:
     """What a probe has measured."""
 

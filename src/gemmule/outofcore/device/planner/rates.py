@@ -6,13 +6,14 @@ import dataclasses
 import math
 
 from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.dataclass import dataclass
 
 #: Waves of CTAs that a product leaves idle beside those of another stream, on one of several, times how many these are:
 #: as measured with 20 to 65 products of float32 on two and on four streams of an H200.
 _LEFT_IDLE = 0.17
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Rates:
     """Rates that a plan is chosen and predicted with."""
 

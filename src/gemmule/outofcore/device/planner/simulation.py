@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Container, Hashable
+
+from gemmule.core.dataclass import dataclass
 
 from ..engine.buffers import FIRST
 from .operation import C_OUT, LANES, MIRRORING, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
@@ -16,7 +17,7 @@ from .schedule import operations
 CONVERT_RATE = 1e12
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Prediction:
     """What a plan is expected to take."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from gemmule.core.dataclass import dataclass
 
 from ....core.errors import FileFormatError
 from ..store_errors import hdf5_errors
@@ -21,7 +22,7 @@ _ORIGIN = "${ORIGIN}"
 _RESTORE = "restore it, or write the dataset again"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NamedFiles:
     """The other files that hold items of a dataset."""
 

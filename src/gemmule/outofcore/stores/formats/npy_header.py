@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import io
 import struct
 from typing import IO, Any
@@ -11,6 +10,8 @@ from typing import IO, Any
 import ml_dtypes
 import numpy as np
 from numpy.lib import format as npy_format
+
+from gemmule.core.dataclass import dataclass
 
 from ....core.errors import DTypeError, FileFormatError, ShapeError
 from ..matrix import AnyDType, native
@@ -23,7 +24,7 @@ _E5M2_DESCR = ("<f1", "|f1", "f1")
 _LENGTH_FORMATS = {(1, 0): "<H", (2, 0): "<I", (3, 0): "<I"}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NpyHeader:
     """What the header of a .npy file says."""
 

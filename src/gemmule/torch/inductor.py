@@ -1,0 +1,49 @@
+"""The product in programs that PyTorch's Inductor generates: a call of a Python function, into memory of the program.
+
+A call of the operator goes through PyTorch's dispatcher, which calls Python twice, where a decode has a hundred small
+products. Inductor's own products are called like this one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gemmule as gm
+
+_NAME = "gemmule_gemm"
+_LOWERINGS, _EXTERN = "torch._inductor.lowering", "torch._inductor.select_algorithm"
+
+
+def product_into(a: Any, b: Any, *, out: Any, precision: str | None = None) -> None:
+    """Compute ``a @ b`` into `out`, in a generated program: its tensors have the shapes and types that were traced."""
+    # Parameters ask for gradients in programs that are trained.
+    a = a.detach() if a.requires_grad else a
+    b = b.detach() if b.requires_grad else b
+    gm.gemm(a, b, out=out, precision=precision)
+
+
+def add_lowering(operator: Any) -> bool:
+    """Add the lowering of the operator where Inductor is imported, and return whether it is there.
+
+    Programs of Inductor's cache call the function by its name: this is called while a program is traced, before that.
+    """
+    lowering, extern = sys.modules.get(_LOWERINGS), sys.modules.get(_EXTERN)
+    if lowering is None or extern is None or not hasattr(extern, "realize_inputs"):
+        return False
+    if hasattr(extern.extern_kernels, _NAME):
+        return True
+    choice = extern.ExternKernelChoice(product_into, name=_NAME)
+    dispatched = lowering.fallback_handler(operator, add_to_fallback_set=False)
+
+    def lower(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
+        sizes_a, sizes_b = a.get_size(), b.get_size()
+        in_python = not extern.V.graph.cpp_wrapper
+        if c is not None or alpha != 1 or out_dtype is not None or len(sizes_b) != 2 or not in_python:
+            return dispatched(a, b, c, alpha, beta, out_dtype, precision)
+        layout = extern.ir.FixedLayout(a.get_device(), a.get_dtype(), [*sizes_a[:-1], sizes_b[-1]])
+        options = {} if precision is None else {"precision": precision}
+        return choice.bind(extern.realize_inputs(a, b), layout, **options).output_node()
+
+    lowering.register_lowering(operator, type_promotion_kind=None)(lower)
+    return True

@@ -1,0 +1,156 @@
+"""Every figure of the README's comparison is that of the tables that the records make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SECTION = re.search(r"^## Is it faster\?\n(.*?)^## ", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+assert SECTION is not None
+#: What the section says, a word after the other, without its plot and without the targets of its links.
+TEXT = re.sub(r"<!-- generated.*?<!-- end -->|\]\([^)]*\)|[\[*`]", "", SECTION[1], flags=re.DOTALL)
+SAID = " ".join(TEXT.split())
+
+Row = dict[str, str]
+
+
+def tables(page: str, kind: str) -> list[list[Row]]:
+    """Return the tables of a kind of generated blocks, each row by the names of its columns."""
+    text = (DOCS / page).read_text()
+    found = []
+    for block in re.findall(rf"<!-- generated: {kind} .*?-->\n(.*?)<!-- end -->", text, re.DOTALL):
+        header, _, *rows = [
+            [cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"
+        ]
+        found.append([dict(zip(header, row, strict=True)) for row in rows])
+    return found
+
+
+def column(rows: Iterator[Row] | list[Row], name: str) -> list[float]:
+    return [float(row[name].split()[0]) for row in rows if row.get(name)]
+
+
+def span(values: list[float], digits: int) -> str:
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+H100, H200 = tables("speed.md", "draws")
+DRAWS = (H100, H200)
+
+
+def draw(rows: list[Row], types: str, extents: str) -> Row:
+    (row,) = [row for row in rows if row["type"].startswith(types) and row["extents"].startswith(extents)]
+    return row
+
+
+def few_bfloat16() -> str:
+    rows = [draw(rows, "bfloat16", "mult") for rows in DRAWS]
+    shares = [int(row["below 0.95"].rstrip("%")) for row in rows]
+    assert round(100 / shares[0]) == 10
+    return (
+        f"One aligned bfloat16 shape in ten (H100) or in {100 / shares[1]:.0f} (H200) is more than 5 % slower, "
+        f"the slowest {rows[0]['least']} and {rows[1]['least']}"
+    )
+
+
+def aligned_float64() -> str:
+    first, second = (float(draw(rows, "float64", "mult")["of first choice"].split()[0]) for rows in DRAWS)
+    return f"float64 with aligned rows, {first:.2f} (H100) and {second:.2f} (H200)"
+
+
+def least() -> str:
+    types = ("float32", "float32:tf32", "float64")
+    return f"float64, down to {min(float(row['least']) for rows in DRAWS for row in rows if row['type'] in types):.1f}"
+
+
+def batches() -> str:
+    rows = tables("notebook/kernels.md", "batches")[0]
+    times = column([row for row in rows if row["type"] == "float32"], "of cuBLASLt's best of 8")
+    return f"Small float32 matrices in batches, {span(times, 1)} times"
+
+
+def host_arrays() -> str:
+    (rows,) = tables("notebook/decisions/0005-where-host-arrays-run.md", "host_arrays")
+    times = column([row for row in rows if int(row["M = N = K"]) >= 4096], "best of these / gm")
+    return f"from 4096 on, {span(times, 1)} times PyTorch's round trip"
+
+
+def emulation() -> str:
+    rows = [row for table in tables("notebook/emulation.md", "bench") for row in table]
+    large = [row for row in rows if row["kernel"] == "ozaki_gemm" and int(row["M x N x K"].split()[0]) >= 3072]
+    return f"float64 by emulation, {span(column(large, '/ cuBLAS'), 1)} times from 3072 on"
+
+
+def models(mode: str, *models: str) -> list[Row]:
+    """Return the newest row of each cell."""
+    rows = [row for table in tables("notebook/frameworks.md", "models") for row in table]
+    newest = {(row["model"], row["phase, rows x tokens"]): row for row in rows if row["mode"] == mode}
+    return [row for (model, _), row in newest.items() if model.startswith(models)]
+
+
+def eager_models() -> str:
+    return f"models in PyTorch with gemmule's layers, eager, {span(column(models('eager', 'llama'), 'ratio'), 2)};"
+
+
+def compiled_decode() -> str:
+    (row,) = [row for row in models("compiled", "llama") if row["phase, rows x tokens"].startswith("decode")]
+    return f"A decode of few rows under torch.compile, {float(row['ratio']):.2f}"
+
+
+def one_token() -> str:
+    rows = [row for row in models("eager", "mixtral", "qwen") if row["phase, rows x tokens"] == "decode 1 x 1"]
+    return f"one token of a mixture of experts, {min(column(rows, 'ratio')):.2f}"
+
+
+def scaled() -> str:
+    (rows,) = tables("notebook/scaled.md", "scaled")
+    large = [row for row in rows if int(row["M x N x K"].split()[0]) >= 4096]
+    return f"8-bit products with scales, {span(column(large, 'of `torch._scaled_mm`'), 2)} of torch._scaled_mm"
+
+
+def grouped() -> str:
+    (rows,) = tables("notebook/hopper/hopper_grouped.md", "grouped")
+    return f"mixtures of experts, {span(column(rows, 'of `torch._grouped_mm`'), 2)} of torch._grouped_mm"
+
+
+def streamed() -> str:
+    kinds = ("stream_peers", "stream_shapes")
+    rows = [row for kind in kinds for table in tables("notebook/outofcore_measured.md", kind) for row in table]
+    # The newest row of a product counts.
+    newest = {(row["product"], row["operands"]): row for row in rows}
+    return f"larger than the GPU's memory, {span(column(list(newest.values()), 'cuBLASXt / gemmule'), 2)} times as fast"
+
+
+def complex_products() -> str:
+    rows = [row for table in tables("notebook/complex.md", "bench") for row in table if row["kernel"] != "cuBLASLt"]
+    return f"Complex products, {span(column(rows, '/ cuBLAS'), 2)}."
+
+
+CLAIMS: list[Callable[[], str]] = [
+    few_bfloat16, aligned_float64, least, batches, host_arrays, emulation, eager_models, compiled_decode, one_token,
+    scaled, grouped, streamed, complex_products,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+def test_the_readme_says_what_the_tables_do(claim):
+    assert claim() in SAID
+
+
+def test_no_figure_is_without_a_claim():
+    rest = SAID
+    for claim in CLAIMS:
+        rest = rest.replace(claim(), "")
+    assert re.findall(r"\d+\.\d+", rest) == []
+
+
+@pytest.mark.parametrize("rows", DRAWS, ids=["H100", "H200"])
+def test_what_is_called_faster_is_so_in_the_mean(rows):
+    compared = [row for row in rows if row["compared"] != "0"]
+    slower = {(row["type"], row["extents"]) for row in compared if column([row], "of first choice")[0] <= 1}
+    assert slower <= {("float64", "multiples of 16 bytes")}
