@@ -206,17 +206,21 @@ _FLOAT64: tuple[dict[str, int], ...] = (
 _COMPLEX64 = (
     (128, 128, 8, 4, 2, 3),
     (128, 64, 8, 4, 1, 4),
+    (128, 64, 8, 4, 2, 4),
+    (64, 128, 8, 2, 4, 4),
     (64, 64, 8, 2, 1, 4),
+    (64, 64, 8, 2, 2, 3),
     (64, 64, 8, 2, 2, 4),
 )
 #: Candidates of `complex128_gemm`, as what differs from the default.
 _COMPLEX128: tuple[dict[str, int], ...] = (
-    {"tile_k": 16, "stages": 3, "mma_k": 16},
-    {"mma_k": 4},
-    {"warps_m": 4, "warps_n": 1},
-    {"tile_n": 128, "warps_n": 4, "tile_k": 16, "stages": 3},
-    {"tile_n": 32, "stages": 6},
-    {"tile_m": 32, "stages": 6},
+    {},
+    {"warps_m": 4, "warps_n": 1, "mma_k": 16},
+    {"warps_m": 4, "warps_n": 1, "stages": 6},
+    {"tile_n": 128, "warps_m": 4, "stages": 3},
+    {"tile_m": 128, "warps_m": 8, "warps_n": 1, "stages": 3},
+    {"tile_m": 32, "warps_m": 2, "warps_n": 1, "stages": 6},
+    {"tile_m": 32, "warps_m": 2, "warps_n": 1, "stages": 6, "mma_k": 16},
 )
 
 

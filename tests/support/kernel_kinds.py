@@ -77,7 +77,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "h01_mma_sync": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
     "bf16x6_gemm": (Family(_SINGLE, "bf16x6"),),
     "ozaki_gemm": (Family(_DOUBLE, "ozaki-15", layouts=("rrr", "ccr")),),
-    "ozaki_complex": (Family((("complex128",) * 3,), "ozaki", layouts=("rrr", "ccr")),),
+    "ozaki_complex": (Family((("complex64",) * 3, ("complex128",) * 3), "ozaki", layouts=("rrr", "ccr")),),
     "h08_pingpong": _ALIGNED,
     "h07_tma_store": _ALIGNED,
     "h06_cluster_multicast": _ALIGNED,

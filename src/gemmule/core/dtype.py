@@ -114,7 +114,8 @@ class Precision(enum.Enum):
     rounded to multiples of a power of two, so that numbers small beside others of their row or column have fewer bits,
     and infinities become NaN; ``OZAKI_14`` has one product and four bits less, ``OZAKI_16`` one product and four bits
     more. ``OZAKI`` emulates only where a guard on the device shows that the native product's error bound holds: float64
-    and complex128 by 14 to 16 products of int8, float32 by six of bfloat16; else the native kernel computes.
+    and complex128 by 14 to 16 products of int8, float32 and complex64 by six of bfloat16; else the native kernel
+    computes.
     ``FLOAT8`` accumulates 8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores do.
     """
 
@@ -167,8 +168,8 @@ class Precision(enum.Enum):
         if precision in INT8_PRODUCTS:
             types, what = {"float64"}, "float64 products"
         if precision is cls.OZAKI:
-            types = set(inputs) & {"float32", "float64", "complex128"}
-            what = "products of float32, of float64 or of complex128"
+            types = set(inputs) & {"float32", "float64", "complex64", "complex128"}
+            what = "products of float32, float64, complex64 or complex128"
             types = types if len(types) == 1 else set()
         if precision is not cls.IEEE and not types.issuperset(inputs):
             names = " x ".join(inputs)

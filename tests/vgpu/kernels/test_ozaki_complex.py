@@ -1,4 +1,4 @@
-"""complex128 with ``precision="ozaki"`` on the virtual GPU, all checks on: the native product's bound, and what ran."""
+"""Complex types with ``precision="ozaki"`` on the virtual GPU, all checks on: the native bound, and what ran."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.core.dtype import FLOAT64
+from gemmule.core.dtype import dtype_named
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 M, N, K = 19, 23, 70
 
 
-def normal(rng, *shape):
-    return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+#: What ordinary products of a type are computed with.
+EMULATED = {"complex64": "bf16x6", "complex128": "ozaki-14"}
+
+
+def normal(rng, *shape, dtype="complex128"):
+    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
 
 
 def share_of_bound(got, a, b, addend=0):
@@ -22,7 +26,7 @@ def share_of_bound(got, a, b, addend=0):
     wide = [x.astype(np.clongdouble) for x in (a, b)]
     exact = wide[0] @ wide[1] + addend
     (ar, ai), (br, bi) = ((np.abs(x.real), np.abs(x.imag)) for x in wide)
-    unit, terms, worst = FLOAT64.unit_roundoff, 2 * a.shape[1] + 6, 0.0
+    unit, terms, worst = dtype_named(got.dtype.name).unit_roundoff, 2 * a.shape[1] + 6, 0.0
     for part, size in (("real", ar @ br + ai @ bi), ("imag", ar @ bi + ai @ br)):
         error = np.abs(getattr(got, part) - getattr(exact, part))
         worst = max(worst, float(np.max(error / (unit * terms * (size + np.abs(getattr(exact, part)))))))
@@ -34,24 +38,29 @@ def product(a, b, c=None, **options):
     return plan.execute(), plan.decision()
 
 
-def test_ordinary_numbers_are_emulated_and_others_are_not(rng):
-    a, b = normal(rng, M, K), normal(rng, K, N)
+@pytest.mark.parametrize("dtype", EMULATED)
+def test_ordinary_numbers_are_emulated_and_others_are_not(dtype, rng):
+    a, b = normal(rng, M, K, dtype=dtype), normal(rng, K, N, dtype=dtype)
     got, ran = product(a, b, conj_b=True)
-    assert ran == ("ozaki-14",)
+    assert ran == (EMULATED[dtype],)
     assert share_of_bound(got, a, b.conj()) <= 1
-    a, b = (x * np.exp2(rng.integers(-100, 100, x.shape)) for x in (a, b))
+    span = {"complex64": (-124, -30), "complex128": (-100, 100)}[dtype]
+    a *= np.exp2(rng.integers(*span, a.shape)).astype(a.real.dtype)
+    b *= np.exp2(rng.integers(0, 100 if dtype == "complex128" else 40, b.shape)).astype(b.real.dtype)
     got, ran = product(a, b, conj_b=True)
     assert ran == ("ieee",)
     assert share_of_bound(got, a, b.conj()) <= 1
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", EMULATED)
 @pytest.mark.parametrize("conj", ["", "a", "ab"])
-def test_layouts_conjugates_and_addends(conj, rng):
-    a, b, c = normal(rng, K, M).T, normal(rng, N, K).T, normal(rng, M, N)
+def test_layouts_conjugates_and_addends(conj, dtype, rng):
+    a, b, c = (normal(rng, *shape, dtype=dtype) for shape in ((K, M), (N, K), (M, N)))
+    a, b = a.T, b.T
     marks = {f"conj_{name}": True for name in conj}
     got, ran = product(a, b, c, alpha=-0.5, beta=2.0, **marks)
-    assert ran == ("ozaki-14",)
+    assert ran == (EMULATED[dtype],)
     first, second = (x.conj() if name in conj else x for name, x in (("a", a), ("b", b)))
     assert share_of_bound(got, -0.5 * first, second, 2.0 * c) <= 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmule.core.dtype import COMPLEX128, FLOAT64, Precision
+from gemmule.core.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, KernelSpec, NextKernel
@@ -16,7 +16,7 @@ from .ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from .ozaki_gemm.spec import SPEC as OZAKI
 
 #: By the type of A: the kernel that begins a guarded product.
-_FIRST = {FLOAT64: OZAKI, COMPLEX128: OZAKI_COMPLEX}
+_FIRST = {FLOAT64: OZAKI, FLOAT32: BF16X6, COMPLEX64: OZAKI_COMPLEX, COMPLEX128: OZAKI_COMPLEX}
 
 
 def decision_choice(problem: GemmProblem, gpu: GpuRates = H200_RATES) -> Choice:
@@ -24,13 +24,13 @@ def decision_choice(problem: GemmProblem, gpu: GpuRates = H200_RATES) -> Choice:
 
     The word is the number of products that emulate the native one, or 0.
     """
-    whole = _FIRST.get(problem.a.dtype, BF16X6)
+    whole = _FIRST[problem.a.dtype]
     return Choice(dataclasses.replace(whole, next_kernel=_guard), whole.default, gpu=gpu)
 
 
 def _guard(problem: GemmProblem, config: Config, gpu: GpuRates) -> NextKernel:
     """Return the launches up to the decision, which is written to D."""
-    whole: KernelSpec = _FIRST.get(problem.a.dtype, BF16X6)
+    whole: KernelSpec = _FIRST[problem.a.dtype]
     assert whole.next_kernel is not None
     every = whole.next_kernel(problem, config, gpu)
     found: NextKernel | None = None
@@ -47,4 +47,4 @@ def decision_name(problem: GemmProblem, products: int) -> str:
     """Return the precision that a decision is: that of the expert form, or ``ieee``."""
     if not products:
         return Precision.IEEE.value
-    return f"ozaki-{products}" if problem.a.dtype in _FIRST else Precision.BF16X6.value
+    return f"ozaki-{products}" if problem.a.dtype.part == FLOAT64 else Precision.BF16X6.value

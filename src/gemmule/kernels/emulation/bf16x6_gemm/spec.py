@@ -271,14 +271,26 @@ def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
 _LAUNCH, _BYTES = 1.8, 3.0e6
 
 
+def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
+    """Return roughly the microseconds of all launches where the product is emulated, and where the guard refuses it.
+
+    Without a guard both are the same.
+    """
+    moved = sum(math.prod(one.source.shape) * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
+    split, skipped = gpu.launch * _LAUNCH + moved / min(_BYTES, gpu.memory), gpu.launch * _LAUNCH
+    product = _PRODUCT.cost(problem, gpu)
+    if problem.precision is not Precision.OZAKI:
+        return split + product, split + product
+    assert NATIVE.costs is not None
+    # The decision; CTAs of the launch that it makes needless return at once.
+    native = min(NATIVE.costs(problem, NATIVE.configs_on(gpu), gpu))
+    return split + product + 2 * skipped, split + native + 2 * skipped
+
+
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
-    product = _PRODUCT.cost(problem, gpu)
-    if problem.precision is Precision.OZAKI:
-        # The decision, and a native kernel whose CTAs return at once.
-        product += 2 * gpu.launch * _LAUNCH
-    moved = sum(math.prod(one.source.shape) * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
-    return [gpu.launch * _LAUNCH + moved / min(_BYTES, gpu.memory) + product for _ in configs]
+    emulated, _ = times_us(problem, gpu)
+    return [emulated for _ in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -1,4 +1,4 @@
-"""Ozaki scheme II of complex128: real forms of the operands, whose product by the kernels of float64 is the result.
+"""Emulated complex products: real forms of the operands, whose product by the kernels of real types is the result.
 
 Idea
     Real and imaginary parts are successive elements of K, and of the columns of D: of each column of B there are two
@@ -7,25 +7,29 @@ Idea
 Change from the rung before
     Nothing is computed: columns are written twice, with signs. A K-major A is a real matrix as it lies.
 Data movement
-    16 bytes of each element of B are read and 32 written; of an A that is not K-major 16 and 16.
+    Of complex128, 16 bytes of each element of B are read and 32 written; of an A that is not K-major 16 and 16. Of
+    complex64 half of that.
 Limits
     Memory.
 Sources
-    As of ozaki_gemm. Three real products instead of four (3M) would multiply a quarter less; sums of parts need other
-    scales, and a guard of their own.
+    As of ozaki_gemm and bf16x6_gemm. Three real products instead of four (3M) would multiply a quarter less; sums of
+    parts need other scales, and a guard of their own.
 """
 
 from __future__ import annotations
 
 import cutlass
-from cutlass import Float64, Int32, cute
+from cutlass import Float32, Float64, Int32, cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.dtype import dtype_named
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.ozaki_config import SIDE, THREADS, RealFormsConfig
 from gemmule.kernels.parts.tensors import major_tensor
 
 _WARPS = THREADS // 32
+#: Types of the parts of an element.
+_PARTS = {"complex64": Float32, "complex128": Float64}
 
 
 class RealForms:
@@ -33,6 +37,7 @@ class RealForms:
 
     def __init__(self, config: RealFormsConfig, types: dict[str, str]) -> None:
         del config
+        self.part = _PARTS[types["element"]]
         self.copies_a, self.along = types["a_major"] == "m", types["b_major"] == "k"
 
     @cute.jit
@@ -45,7 +50,7 @@ class RealForms:
         cute.arch.griddepcontrol_wait()
         # One element more from k to k, so that columns lie in different banks.
         tile = cute.make_layout((2, SIDE, SIDE), stride=(1, 2, 2 * (SIDE + 1)))
-        block = SmemAllocator().allocate_tensor(Float64, tile, 16)
+        block = SmemAllocator().allocate_tensor(self.part, tile, 16)
         cta, _, _ = cute.arch.block_idx()
         firsts = cute.ceil_div(mB.shape[0], SIDE) * cute.ceil_div(mB.shape[1], SIDE)
         if cutlass.const_expr(self.copies_a):
@@ -64,13 +69,13 @@ class RealForms:
         across = cute.ceil_div(mS.shape[1], SIDE)
         k0, line0 = cta // across * SIDE, cta % across * SIDE
         steps = cutlass.const_expr(SIDE // _WARPS)
-        values = cute.make_rmem_tensor(cute.make_layout((2, steps)), Float64)
-        values.fill(0.0)
+        values = cute.make_rmem_tensor(cute.make_layout((2, steps)), self.part)
+        values.fill(self.part(0))
         for e in cutlass.range_constexpr(steps):
             other = warp + _WARPS * e
             k, line = (k0 + lane, line0 + other) if cutlass.const_expr(along) else (k0 + other, line0 + lane)
             if k < mS.shape[0] and line < mS.shape[1]:
-                cute.autovec_copy(pair_at(mS, (k, line)), values[None, e])
+                cute.autovec_copy(self.pair_at(mS, (k, line)), values[None, e])
         if cutlass.const_expr(not along):
             for e in cutlass.range_constexpr(steps):
                 cute.autovec_copy(values[None, e], block[None, lane, warp + _WARPS * e])
@@ -87,29 +92,29 @@ class RealForms:
         """Write an element, or both of its forms."""
         k, line = place
         if cutlass.const_expr(signs is None):
-            cute.autovec_copy(value, pair_at(mR, (2 * k, line)))
+            cute.autovec_copy(value, self.pair_at(mR, (2 * k, line)))
         else:
             for form in cutlass.range_constexpr(2):
-                found = cute.make_rmem_tensor(cute.make_layout(2), Float64)
+                found = cute.make_rmem_tensor(cute.make_layout(2), self.part)
                 if cutlass.const_expr(form == 0):
                     found[0], found[1] = value[0], signs[0] * value[1]
                 else:
                     found[0], found[1] = signs[1] * value[1], signs[2] * value[0]
-                cute.autovec_copy(found, pair_at(mR, (2 * k, 2 * line + form)))
+                cute.autovec_copy(found, self.pair_at(mR, (2 * k, 2 * line + form)))
 
-
-@cute.jit
-def pair_at(mX: cute.Tensor, place):
-    """Return the two parts at a place in memory."""
-    start = (mX.iterator + cute.crd2idx(place, mX.layout)).toint()
-    known = cute.make_ptr(Float64, start, cute.AddressSpace.gmem, assumed_align=16)
-    return cute.make_tensor(known, cute.make_layout(2))
+    @cute.jit
+    def pair_at(self, mX: cute.Tensor, place):
+        """Return the two parts at a place in memory."""
+        start = (mX.iterator + cute.crd2idx(place, mX.layout)).toint()
+        pair = cutlass.const_expr(2 * self.part.width // 8)
+        known = cute.make_ptr(self.part, start, cute.AddressSpace.gmem, assumed_align=pair)
+        return cute.make_tensor(known, cute.make_layout(2))
 
 
 def buildable(config: RealFormsConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
-    kernel = RealForms(config, types)
-    real = major_tensor("float64", 0, vector=2)
-    b = major_tensor("complex128", 0 if kernel.along else 1)
-    copied = (major_tensor("complex128", 1), major_tensor("float64", 0, vector=2)) if kernel.copies_a else ()
-    return Buildable(kernel, (b, real, (Float64(1), Float64(1), Float64(1)), Int32(1), *copied))
+    kernel, element, one = RealForms(config, types), types["element"], _PARTS[types["element"]](1)
+    real = dtype_named(element).part.name
+    b, forms = major_tensor(element, 0 if kernel.along else 1), major_tensor(real, 0, vector=2)
+    copied = (major_tensor(element, 1), major_tensor(real, 0, vector=2)) if kernel.copies_a else ()
+    return Buildable(kernel, (b, forms, (one, one, one), Int32(1), *copied))
