@@ -122,7 +122,7 @@ def main() -> None:
     def predicted(values: Any, number: int, able: Sequence[Float64Config]) -> Any:
         rates = Float64Rates(*np.exp(values[:count]))
         one, factors = found[number], np.array([keys.index(cost.key_of(config)) for config in able])
-        limits = cost.limits(one.problem, able, one.gpu, rates, lambda config: cost.times_of(config, rates))
+        limits = cost.limits(one.problem, able, one.gpu, rates)
         return np.log(limits) + values[count:][factors]
 
     fitted = [number for number in range(len(found)) if number % HELD_OUT]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, cast
@@ -46,6 +48,26 @@ class _Commands(Mapping[str, click.Command]):
         return len(_COMMANDS)
 
 
+def _may_use_gpu(args: list[str]) -> bool:
+    """Return whether the words of a command ask for a product, and for no other executor than the GPU."""
+    others = ("-h", "--help", "--executor", "--scheduler")
+    return (
+        args[:1] == ["matmul"]
+        and not any(word.startswith(others) for word in args)
+        and os.environ.get("GEMMULE_EXECUTOR") in (None, "", "gpu")
+    )
+
+
+def _start_driver() -> None:
+    """Initialise the CUDA driver: it takes as long as the imports of the command."""
+    from .core.errors import GemmuleError
+    from .runtime.driver import driver_module
+
+    # What is wrong is found again, and reported, by what needs the GPU.
+    with contextlib.suppress(GemmuleError):
+        driver_module()
+
+
 class OneLineGroup(click.Group):
     """A group of commands whose failures are one line on stderr and an exit code, never a traceback."""
 
@@ -57,6 +79,8 @@ class OneLineGroup(click.Group):
             if "--json" in args:
                 echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
             raise click.UsageError(refused)
+        if _may_use_gpu(args):
+            threading.Thread(target=_start_driver, name="gemmule-driver").start()
         return super().parse_args(ctx, args)
 
     def resolve_command(

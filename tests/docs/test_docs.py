@@ -43,6 +43,12 @@ def test_generated_blocks_are_current(page):
     assert new == text, "run: python -m pages.blocks ."
 
 
+def test_words_outside_the_notebook():
+    docs = ROOT / "docs"
+    words = sum(len(page.read_text().split()) for page in pages(ROOT) if not page.is_relative_to(docs / "notebook"))
+    assert words - len((ROOT / "README.md").read_text().split()) <= 50_000
+
+
 def test_diffs_are_current():
     diffs = {name: text for page in PAGES for name, text in listings(page.read_text()).items()}
     assert diffs == {path.name: path.read_text() for path in (ROOT / "docs" / LISTINGS).iterdir()}

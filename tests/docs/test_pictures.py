@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.lab.drawing.canvas import KINDS
 from gemmule.lab.drawing.theme import THEMES
 from gemmule.lab.pictures import plot_stem
-from pages.blocks import PLOTS, has_pictures, pages, pictures
+from pages.blocks import KINDS, PLOTS, has_pictures, pages, pictures
 
 ROOT = Path(__file__).parents[2]
 TARGETS = re.compile(r"""<(?:img|source)[^>]*?\b(?:src|srcset)="(?!https?:)(?P<target>[^"]+)""")

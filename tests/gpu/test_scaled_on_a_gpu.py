@@ -120,3 +120,15 @@ def test_groups_of_rows_as_torch():
     got, theirs = (f(a, b, *scales, offs=ends, out_dtype=torch.bfloat16)
                    for f in (gt.scaled_grouped_mm, torch._scaled_grouped_mm))  # fmt: skip
     assert (got.float() - theirs.float()).norm() < 0.005 * theirs.float().norm()
+
+
+@pytest.mark.parametrize("by", ["tensor", "row", "block"])
+def test_stacks(by):
+    """Contiguous ones, others, and one whose matrices begin at less aligned places; by each matrix alone."""
+    wide = torch.randn(5, 33, 656, device="cuda").bfloat16()
+    for x in (wide, wide[:, :30], wide[:, :, 1:], wide.mT):
+        values, scales = gm.quantize(x, by=by)
+        assert values.shape == x.shape
+        for matrix, *found in zip(x, values, scales, strict=True):
+            for got, wanted in zip(found, gm.quantize(matrix, by=by), strict=True):
+                assert torch.equal(got.float(), wanted.float())

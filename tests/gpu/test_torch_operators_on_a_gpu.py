@@ -175,7 +175,8 @@ def test_a_captured_graph_replays_with_new_data(torch, gt, dtype):
 # What PyTorch imports for its compiler warns of parts of PyTorch, and its graphs begin with an empty one.
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
-@pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs"])
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
+@pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs", "inductor"])
 def test_compiled_without_a_break(torch, gt, backend):
     model = torch.nn.Sequential(torch.nn.Linear(96, 160), torch.nn.GELU(), torch.nn.Linear(160, 40)).cuda()
     expected_model = torch.nn.Sequential(*(torch.nn.Linear(96, 160), torch.nn.GELU(), torch.nn.Linear(160, 40))).cuda()

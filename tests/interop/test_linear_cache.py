@@ -40,8 +40,8 @@ class Gpu:
 
     def cached_gemm(self, a, b, c=None, *, beta=0.0, out=None, bias=None, precision=None):
         """Stand in for the function of that name."""
-        assert c is out
-        assert beta == (out is not None)
+        assert c is None or c is out
+        assert beta == (c is not None)
         kinds = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in (a, b, c, bias) if x is not None]
         result = torch.empty(torch.matmul(a, b).shape, dtype=a.dtype)
 
@@ -682,3 +682,27 @@ def test_calls_that_autocast_has_cast_are_cached(gpu):
 
     assert [seen(gpu, both)[1] for _ in range(3)] == [0, 3, 3]
     assert seen(gpu, lambda: gt.linear(x, weight, bias))[1] == 0
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (2, 3, 16)], ids=str)
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_product_into_memory_of_a_program_is_queued_without_a_plan(gpu, shape, grad):
+    _, weight, _ = operands(*shape, bias=False, grad=grad)
+    for call in range(4):
+        x, out = (torch.full((*shape[:-1], last), torch.nan, dtype=torch.float64) for last in (16, 8))
+        with torch.no_grad():
+            x.normal_()
+            _, queued = seen(gpu, lambda x=x, out=out: linear_cache.product_into(x, weight.mT, out=out))
+            torch.testing.assert_close(out, x @ weight.mT)
+        assert queued == (call > 0)
+
+
+def test_a_product_into_memory_in_another_layout_is_planned(gpu):
+    first, second = torch.randn(2, 8, 8, dtype=torch.float64)
+    layouts = (first, second), (first.mT, second), (first, second.mT), (first, first), (first, first.mT)
+    for a, b in 2 * layouts:
+        out = torch.full((8, 8), torch.nan, dtype=torch.float64)
+        linear_cache.product_into(a, b, out=out)
+        torch.testing.assert_close(out, a @ b)
+    # Two factors at one address are one of a kind.
+    assert gpu.queued == 3

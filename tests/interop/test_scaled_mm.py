@@ -100,7 +100,8 @@ def test_operators():
     given = (a, b, *scales, torch.ones(32), None, torch.bfloat16)
     torch.library.opcheck(torch.ops.gemmule.scaled_mm.default, given, **options)
     for by in ("tensor", "row", "block"):
-        torch.library.opcheck(torch.ops.gemmule.quantize.default, (torch.randn(6, 272), by, E4M3), **options)
+        for shape in ((6, 272), (3, 2, 272)):
+            torch.library.opcheck(torch.ops.gemmule.quantize.default, (torch.randn(shape), by, E4M3), **options)
 
 
 @pytest.mark.parametrize("kind", ["fp8-row", "fp8-block"])

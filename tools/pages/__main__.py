@@ -7,7 +7,7 @@ from gemmule.core.errors import UnsupportedError
 from gemmule.lab.drawing.theme import THEMES
 from gemmule.lab.pictures import Picture, draw
 
-from .blocks import PLOTS, generated, listings, pages, pictures, plots_link
+from .blocks import KINDS, PLOTS, generated, listings, pages, pictures, plots_link
 from .rung_diff import LISTINGS
 
 
@@ -25,7 +25,7 @@ def main(root: Path) -> None:
             (folder / name).write_text(diff, encoding="utf-8")
     for plot, stem in shown.values():
         try:
-            draw(plot, root / PLOTS, stem, THEMES)
+            draw(plot, root / PLOTS, stem, THEMES, KINDS)
         except UnsupportedError as error:
             sys.stderr.write(f"the plots stay as they are: {error}\n")
             return

@@ -99,6 +99,8 @@ _BLOCK = re.compile(
 _SIZE = re.compile(r"\d+x\d+x\d+")
 #: Where plots lie, from the root.
 PLOTS = Path("docs", "plots")
+#: What pages show.
+KINDS = ("svg",)
 
 Record = Mapping[str, Any]
 

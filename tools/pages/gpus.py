@@ -40,5 +40,8 @@ def gpus_table() -> str:
                 kernels.append(chosen.spec.name)
             except GemmuleError:
                 kernels.append("refused")
-        rows.append([gpus, arch, tested, *(f"`{kernel}`" if kernel != "refused" else kernel for kernel in kernels)])
-    return markdown(["GPU", "compiled for", "tested", *(dtype for dtype, _ in _TYPES)], rows)
+        speed = "measured" if tested == "on the hardware" else "not measured"
+        kernels = [f"`{kernel}`" if kernel != "refused" else kernel for kernel in kernels]
+        rows.append([gpus, arch, tested, speed, *kernels])
+    rows.append(["older, or none", "", "falls back to the host", "NumPy's", *(["host's BLAS"] * len(_TYPES))])
+    return markdown(["GPU", "compiled for", "tested", "speed", *(dtype for dtype, _ in _TYPES)], rows)

@@ -152,8 +152,8 @@ def gemm(
 
     int8 times int8 is int32; `matmul`, whose result is int8, wraps.
 
-    With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not. `beta` is 0
-    unless it is said, and a `c` that nothing would read is refused then.
+    With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not. `beta`
+    defaults to 0, and a `c` that nothing would read is refused then.
 
     Parameters
     ----------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import dtype_named, numpy_dtype, opaque_dtype
@@ -15,6 +17,7 @@ from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import BY, QuantizeProblem, scales_shape
 from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays import ArrayView
+from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import get_device
 
 from .planning import functions as plans
@@ -32,6 +35,7 @@ _SCALES = {"float32": "float32", "float8_e8m0fnu": "uint8"}
 #: Array libraries with scales by exponents.
 _WITH_EXPONENTS = ("numpy", "torch", "jax")
 _MOST_QUEUES = 1024
+_MOST_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,22 @@ class _Quantization:
     scale_dtype: str
 
     @property
-    def shape(self) -> tuple[int, int]:
-        rows, cols = self.operands.views["x"].shape
-        return rows, cols
+    def shape(self) -> tuple[int, ...]:
+        """Extents of x: rows and columns, with how many matrices in front for a stack."""
+        return self.operands.views["x"].shape
 
     @property
     def scales_shape(self) -> tuple[int, int]:
-        return scales_shape(self.by, *self.shape)
+        """Rows of the scales, those of all matrices, and columns."""
+        rows, cols = scales_shape(self.by, *self.shape[-2:])
+        return math.prod(self.shape[:-2]) * rows, cols
+
+    def parts(self, x: ArrayView) -> tuple[int, int]:
+        """Return how many launches quantise `x`, and the rows of each: a stack of evenly spaced rows is a matrix."""
+        count, rows = math.prod(self.shape[:-2]), self.shape[-2]
+        if self.by != "tensor" and (count == 1 or x.strides[0] == rows * x.strides[1]):
+            return 1, count * rows
+        return count, rows
 
     def outputs(self, stream: int | None = None) -> tuple[ArrayView, ArrayView, Callable[[], Any]]:
         """Return the memory of the results, the scales' transposed where they are by block, and what gives both."""
@@ -67,21 +80,33 @@ class _Quantization:
         """Return scales as the caller gets them: a row for each row, by block with the columns contiguous."""
         if self.scale_dtype != "float32":
             scales = _as_exponents(scales)
-        return scales.T
+        return scales.T.reshape(*self.shape[:-2], *scales_shape(self.by, *self.shape[-2:]))
 
     def problem(self, x: ArrayView, values: ArrayView | None = None) -> QuantizeProblem:
-        """Return the problem, of contiguous results."""
-        (rows, cols), (row_stride, col_stride) = self.shape, x.strides
-        of_rows, of_cols = self.scales_shape
-        alignment = min((x.address & -x.address) or 256, 256)
-        q_alignment = 256 if values is None else min((values.address & -values.address) or 256, 256)
+        """Return the problem of each launch, of contiguous results."""
+        (count, rows), cols = self.parts(x), self.shape[-1]
+        row_stride, col_stride = x.strides[-2:]
+        of_rows, of_cols = scales_shape(self.by, rows, cols)
+        steps = (x.strides[0] * x.itemsize, rows * cols) if count > 1 else (0, 0)
+        addresses = x.address, 0 if values is None else values.address
+        of_x, of_q = (math.gcd(_MOST_ALIGNMENT, *both) for both in zip(addresses, steps, strict=True))
         scales = opaque_dtype(1) if self.scale_dtype != "float32" else dtype_named("float32")
         return QuantizeProblem(
             self.by,
-            StridedMatrix(dtype_named(x.dtype_name), rows, cols, row_stride, col_stride, (), alignment),
-            StridedMatrix(dtype_named(self.dtype), rows, cols, cols, 1, (), q_alignment),
-            StridedMatrix(scales, of_rows, of_cols, 1, of_rows, (), scales.itemsize),
+            StridedMatrix(dtype_named(x.dtype_name), rows, cols, row_stride, col_stride, (), of_x),
+            StridedMatrix(dtype_named(self.dtype), rows, cols, cols, 1, (), of_q),
+            StridedMatrix(scales, of_rows, of_cols, 1, self.scales_shape[0], (), scales.itemsize),
         )
+
+
+def _matrices(
+    parts: tuple[int, int], x: HostArray, values: HostArray, scales: HostArray
+) -> Iterator[tuple[HostArray, HostArray, HostArray]]:
+    """Yield x, the 8-bit floats and the scales of each launch, of the count and rows that `parts` returned."""
+    count, rows = parts
+    whole, rounded = (one.reshape(count, rows, x.shape[-1]) for one in (x, values))
+    for index, of_rows in enumerate(np.split(scales, count) if count else ()):
+        yield whole[index], rounded[index], of_rows
 
 
 def _as_exponents(scales: Any) -> Any:
@@ -108,8 +133,8 @@ def _checked(x: Any, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Qua
     view = operands.views["x"]
     if of_scales != "float32" and operands.library.name not in _WITH_EXPONENTS:
         raise DTypeError(f"{operands.library.name} has no {of_scales}; omit scale_dtype, for float32")
-    if len(view.shape) != 2:
-        raise ShapeError(f"x has shape {view.shape}; quantisation is of a matrix: reshape it")
+    if len(view.shape) not in (2, 3):
+        raise ShapeError(f"x has shape {view.shape}; quantisation is of a matrix or a stack of matrices: reshape it")
     if view.dtype_name not in _INPUTS:
         raise DTypeError(f"x is {view.dtype_name}; quantisation takes {', '.join(_INPUTS)}")
     return _Quantization(operands, by, wanted, of_scales)
@@ -169,7 +194,9 @@ def _on_host(call: _Quantization, executor: str | None) -> Plan:
         from gemmule.host.quantize import quantize
 
         values, scales, finish = call.outputs()
-        quantize(x, call.by, host_array(values), host_array(scales).T)
+        parts = math.prod(call.shape[:-2]), call.shape[-2]
+        for matrix, *results in _matrices(parts, x, host_array(values), host_array(scales).T):
+            quantize(matrix, call.by, *results)
         return finish()
 
     reason = "executor='cpu' is set" if executor == "cpu" else "the array is in host memory"
@@ -190,7 +217,8 @@ def _on_virtual_gpu(call: _Quantization) -> Plan:
 
         copy_again(seen, given)
         values, scales, finish = call.outputs()
-        run_kernel(problem, choice, {"x": host_array(seen), "q": host_array(values), "scales": host_array(scales)})
+        for matrices in _matrices(call.parts(seen), host_array(seen), host_array(values), host_array(scales).T):
+            run_kernel(problem, choice, dict(zip(problem.operands(), matrices, strict=True)))
         return finish()
 
     return _planned(
@@ -216,7 +244,12 @@ def _on_device(call: _Quantization, executor: str | None) -> Plan:
         values, scales, finish = call.outputs(stream)
         if math.prod(call.scales_shape):
             queue = _queue(call.problem(x, values), device.ordinal, generation())
-            queue((x.address, values.address, scales.address), stream)
+            count, rows = call.parts(x)
+            # Bytes from each matrix to the next; scales of all have one column behind another.
+            steps = x.strides[0] * x.itemsize, rows * call.shape[-1], call.scales_shape[0] // count * scales.itemsize
+            for index in range(count):
+                places = zip((x, values, scales), steps, strict=True)
+                queue(tuple(one.address + index * step for one, step in places), stream)
         operands.keep_until_done(stream, values, scales)
         return finish()
 
@@ -257,17 +290,17 @@ def quantize(
     stream: Any = None,
     executor: str | None = None,
 ) -> tuple[Any, Any]:
-    """Round a matrix to 8-bit floats, with scales: ``x`` is about ``values * scales``.
+    """Round a matrix to 8-bit floats, with scales: ``x`` is about ``values * scales``. Of a stack, each matrix.
 
     The scale of a part is its largest magnitude over the largest number of `dtype`, and 2**-126 at least. Scales of
     ``float8_e8m0fnu`` are rounded up to powers of two.
 
     Parameters
     ----------
-    x : array of float32, float16 or bfloat16, shape (m, k)
-        The matrix, any strides.
+    x : array of float32, float16 or bfloat16, shape (m, k) or (groups, m, k)
+        The matrix, or a stack of them, as the weights of experts; any strides.
     by : {'row', 'tensor', 'block'}, optional
-        What has a scale of its own: each row, the whole, or each 128 elements of a row.
+        What has a scale of its own: each row, the whole matrix, or each 128 elements of a row.
     dtype : dtype or str, optional
         float8_e4m3fn or float8_e5m2.
     scale_dtype : dtype or str, optional
@@ -277,16 +310,17 @@ def quantize(
 
     Returns
     -------
-    values : array of dtype, shape (m, k)
+    values : array of dtype, of the shape of x
         The 8-bit floats, row-major.
     scales : array of scale_dtype
         Of shape (m, 1), (1, 1) or (m, ceil(k / 128)), as `scaled_gemm` takes them for its first operand; those by block
-        are column-major. ``(values.T, scales.T)`` are a second operand and its scales.
+        are column-major. ``(values.T, scales.T)`` are a second operand and its scales. Of a stack (groups, m, 1) and so
+        on: ``values`` and ``scales`` with their last axes exchanged are weights and scales of `grouped_gemm`.
 
     Raises
     ------
     ShapeError, DTypeError, ArgumentError
-        If `x` is no matrix of such floats, or an option is not known.
+        If `x` is no matrix or stack of such floats, or an option is not known.
     UnsupportedError
         If the GPU has no 8-bit floats.
 

@@ -222,7 +222,7 @@ def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choi
             tuned=tuned,
         )
         # Records name a kernel and a config; how they were found does not matter here.
-        return dataclasses.replace(found, refused=())
+        return dataclasses.replace(found, refusals=())
 
     return chosen
 

@@ -139,6 +139,10 @@ def _findings(function: Any, values: list[Any], schedules: int, trace: Path | No
             return ()
         if trace is not None:
             raise ArgumentError("--trace needs a @cute.jit function; give vgpu.run(..., trace=path) in an ordinary one")
+        try:
+            inspect.signature(function).bind()
+        except TypeError as error:
+            raise ArgumentError(f"the function is called without arguments: {error}; give it a default") from None
         function()
         if Launches.number == launches:
             raise ArgumentError("the function has run no kernel on the virtual GPU; call gemmule.vgpu.run in it")

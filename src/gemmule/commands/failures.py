@@ -69,7 +69,7 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         # A group without a command shows its help.
         raise
     except click.UsageError as error:
-        words = error.format_message().rstrip(".")
+        words = error.format_message().rstrip(".").replace("integer range", "integer")
         remedy = f"see {(error.ctx or ctx).command_path} --help"
         _fail(ctx, f"{words} {remedy.capitalize()}" if words[-1:] == "?" else f"{words}; {remedy}", error.exit_code)
     except click.ClickException as error:

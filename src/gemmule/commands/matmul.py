@@ -215,6 +215,10 @@ def _context_opened(options: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
+        if opening.is_alive():
+            # Without a driver it has ended: what a GPU needs is imported meanwhile, too.
+            from ..dispatch import gemm_kernels  # noqa: F401
+            from ..runtime import link_probe  # noqa: F401
         opening.join()
 
 

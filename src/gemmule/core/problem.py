@@ -62,6 +62,12 @@ class GemmProblem:
         if not self.k:
             object.__setattr__(self, "alpha", 0)
 
+    def __hash__(self) -> int:
+        # Of few fields, which differ between products: every choice of a kernel hashes a problem twice.
+        a, b, d = self.a, self.b, self.d
+        strides = a.row_stride, a.col_stride, b.row_stride, b.col_stride, d.row_stride, d.col_stride
+        return hash((self.m, self.n, self.k, self.batch, a.dtype, d.dtype, self.precision, strides))
+
     @property
     def accumulator(self) -> DType:
         """Type of the accumulators."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from gemmule.core.dataclass import dataclass
@@ -16,6 +16,7 @@ from .gpu_rates import H200_RATES, GpuRates
 from .last_call_cache import cache_for_configs
 from .launch import Launch
 from .problem import GemmProblem, OperandTypes, Problem, inner_problem
+from .problem_kind import CachedForKinds
 
 #: CTAs of a cluster that every GPU with clusters takes.
 PORTABLE_CLUSTER = 8
@@ -28,6 +29,8 @@ _WhyNot = Callable[[Any, Arch, Any], str | None]
 _Refuses = Callable[[Any, Arch], str | None]
 _RefusesTypes = Callable[[OperandTypes, Arch], str | None]
 _Costs = Callable[[Any, Sequence[Any], GpuRates], Sequence[float]]
+#: Why a kernel was not chosen, or a function that returns it: few reasons are read.
+Reason = str | Callable[[], str | None]
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,8 @@ class KernelSpec:
     #: ``next_kernel(problem, config, gpu)`` is launched after the kernel, which only prepares operands.
     next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
     #: ``refuses(problem, arch)`` is the reason why no config supports a problem, or None. `why_not` includes it; a
-    #: choice evaluates it once, not once a config. The problem has at most `batch_dims` batch dimensions.
+    #: choice evaluates it once, not once a config: once for all products of a kind (`problem_kind`), which it must not
+    #: tell apart. The problem has at most `batch_dims` batch dimensions.
     refuses: _Refuses | None = dataclasses.field(default=None, compare=False)
     #: ``refuses_types(types, arch)`` is the reason why no product of such types is supported, or None. `refuses`
     #: includes it: a spec gives there only the other reasons. A choice looks it up.
@@ -178,6 +182,8 @@ class KernelSpec:
     #: own_refuses, own_why_not: `refuses` without the reasons of `refuses_types`, and `why_not` without those of
     #: `refuses`: for a choice, which evaluates one after the other.
     own_refuses: _Refuses | None = dataclasses.field(init=False, compare=False)
+    #: ``is_refused(problem, arch)`` is whether `refuses` gives a reason: one look-up for a product of a known kind.
+    is_refused: Callable[[Any, Arch], bool] = dataclasses.field(init=False, compare=False)
     own_why_not: _WhyNot = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -194,6 +200,7 @@ class KernelSpec:
         fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
         if self.refuses_types is not None:
             fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
+        fill("is_refused", CachedForKinds(functools.partial(_is_refused, self.refuses)))
         fill("why_not", functools.partial(_why_not, self))
 
     @property
@@ -292,6 +299,10 @@ class _TypesThenOwn:
         return found
 
 
+def _is_refused(refuses: _Refuses | None, problem: Problem, arch: Arch) -> bool:
+    return refuses is not None and refuses(problem, arch) is not None
+
+
 def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str | None:
     if reason := why_not_epilogue(spec, problem):
         return reason
@@ -318,6 +329,11 @@ def why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
     return None
 
 
+def reasons_of(refusals: Iterable[tuple[str, Reason]]) -> tuple[tuple[str, str], ...]:
+    """Return the names of kernels and the texts of their reasons."""
+    return tuple((name, (reason if isinstance(reason, str) else reason()) or "") for name, reason in refusals)
+
+
 @dataclass(frozen=True)
 class ChainedLaunch:
     """One of the launches of a problem, as every executor queues it."""
@@ -339,13 +355,19 @@ class Choice:
     #: spec, config: Kernel and config.
     spec: KernelSpec
     config: Config
-    refused: tuple[tuple[str, str], ...] = ()  #: Kernels of higher rank, and why they were not chosen.
+    #: Kernels of higher rank, and why they were not chosen; `refused` has the texts.
+    refusals: tuple[tuple[str, Reason], ...] = dataclasses.field(default=(), compare=False)
     #: ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative; ``packed``:
     #: compiled already, where the compiler is not installed.
     chosen_by: str = "only one"
     predicted_us: float | None = None  #: Measured or predicted time in microseconds, if there is one.
     source: str = ""  #: Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
     gpu: GpuRates = H200_RATES  #: Rates of the GPU of the choice, by which the next kernel is chosen too.
+
+    @property
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Kernels of higher rank, and why they were not chosen."""
+        return reasons_of(self.refusals)
 
     def signature(self, problem: Problem) -> Signature:
         """Return the kernel's specialisation for a problem."""

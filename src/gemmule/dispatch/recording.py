@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -18,6 +19,12 @@ _lock = threading.Lock()
 
 class RecordingWarning(UserWarning):
     """Products cannot be recorded."""
+
+
+@functools.cache
+def is_recording() -> bool:
+    """Return whether ``$GEMMULE_RECORD`` names a file, as of the last call of `clear_choices`."""
+    return bool(os.environ.get("GEMMULE_RECORD"))
 
 
 def record_shape(problem: Problem, device: str) -> None:

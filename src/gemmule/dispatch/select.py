@@ -24,11 +24,11 @@ from gemmule.core.problem import (
     inner_problem,
     split_batch,
 )
-from gemmule.core.spec import Choice, Config, KernelSpec, Signature, least_first, why_not_epilogue
+from gemmule.core.spec import Choice, Config, KernelSpec, Reason, Signature, least_first, reasons_of, why_not_epilogue
 
 from .problem_key import key_of
 from .rates_table import rates_for
-from .recording import record_shape
+from .recording import is_recording, record_shape
 from .registry import kernels_of
 from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
@@ -123,11 +123,12 @@ def _chosen(
 def clear_choices() -> None:
     """Forget all choices of this process: what is called next is planned, as if for the first time.
 
-    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK`` or the user's tuned configurations is seen by calls of known
-    kinds only after this. `load_pack` does it itself.
+    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK``, ``GEMMULE_RECORD`` or the user's tuned configurations is seen by
+    calls of known kinds only after this. `load_pack` does it itself.
     """
     _generation[0] += 1
     _chosen.cache_clear()
+    is_recording.cache_clear()
     for clear in _clear_functions:
         clear()
 
@@ -168,9 +169,9 @@ def _runnable(
     if found is None:
         return choice
     lacking = f"it can, and its compiled kernel ({choice.config}) is in no pack"
-    refused = ((choice.spec.name, lacking), *choice.refused)
+    refused = ((choice.spec.name, lacking), *choice.refusals)
     _warn_of_packed(choice, problem, found)
-    return dataclasses.replace(found, refused=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
+    return dataclasses.replace(found, refusals=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
 
 
 def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], gpu: GpuRates | None) -> Choice | None:
@@ -179,8 +180,10 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
     for spec in _supporting(problem, arch, registry):
         if not has_any(spec, arch):
             continue
-        inner, outer, _ = split_batch(problem, spec.batch_dims)
-        if math.prod(outer) > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
+        inner, launches = _part(problem, spec)
+        if spec.is_refused(inner, arch):
+            continue
+        if launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
             continue
 
         def is_compiled(config: Config, spec: KernelSpec = spec) -> bool:
@@ -189,7 +192,7 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         config, _, _, cost = _config(spec, inner, arch, gpu, is_compiled)
         if config is None:
             continue
-        predicted = cost * math.prod(outer) if cost is not None and spec.cost_in_us else None
+        predicted = cost * launches if cost is not None and spec.cost_in_us else None
         found = Choice(spec, config, (), "packed", predicted, gpu=gpu or H200_RATES)
         if best is None or _is_less(predicted, best):
             best = found
@@ -248,24 +251,25 @@ def _choose(
     gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
     measured = None
     if tuned and chip is not None and isinstance(problem, GemmProblem):
-        record_shape(problem, chip)
+        if is_recording():
+            record_shape(problem, chip)
         measured = tuned_choice(problem, arch, registry, table_for(chip))
-    refused: list[tuple[str, str]] = []
-    parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
+    refused: list[tuple[str, Reason]] = []
+    parts: dict[int, tuple[Problem, int]] = {}
     types = problem.types if isinstance(problem, GemmProblem) else None
     candidates, after = _candidates(registry, operation, in_place, own, types, arch)
     for spec, before in candidates:
         refused += before
         if measured is not None and spec is measured.spec:
-            return dataclasses.replace(measured, refused=tuple(refused), gpu=gpu or H200_RATES)
+            return dataclasses.replace(measured, refusals=tuple(refused), gpu=gpu or H200_RATES)
         if spec.batch_dims not in parts:
-            parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
-        inner, outer = parts[spec.batch_dims]
-        launches = math.prod(outer)
+            parts[spec.batch_dims] = _part(problem, spec)
+        inner, launches = parts[spec.batch_dims]
+        if spec.own_refuses is not None and spec.is_refused(inner, arch):
+            refused.append((spec.name, functools.partial(spec.own_refuses, inner, arch)))
+            continue
         if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
-            larger = spec.yields_to(inner)
-            if larger is not None and _refuses(spec, inner, arch):
-                larger = None
+            larger = spec.yields_to(inner) if why_not_epilogue(spec, inner) is None else None
             if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
                 refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
                 continue
@@ -281,13 +285,7 @@ def _choose(
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
-    raise NoKernelError([*refused, *after])
-
-
-def _refuses(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
-    """Return whether all configs of a kernel refuse a problem of supported types."""
-    refused = spec.own_refuses is not None and spec.own_refuses(problem, arch) is not None
-    return refused or why_not_epilogue(spec, problem) is not None
+    raise NoKernelError(reasons_of((*refused, *after)))
 
 
 def _is_less(cost: float | None, tuned: Choice) -> bool:
@@ -324,10 +322,18 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
 
 def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
     """Return whether a kernel supports a problem in some config, with few launches."""
-    part, outer = split_batch(problem, spec.batch_dims)[:2] if problem.batch else (problem, ())
-    if math.prod(outer) > MAX_LAUNCHES or (spec.refuses is not None and spec.refuses(part, arch)):
+    part, launches = _part(problem, spec)
+    if launches > MAX_LAUNCHES or spec.is_refused(part, arch):
         return False
     return any(spec.own_why_not(part, arch, one) is None for one in spec.configs_on(gpu))
+
+
+def _part(problem: Problem, spec: KernelSpec) -> tuple[Problem, int]:
+    """Return the problem of one launch of a kernel, and the number of launches."""
+    if not problem.batch:
+        return problem, 1
+    part, outer, _ = split_batch(problem, spec.batch_dims)
+    return part, math.prod(outer)
 
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
@@ -397,10 +403,9 @@ def _config(
 ) -> tuple[Config | None, str, str, float | None]:
     """Return the config or the reason for none, the criterion of the choice, and the cost if predicted.
 
-    `eligible` excludes further configs; it is evaluated for supported ones only.
+    For a problem that is not refused whatever the config. `eligible` excludes further configs; it is evaluated for
+    supported ones only.
     """
-    if spec.own_refuses is not None and (reason := spec.own_refuses(problem, arch)):
-        return None, reason, "", None
     configs = spec.configs_on(gpu)
     by = "cost" if gpu is not None and len(configs) > 1 else "only one"
     if gpu is None or spec.costs is not None or spec.ctas is not None:

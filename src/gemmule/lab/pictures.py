@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from .drawing.bars import bars_height, draw_bars
-from .drawing.canvas import Page, figure_on, save
+from .drawing.canvas import KINDS, Page, figure_on, save
 from .drawing.curves import draw_curves
 from .drawing.theme import LIGHT, Theme
 from .plots import Plot
@@ -44,8 +44,10 @@ class OwnPicture(Protocol):
 Picture = Plot | TransposePlot | OwnPicture
 
 
-def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGHT,)) -> list[Path]:
-    """Draw a plot as PNG and as SVG, called after `stem` and the plot; return the files.
+def draw(
+    plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGHT,), kinds: Sequence[str] = KINDS
+) -> list[Path]:
+    """Draw a plot as files of some kinds, called after `stem` and the plot; return the files.
 
     The same records give the same files, with the same version of matplotlib. A file of a dark theme is called so.
 
@@ -67,7 +69,7 @@ def draw(plot: Picture, folder: Path, stem: str, themes: Sequence[Theme] = (LIGH
                 draw_curves(figure, plot, page)
             else:
                 plot.draw(figure, page)
-            written += save(figure, folder, plot_stem(stem, plot, theme), fingerprint(plot))
+            written += save(figure, folder, plot_stem(stem, plot, theme), fingerprint(plot), kinds)
     return written
 
 

@@ -33,6 +33,8 @@ class Plot:
     styles: tuple[Style, ...]  #: How each curve is drawn.
     unit: str = "TFLOP/s"  #: Text of the other axis.
     reference: str = "cuBLASLt"  #: Name of the yardstick.
+    #: What calls ran, in TFLOP/s over M = N: of the curves, which show it, so that pictures are not told apart by it.
+    called: Mapping[int, float] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
 
 def plots(records: Sequence[Record]) -> list[Plot]:
@@ -88,6 +90,16 @@ def error_plots(records: Sequence[Record]) -> list[Plot]:
     return found
 
 
+def one_curve(plot: Plot, greatest: str) -> Plot:
+    """Return a plot of one curve: what calls ran, or where few sizes have it the greatest of each size."""
+    if len(plot.called) >= _FEWEST_SIZES:
+        name, curve = "what a call runs", dict(plot.called)
+    else:
+        sizes = sorted({size for _, curve in plot.curves for size in curve})
+        name, curve = greatest, {size: max(c[size] for _, c in plot.curves if size in c) for size in sizes}
+    return dataclasses.replace(plot, curves=((name, curve),), styles=(Style(),))
+
+
 def _together(names: Sequence[str], all_of_them: int) -> str:
     """Return a name for kernels that share a curve."""
     if len(names) == 1:
@@ -115,7 +127,7 @@ def _families(records: Sequence[Record]) -> list[_Family]:
     gpu = _gpu(records)
     families: dict[tuple[str, str, str, str, str], list[Record]] = {}
     for r in records:
-        if r["record"] != "gemm" or r["m"] != r["n"]:
+        if r["record"] != "gemm" or r["m"] != r["n"] or r.get("batch"):
             continue
         out, precision = r.get("out_dtype", r["dtype"]), r.get("precision", "ieee")
         # Other outputs and precisions are other products: they are told where they are not the usual.
@@ -161,4 +173,5 @@ def _plot(family: _Family, title: str, products: Sequence[Record], names: Mappin
     rates = {size: statistics.median(values) for size, values in library.items()}
     named = tuple((names[key], curve) for key, curve in curves.items())
     drawn = tuple(looks[key] for key in curves)
-    return Plot(family.name, title, family.axis, named, rates, tuple(sorted(peaks.items())), drawn)
+    called = {r["m"]: r["tflops"] for r in products if r.get("chosen_by") == "dispatch"}
+    return Plot(family.name, title, family.axis, named, rates, tuple(sorted(peaks.items())), drawn, called=called)

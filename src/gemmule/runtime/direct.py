@@ -15,6 +15,10 @@ from .driver import call, check, driver
 from .launch import LoadedKernel
 from .tensor_maps import encoded, map_at, move
 
+#: Frames that a launch keeps for addresses that come again, as those of a model's layers do, and all launches together.
+MOST_FRAMES, MOST_IN_ALL = 64, 4096
+#: How many all launches keep now.
+FRAMES_KEPT = [0]
 # A tensor map stands at a multiple of 64 bytes, so all parameters do.
 _ALIGNED_WORDS = 64 // 8
 
@@ -132,13 +136,15 @@ class DirectLaunch:
     function : CUfunction
         The driver's handle of the kernel.
     take, give : callable
-        Take a frame out of the list, IndexError if there is none, and put it back: no two calls write into one.
+        Take the frame of the call before out of the list, IndexError if there is none, and put it back: no two calls
+        write into one.
     """
 
-    __slots__ = ("_what", "function", "give", "queue", "take")
+    __slots__ = ("_others", "_what", "function", "give", "queue", "take")
 
     def __init__(self, what: Packed) -> None:
         self._what, self.function = what, what.function
+        self._others: dict[tuple[int, ...], Frame] = {}
         free = [Frame(what)]
         self.take: Callable[[], Frame] = free.pop
         self.give: Callable[[Frame], None] = free.append
@@ -147,6 +153,26 @@ class DirectLaunch:
     def frame(self) -> Frame:
         """Return a new frame, for a call that finds none."""
         return Frame(self._what)
+
+    def __del__(self) -> None:
+        FRAMES_KEPT[0] -= len(self._others)
+
+    def pointed(self, frame: Frame, addresses: tuple[int, ...]) -> Frame:
+        """Return a frame with these addresses, in exchange for one with others.
+
+        Each tensor map that is to describe another address takes a call of the driver.
+        """
+        found = self._others.pop(addresses, None)
+        if found is not None:
+            self._others[frame.addresses] = frame
+            return found
+        moves = any(frame.addresses[operand] != addresses[operand] for _, operand in frame.maps)
+        if moves and len(self._others) < MOST_FRAMES and FRAMES_KEPT[0] < MOST_IN_ALL:
+            self._others[frame.addresses] = frame
+            FRAMES_KEPT[0] += 1
+            frame = Frame(self._what)
+        point(frame, addresses)
+        return frame
 
     def again(self, frame: Frame, status: Any) -> None:
         """Queue a launch that the driver refused, if only the thread's context is not the right one.
@@ -170,7 +196,7 @@ def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
     """Return what queues a launch: a function of its own, for which all that it needs is at hand."""
     bindings = driver()
     launch, function, success = bindings.cuLaunchKernelEx, direct.function, bindings.CUresult.CUDA_SUCCESS
-    take, give = direct.take, direct.give
+    take, give, pointed = direct.take, direct.give, direct.pointed
 
     def queue(addresses: tuple[int, ...], stream: int) -> None:
         try:
@@ -178,8 +204,8 @@ def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
         except IndexError:
             frame = direct.frame()
         # Callers that keep their tuple are spared the comparison.
-        if frame.addresses is not addresses:
-            point(frame, addresses)
+        if frame.addresses is not addresses and frame.addresses != addresses:
+            frame = pointed(frame, addresses)
         if frame.stream != stream:
             frame.config.hStream = stream
             frame.stream = stream
@@ -195,12 +221,11 @@ def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
 def point(frame: Frame, addresses: tuple[int, ...]) -> None:
     """Write the addresses that changed. A frame that fails in the middle is not put back."""
     before = frame.addresses
-    if before != addresses:
-        for place, operand in frame.pointer_places:
-            frame.words[place] = addresses[operand]
-        for tensor_map, operand in frame.maps:
-            if before[operand] != addresses[operand]:
-                move(tensor_map, addresses[operand], frame.ordinal)
+    for place, operand in frame.pointer_places:
+        frame.words[place] = addresses[operand]
+    for tensor_map, operand in frame.maps:
+        if before[operand] != addresses[operand]:
+            move(tensor_map, addresses[operand], frame.ordinal)
     frame.addresses = addresses
 
 

@@ -155,11 +155,10 @@ def of_two_in_one_launch(
     addresses; a function more between them, and a second comparison of addresses, would show. The parameters are those
     of `of_two`, but for the launch, whose operands are A, B and the output.
     """
-    from .direct import point
     from .driver import driver
 
     launch, function, success = driver().cuLaunchKernelEx, direct.function, driver().CUresult.CUDA_SUCCESS
-    take, give = direct.take, direct.give
+    take, give, pointed = direct.take, direct.give, direct.pointed
 
     def replay(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None, named: int | None = None) -> Any:
         del c, bias
@@ -185,7 +184,7 @@ def of_two_in_one_launch(
             if not usable or (new is None and not apart(addresses, False)):
                 give(frame)
                 return None
-            point(frame, addresses)
+            frame = pointed(frame, addresses)
         if frame.stream != now:
             frame.config.hStream = now
             frame.stream = now

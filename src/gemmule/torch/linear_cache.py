@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+import gemmule as gm
 from gemmule.api.calls.dispatcher import cached_gemm
 from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
@@ -117,8 +118,26 @@ class _Backward:
         return of_input, of_weight
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Into:
+    """A product of two tensors of one description, into memory that is apart from them."""
+
+    check: Callable[..., bool]  #: Guard of the factors and the output.
+    queue: Queue  #: Queues the product.
+    device: int  #: The GPU.
+
+    def run(self, a: Any, b: Any, out: Any) -> bool:
+        """Queue the product; return False where the addresses need a plan of their own."""
+        addresses = pa, pb, at = a.data_ptr(), b.data_ptr(), out.data_ptr()
+        if (pa | pb | at) & _LOW or pa == pb or not (pa and pb and at):
+            return False
+        self.queue(addresses, _raw_stream(self.device))
+        return True
+
+
 _forwards: dict[Any, tuple[_Forward, ...]] = {}
 _backwards: dict[Any, tuple[_Backward, ...]] = {}
+_intos: dict[Any, tuple[_Into, ...]] = {}
 # How often each description was looked at.
 _looks: dict[Any, int] = {}
 _adding = threading.Lock()
@@ -127,7 +146,7 @@ _adding = threading.Lock()
 def forget() -> None:
     """Forget all calls: kernels or configs would now be chosen otherwise."""
     with _adding:
-        for cache in (_forwards, _backwards, _looks):
+        for cache in (_forwards, _backwards, _intos, _looks):
             cache.clear()
 
 
@@ -168,6 +187,18 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     key = (x.shape, weight.shape, x.dtype, bias is None, precision, cast)
     _keep(_forwards, key, given, lambda: _forward_of(given, precision))
     return result
+
+
+def product_into(a: Any, b: Any, *, out: Any, precision: str | None = None) -> None:
+    """Compute ``a @ b`` into `out`, in a program of Inductor's: its own memory, apart from the factors."""
+    key = (a.shape, b.shape, a.dtype, precision)
+    for known in _intos.get(key, ()):
+        if known.check(a, b, out) and known.run(a, b, out):
+            return
+    # Parameters ask for gradients in programs that are trained.
+    factors = [one.detach() if one.requires_grad else one for one in (a, b)]
+    gm.gemm(*factors, out=out, precision=precision)
+    _keep(_intos, key, (a, b, out), lambda: _into_of((a, b, out), factors, precision))
 
 
 def _saved(x: Any, weight: Any) -> Any:
@@ -242,7 +273,7 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
         if began != generation():
             return
         if len(_looks) >= MOST_DESCRIPTIONS:
-            for one in (_forwards, _backwards, _looks):
+            for one in (_forwards, _backwards, _intos, _looks):
                 one.clear()
         _looks[key] = looks + 1
         if found is not None:
@@ -263,6 +294,11 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
         return None
     options = precision, lies_in_columns(x), lies_in_columns(weight)
     return _Forward(_guards(*given), _maker(result), queue, bias, x.get_device(), options)
+
+
+def _into_of(given: tuple[Any, ...], factors: list[Any], precision: str | None) -> _Into | None:
+    queue = cached_gemm(*factors, out=given[2], precision=precision)
+    return None if queue is None or _guards is None else _Into(_guards(*given), queue, given[0].get_device())
 
 
 def _backward_of(given: tuple[Any, ...], of_input: bool, of_weight: bool, precision: str | None) -> _Backward | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -187,7 +188,8 @@ quantize_operator = torch.ops.gemmule.quantize.default
 
 @torch.library.register_fake(_QUANTIZE)
 def _describe_quantized(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
-    if x.ndim != 2:
-        raise ShapeError(f"x has shape {tuple(x.shape)}; quantisation is of a matrix")
-    rows, cols = scales_shape(by, *x.shape)
-    return x.new_empty(x.shape, dtype=dtype), x.new_empty((cols, rows), dtype=torch.float32).T
+    if x.ndim not in (2, 3):
+        raise ShapeError(f"x has shape {tuple(x.shape)}; quantisation is of a matrix or a stack of matrices")
+    rows, cols = scales_shape(by, *x.shape[-2:])
+    scales = x.new_empty((cols, rows * math.prod(x.shape[:-2])), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=dtype), scales.T.reshape(*x.shape[:-2], rows, cols)

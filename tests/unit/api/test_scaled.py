@@ -110,6 +110,28 @@ def test_quantize(by, dtype, rng):
     assert ((ratio >= 1) & (ratio < 2)).all()
 
 
+@pytest.mark.parametrize("by", ["tensor", "row", "block"])
+def test_a_stack_is_quantised_matrix_by_matrix(by, rng):
+    x = rng.standard_normal((3, 4, 300)).astype(np.float32) * np.float32([[[1]], [[50]], [[0.01]]])
+    # Contiguous, rows that are not evenly spaced, and columns first.
+    for given in (x, np.pad(x, ((0, 0), (0, 3), (0, 0)))[:, :4], np.asfortranarray(x)):
+        values, scales = gm.quantize(given, by=by)
+        assert values.shape == x.shape
+        for matrix, *found in zip(x, values, scales, strict=True):
+            for got, wanted in zip(found, gm.quantize(matrix, by=by), strict=True):
+                np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 8), (2, 0, 8), (2, 4, 0)], ids=str)
+@pytest.mark.parametrize("by", ["tensor", "row", "block"])
+def test_empty_stacks(by, shape):
+    values, scales = gm.quantize(np.zeros(shape, np.float32), by=by)
+    assert values.shape == shape
+    groups, rows, cols = shape
+    assert scales.shape == {"tensor": (groups, 1, 1), "row": (groups, rows, 1), "block": (groups, rows, cols // 8)}[by]
+    assert (scales == 2.0**-126).all()
+
+
 def test_quantized_operands_are_multiplied(rng):
     x, w = rng.standard_normal((20, 300)).astype(np.float32), rng.standard_normal((30, 300)).astype(np.float32)
     for by in ("tensor", "row", "block"):

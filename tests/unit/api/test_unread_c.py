@@ -15,9 +15,9 @@ X = np.arange(4.0).reshape(2, 2)
 def test_beta_must_be_said():
     for call in (gm.gemm, gm.gemm.plan):
         for options in ({}, {"epilogue": "relu"}, {"bias": np.ones(2)}, {"out": np.empty((2, 2))}):
-            with pytest.raises(gm.ArgumentError, match=r"c would not be read; give beta=1, or no c"):
+            with pytest.raises(gm.ArgumentError, match=r"c would not be read; give beta=1, or omit c"):
                 call(X, X, X, **options)
-    with pytest.raises(gm.ArgumentError, match=r"give beta=1, or no c"):
+    with pytest.raises(gm.ArgumentError, match=r"give beta=1, or omit c"):
         gm.outofcore.matmul(X, X, np.empty((2, 2)), c=X, executor="cpu")
 
 
@@ -46,5 +46,5 @@ def test_the_command(tmp_path, monkeypatch):
 
 def test_jax():
     product = pytest.importorskip("gemmule.jax", reason="JAX is not installed")
-    with pytest.raises(gm.ArgumentError, match=r"give beta=1, or no c"):
+    with pytest.raises(gm.ArgumentError, match=r"give beta=1, or omit c"):
         product.gemm(X, X, X)

@@ -123,6 +123,7 @@ def test_calls_that_do_not_fit_are_one_line(arguments, message):
     ("text", "code", "message"),
     [
         ("def case():\n    pass\n", 2, "has run no kernel"),
+        ("def case(x):\n    pass\n", 2, "without arguments: missing a required argument: 'x'; give it a default"),
         ("def case(:\n", 2, "cannot be imported: SyntaxError"),
         ("import no_such_module\n", 2, "cannot be imported: ModuleNotFoundError"),
     ],

@@ -129,6 +129,12 @@ def test_misspelled_type_is_named_with_its_option(folder):
     assert "did you mean float64, float32 or float16?" in message
 
 
+def test_a_type_that_is_none_and_a_size_that_is_no_number(folder):
+    message = refused("matmul", "a.npy", "a.npy", "-o", "c.npy", "--dtype", "int9")
+    assert "dtype must be a name such as" in message
+    assert "'x' is not a valid integer; see gemmule compare --help" in usage_error("compare", "4", "4", "x")
+
+
 def test_links_that_lead_nowhere(folder):
     Path("loop.npy").symlink_to("loop.npy")
     Path("dangling.npy").symlink_to("nowhere.npy")

@@ -150,6 +150,25 @@ def test_ctrl_c_while_the_package_is_loaded_is_no_traceback(pause):
     assert child.returncode in (130, 0)
 
 
+@pytest.mark.parametrize(
+    ("word", "code", "injected"), [("--version", 0, ""), ("--versions", 2, ""), ("--version", 0, "x.so")]
+)
+def test_a_process_ends_with_its_code_once_its_threads_have_ended(word, code, injected):
+    begun = (
+        "import atexit, sys, threading, time\n"
+        "atexit.register(lambda: print('taken apart'))\n"
+        "slow = lambda: (time.sleep(0.4), atexit.register(print, 'registered'), print('slow'))\n"
+        "threading.Thread(target=slow).start()\n"
+        f"from gemmule_command import main; sys.argv = ['gemmule', {word!r}]; main()"
+    )
+    env = os.environ | {"PYTHONPATH": str(SOURCES)} | ({"CUDA_INJECTION64_PATH": injected} if injected else {})
+    done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("gemmule" in done.stdout) == (code == 0)
+    assert done.stdout.splitlines()[code == 0 :] == ["slow", "registered", *(["taken apart"] if injected else [])]
+    assert ("No such option" in done.stderr) == (code != 0)
+
+
 def test_names_in_public_docstrings_can_be_imported():
     names = set()
     for name in gm.__all__:

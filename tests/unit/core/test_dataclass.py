@@ -72,7 +72,9 @@ CALLS = (
     lambda _, triple: dataclasses.asdict(triple(1)),
     lambda pair, triple: [[one.name for one in dataclasses.fields(cls)] for cls in (pair, triple)],
     lambda pair, triple: [cls.__match_args__ for cls in (pair, triple)],
-    lambda pair, triple: [list(inspect.signature(cls).parameters) for cls in (pair, triple)],
+    lambda pair, triple: [
+        [str(one).partition(" =")[0] for one in inspect.signature(cls).parameters.values()] for cls in (pair, triple)
+    ],
     lambda pair, _: repr(copy.deepcopy(pair(1, names=[1]))),
     lambda pair, _: (hasattr(pair, "names"), hasattr(pair, "first"), pair.second),
 )

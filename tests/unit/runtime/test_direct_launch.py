@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
 
 from gemmule.core.errors import DriverError
+from gemmule.runtime import direct
 from support.fakes.cuda import Result
 from support.fakes.driver import FakeDriver, expected, made
 
@@ -27,8 +29,43 @@ def test_addresses_and_stream_of_every_call(made):
     for addresses, stream in calls:
         launch(addresses, stream)
     assert fake.seen == [expected(*call) for call in calls]
-    # A map is told an address only where that changed.
-    assert fake.replaced == [0x1100, 0x1000, 2**48 - 64]
+    # A map is told an address only where that changed, and keeps those that come again.
+    assert fake.replaced == [0x1100, 2**48 - 64]
+
+
+def test_addresses_that_come_again_move_no_map(made, monkeypatch):
+    monkeypatch.setattr(direct, "MOST_FRAMES", 6)
+    fake = FakeDriver()
+    launch = made(fake)
+    # The frame in use, and the first call's.
+    layers = [((0x1000 * layer, 0x20000 * layer, 0x300000), 7) for layer in range(2, 8)]
+    for _ in range(3):
+        for call in layers:
+            launch(*call)
+    assert fake.seen == [expected(*call) for call in 3 * layers]
+    assert fake.replaced == [call[0][0] for call in layers]
+    # With one more there is one that moves at a time; the others stay.
+    layers.append(((0x99000, 0x20000, 0x300000), 7))
+    before = len(fake.replaced)
+    for _ in range(4):
+        for call in layers:
+            launch(*call)
+    assert fake.seen[-len(layers) :] == [expected(*call) for call in layers]
+    assert len(fake.replaced) - before <= 2 * 4
+
+
+def test_launches_that_are_gone_make_room_for_frames_of_others(made, monkeypatch):
+    monkeypatch.setattr(direct, "MOST_IN_ALL", direct.FRAMES_KEPT[0] + 3)
+    for _ in range(3):
+        fake = FakeDriver()
+        launch = made(fake)
+        for _ in range(2):
+            for layer in range(2, 5):
+                launch((0x1000 * layer, 0x20000, 0x300000), 7)
+        # The frame in use, and three others.
+        assert len(fake.replaced) == 3
+        del launch, fake
+        gc.collect()
 
 
 def test_threads_do_not_write_into_one_another(made):

@@ -53,6 +53,9 @@ def test_large_products_go_to_kernels_of_the_chip(arch, _, edge):
         if edge == 1000 and dtype == "int8":
             continue  # rows of 1000 bytes are no multiple of 16
         problem = gemm_problem(edge, edge, edge, dtype, out, "nt")
-        chosen = choose(problem, Arch.parse(arch), multiprocessors=108, tuned=False).spec.name
+        choice = choose(problem, Arch.parse(arch), multiprocessors=108, tuned=False)
+        shared = choice.spec.launch(problem, choice.config).shared_bytes
+        assert shared <= Arch.parse(arch).shared_bytes_per_block
+        chosen = choice.spec.name
         transposed = chosen == "simt_gemm_mn_major" and kernel == "simt_gemm" and edge == 4096
         assert chosen == kernel or transposed or (edge == 96 and chosen in ("simt_batched", "h01_mma_sync"))

@@ -26,6 +26,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 TURNS = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1)
 NARROW = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
 SHARED = HopperGemmConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
+HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=3, cluster_m=1)
 PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1)
 
 
@@ -46,6 +47,12 @@ def test_mixed_types(shape, rng):
     assert_promoted(got, a, b, c, 0.5, -2.0)
 
 
+def test_halves_of_columns(rng):
+    a, b = random_matrix(rng, FLOAT8_E4M3, (70, 656)), random_matrix(rng, FLOAT8_E5M2, (656, 272))
+    got = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (70, 272)), config=HALVES)
+    assert_promoted(got, a, b)
+
+
 def test_sums_are_promoted(rng):
     """Positive numbers show what is cut: sums of all of K are 13 times as far as may be, and float32's far closer."""
     a, b = rng.random((64, 1024)).astype(FLOAT8_E4M3.numpy()), rng.random((1024, 64)).astype(FLOAT8_E5M2.numpy())
@@ -56,7 +63,7 @@ def test_sums_are_promoted(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [TURNS, NARROW, SHARED, PARTS_OF_K], ids=str)
+@pytest.mark.parametrize("config", [TURNS, NARROW, SHARED, HALVES, PARTS_OF_K], ids=str)
 @pytest.mark.parametrize("out", [FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E5M2], ids=str)
 def test_results_and_configs(config, out, rng):
     m, n, k = 136, 80, 400

@@ -39,7 +39,18 @@ def test_as_on_the_host(by, dtype, scale_dtype, kind, shape, rng, monkeypatch):
     np.testing.assert_array_equal(host[1].astype(np.float32), virtual[1].astype(np.float32))
 
 
-@pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
+@pytest.mark.parametrize("by", ["block", "row", "tensor"])
+def test_stacks(by, rng, monkeypatch):
+    """Contiguous ones are one matrix for rows and blocks; others, and the maxima, are of each matrix."""
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+    x = (rng.standard_normal((3, 4, 656)) * [[[1]], [[50]], [[0.01]]]).astype(ml_dtypes.bfloat16)
+    for given in (x, np.pad(x, ((0, 0), (0, 1), (0, 0)))[:, :4]):
+        host, virtual = (gm.quantize(given, by=by, executor=executor) for executor in ("cpu", "vgpu"))
+        for wanted, got in zip(host, virtual, strict=True):
+            np.testing.assert_array_equal(wanted.astype(np.float32), got.astype(np.float32))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (2, 0, 8), (0, 3, 8)], ids=str)
 @pytest.mark.parametrize("by", ["block", "row", "tensor"])
 def test_nothing_to_quantise(by, shape):
     """A part without elements has the smallest scale."""

@@ -117,7 +117,7 @@ def said_beta(beta: Any, *, unread: bool) -> Any:
         If c would be left out although nobody said so.
     """
     if beta is None and unread:
-        raise ArgumentError("c is given, but beta=0 unless it is said: c would not be read; give beta=1, or no c")
+        raise ArgumentError("c is given, but beta defaults to 0, so that c would not be read; give beta=1, or omit c")
     return 0.0 if beta is None else beta
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.float64 import cost as float64_cost
 from gemmule.kernels.simt import cost as simt_cost
@@ -30,26 +30,41 @@ RATES = float64_cost.Float64Rates(
     odd_copies=1.0,
     odd_writes=1.0,
 )
-#: By `float64_cost.key_of`: warp tiles of 16 x 64 are 0.92 of those of 32 x 32, for which the first was 1.109.
+#: By `float64_cost.key_of`; the first is of warp tiles of 16 x 64.
 FACTORS: dict[tuple[int, ...], float] = {
-    (64, 64, 8, 8, 1, 4): 1.023,
-    (32, 64, 8, 8, 1, 4): 1.019,
-    (64, 32, 8, 8, 1, 4): 1.115,
-    (32, 32, 16, 16, 1, 4): 0.954,
-    (32, 32, 16, 8, 2, 4): 0.977,
-    (32, 32, 16, 8, 4, 4): 1.0,
+    (64, 64, 8, 8, 1, 4): 0.985,
+    (32, 64, 8, 8, 1, 4): 1.014,
+    (32, 32, 16, 16, 1, 4): 0.946,
+    (32, 32, 16, 8, 2, 4): 0.985,
+    (32, 32, 16, 8, 4, 4): 1.018,
     (64, 64, 8, 4, 1, 4): 1.009,
 }
-_times = functools.cache(functools.partial(float64_cost.times_of, rates=RATES))
+#: Measured times of complex64 by predicted ones: by rows, columns and CTAs of a cluster.
+COMPLEX64_FACTORS: dict[tuple[int, ...], float] = {
+    (128, 128, 1): 1.19,
+    (64, 128, 1): 1.41,
+    (64, 64, 1): 1.45,
+    (64, 64, 2): 1.34,
+    (64, 64, 4): 1.34,
+    (32, 32, 1): 1.13,
+    (32, 32, 4): 1.05,
+    (32, 32, 8): 1.06,
+}
+
+
+@cache_for_configs
+def _factors(configs: Sequence[Complex128Config]) -> list[float]:
+    return [FACTORS.get(float64_cost.key_of(one), 1.0) for one in configs]
 
 
 def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex128_gemm`."""
-    found = float64_cost.limits(problem, configs, gpu, RATES, _times)
-    return [FACTORS.get(float64_cost.key_of(one), 1.0) * time for one, time in zip(configs, found, strict=True)]
+    found = float64_cost.limits(problem, configs, gpu, RATES)
+    return [factor * time for factor, time in zip(_factors(configs), found, strict=True)]
 
 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex64_gemm`."""
     found: list[float] = simt_cost.limits(problem, configs, gpu).predicted_us(simt_cost.RATES).tolist()
-    return found
+    factors = [COMPLEX64_FACTORS.get((one.tile_m, one.tile_n, one.cluster_k), 1.0) for one in configs]
+    return [factor * time for factor, time in zip(factors, found, strict=True)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -93,8 +93,18 @@ _REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, {1: 1.0, 2: 0.943
 
 
 class _Times(NamedTuple):
-    """A config's microseconds: products, copies, a k-tile alone, results, reduction; and resident CTAs."""
+    """What a config decides for every product: sizes, and microseconds.
 
+    Rows, columns and K of the k-tiles of a cluster; CTAs of a cluster, the share of the multiprocessors that clusters
+    reach, and of their time that they use; products, copies, a k-tile alone, results, reduction; and resident CTAs.
+    """
+
+    tile_m: int
+    tile_n: int
+    depth: int
+    shared: int
+    reached: float
+    used: float
     products: float
     copies: float
     alone: float
@@ -103,8 +113,12 @@ class _Times(NamedTuple):
     resident: int
 
 
-def times_of(config: Float64Config, rates: Float64Rates) -> _Times:
-    """Return what a config decides for every product."""
+@cache_for_configs
+def _every_times(configs: Sequence[Float64Config], rates: Float64Rates) -> list[_Times]:
+    return [_times_of(config, rates) for config in configs]
+
+
+def _times_of(config: Float64Config, rates: Float64Rates) -> _Times:
     smaller = {16: 1.0, 8: rates.products_of_8, 4: rates.products_of_4}[config.mma_k]
     products = rates.products * smaller * config.outputs * config.tile_k / 2**18
     copies = (config.tile_m + config.tile_n) * config.tile_k * config.itemsize / rates.l2
@@ -113,18 +127,21 @@ def times_of(config: Float64Config, rates: Float64Rates) -> _Times:
     alone = products + rates.wait * 128 / config.threads * first + rates.alone
     written = config.outputs * config.itemsize / config.cluster_k / rates.write
     reduction = rates.reduction + rates.partials * config.outputs / 2**12 if config.cluster_k > 1 else 0.0
-    return _Times(products, copies, alone, written, reduction, config.resident)
+    shared = config.cluster_k
+    clusters = config.tile_k * shared, shared, _REACHED.get(shared, 0.5), _USED.get(shared, 1.0)
+    times = products, copies, alone, written, reduction
+    return _Times(config.tile_m, config.tile_n, *clusters, *times, config.resident)
 
 
-@functools.cache
-def _fitted(config: Float64Config) -> _Times:
-    return times_of(config, RATES)
+@cache_for_configs
+def _factors(configs: Sequence[Float64Config]) -> list[float]:
+    return [FACTORS.get(key_of(one), 1.0) for one in configs]
 
 
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
-    found = limits(problem, configs, gpu, RATES, _fitted)
-    return [FACTORS.get(key_of(one), 1.0) * time for one, time in zip(configs, found, strict=True)]
+    found = limits(problem, configs, gpu, RATES)
+    return [factor * time for factor, time in zip(_factors(configs), found, strict=True)]
 
 
 def _together(first: float, second: float, third: float) -> float:
@@ -137,36 +154,28 @@ def key_of(config: Float64Config) -> tuple[int, ...]:
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k, config.threads // 32
 
 
-def limits(
-    problem: GemmProblem,
-    configs: Sequence[Float64Config],
-    gpu: GpuRates,
-    rates: Float64Rates,
-    times: Callable[[Float64Config], _Times],
-) -> list[float]:
-    """Return the times with those rates; ``times(config)`` is `times_of` them."""
+def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates, rates: Float64Rates) -> list[float]:
+    """Return the times with those rates."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
     odd_copies = rates.odd_copies if _is_odd(oriented.a) or _is_odd(oriented.b) else 1.0
     odd_writes = rates.odd_writes if _is_odd(oriented.d) else 1.0
     memory = (((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize / gpu.memory_rate(rates.memory)) ** 4
     found = []
-    for config in configs:
-        products, copies, alone, written, reduction, resident = times(config)
+    for one in _every_times(configs, rates):
+        tile_m, tile_n, depth, shared, reached, used, products, copies, alone, written, reduction, resident = one
         copies, written = copies * odd_copies, written * odd_writes
-        shared = config.cluster_k
-        ctas = -(-n // config.tile_n) * -(-m // config.tile_m) * batch * shared
-        reached = gpu.multiprocessors * _REACHED.get(shared, 0.5)
+        ctas = -(-n // tile_n) * -(-m // tile_m) * batch * shared
+        reached *= gpu.multiprocessors
         each = math.ceil(ctas / reached)
-        k_tiles = -(-k // (config.tile_k * shared))
+        k_tiles = -(-k // depth)
         if each <= resident:
             time = k_tiles * _together(each * products, each * copies, alone)
         elif resident == 1:
             time = k_tiles * each * max(alone, copies)
         else:
             time = k_tiles * (
-                ctas / reached / _USED.get(shared, 1.0) * _together(products, copies, alone / resident)
-                + rates.tail * alone
+                ctas / reached / used * _together(products, copies, alone / resident) + rates.tail * alone
             )
         # Other CTAs' copies go on while one begins or writes.
         time += rates.first * math.ceil(each / resident) + each * written

@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
+from gemmule.core.problem_kind import CachedForKinds
 from gemmule.core.spec import Config, KernelSpec, NextKernel
 
 from .refusals import HOPPER
@@ -63,10 +65,18 @@ class NextProduct:
         self.prepare, self.specs = cache_last_call(prepare), specs
         # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
         self.chosen = cache_last_call(functools.lru_cache(maxsize=256)(self._choose))
+        self._takers = CachedForKinds(self._find_takers)
+
+    def _find_takers(self, problem: GemmProblem, arch: Arch) -> list[KernelSpec]:
+        prepared = self.prepare(problem).problem
+        return [spec for spec in self.specs if not spec.is_refused(prepared, arch)]
 
     def _choose(self, problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float | None]:
         prepared = self.prepare(problem)
-        spec, config, cost = choose_next(prepared.problem, self.specs, gpu)
+        found = _choose_among(prepared.problem, self._takers(problem, HOPPER), gpu)
+        if found is None:
+            raise ArgumentError(why_no_next(prepared.problem, self.specs) or "")
+        spec, config, cost = found
         return NextKernel(spec, config, *prepared), cost
 
     def kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
@@ -119,13 +129,21 @@ def choose_next(
     ArgumentError
         If none takes it: the reason of the last.
     """
+    found = _choose_among(problem, [spec for spec in specs if not spec.is_refused(problem, HOPPER)], gpu)
+    if found is None:
+        raise ArgumentError(why_no_next(problem, specs) or "")
+    return found
+
+
+def _choose_among(
+    problem: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates
+) -> tuple[KernelSpec, Config, float | None] | None:
+    """Return `choose_next` of kernels of which none refuses the problem whatever its config, or None."""
     outdone = None
     for spec in specs:
         if spec.costs is None:
             if _takes(spec, problem):
                 return spec, _largest(spec, problem, gpu), None
-            continue
-        if spec.refuses is not None and spec.refuses(problem, HOPPER):
             continue
         if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
             continue
@@ -133,14 +151,12 @@ def choose_next(
             return spec, *chosen
         # By a later one, which may not take it.
         outdone = outdone or (spec, *chosen)
-    if outdone is None:
-        raise ArgumentError(why_no_next(problem, specs) or "")
     return outdone
 
 
 def _takes(spec: KernelSpec, problem: GemmProblem) -> bool:
     """Return whether a kernel takes a problem in some config."""
-    if spec.refuses is not None and spec.refuses(problem, HOPPER):
+    if spec.is_refused(problem, HOPPER):
         return False
     # From the last on, which are for 8-bit floats: most others refuse these.
     return any(spec.own_why_not(problem, HOPPER, config) is None for config in reversed(spec.configs))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 from gemmule.core.block_scales import BLOCK
+from gemmule.kernels.hopper.tile_config import BARRIER_BYTES
 
 #: Scales that one read takes at most; columns of wgmma's accumulators after which a thread has the next two, and
 #: threads of a row.
 VECTOR, COL_STEP, COL_THREADS = 4, 8, 4
 _BYTES = 4
+#: Bytes of all barriers at most: full and empty ones of 16 stages, of epilogue tiles and of a cluster's sums.
+_FRONT_BYTES = 384
 
 
 def same_columns(lines_b: int, tile_n: int) -> int:
@@ -41,5 +44,6 @@ def stage_scales(lines: tuple[int, int], tile_m: int, tile_n: int) -> int:
 
 
 def scale_bytes(lines: tuple[int, int], tile_m: int, tile_n: int, stages: int) -> int:
-    """Return the shared memory of a CTA for scales."""
-    return stages * stage_scales(lines, tile_m, tile_n) * _BYTES
+    """Return the shared memory of a CTA for scales, beyond that for barriers: both lie in front of the operands."""
+    needed = _FRONT_BYTES + stages * stage_scales(lines, tile_m, tile_n) * _BYTES
+    return -(-needed // BARRIER_BYTES) * BARRIER_BYTES - BARRIER_BYTES

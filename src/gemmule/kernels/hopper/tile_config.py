@@ -21,8 +21,9 @@ MAX_TMA_BOX = 256
 MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 #: Limit of mma_tiles_m * tile_n for a warpgroup: 192 float32 accumulators a thread.
 MAX_ACC_COLUMNS = 384
-#: Columns of a tile for which a warpgroup has registers with promoted accumulators: it holds those of wgmma too.
-MAX_PROMOTED_N = 192
+#: Columns of a tile for which a warpgroup has registers with promoted accumulators and those of wgmma. Wider tiles are
+#: multiplied and promoted in halves, of a multiple of 16 columns.
+MAX_PROMOTED_N, _HALVED_N = 192, 32
 #: The same with a scale for each column of a k-tile.
 MAX_SCALED_N = 160
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
@@ -39,6 +40,19 @@ class Registers(NamedTuple):
 
 
 REGISTERS = Registers()
+
+
+def promoted_in_halves(tile_n: int, *, overlapped: bool = False) -> bool:
+    """Return whether the halves of a tile's columns are promoted one after the other, where it is 8-bit floats.
+
+    Parameters
+    ----------
+    tile_n : int
+        Columns of the tile.
+    overlapped : bool
+        Whether one half is to be promoted while the other is multiplied, where they are wide enough.
+    """
+    return tile_n > MAX_PROMOTED_N or (overlapped and tile_n > MAX_PROMOTED_N // 3 * 2 and tile_n % _HALVED_N == 0)
 
 
 @dataclass(frozen=True)
@@ -134,3 +148,14 @@ class WarpScheduleConfig(HopperConfig):
     @property
     def warpgroups_per_tile(self) -> int:
         return 1 if self.pingpong else CONSUMERS
+
+
+def why_not_promoted(config: HopperConfig) -> str | None:
+    """Say why a warpgroup has no registers for promoted accumulators beside those of wgmma, or None where it has."""
+    if config.mma_tiles_m > 1:
+        return f"config {config}: a warpgroup has registers for promoted accumulators of {MMA_M} rows"
+    if config.tile_n > MAX_PROMOTED_N and config.tile_n % _HALVED_N:
+        return (
+            f"config {config}: tiles of more than {MAX_PROMOTED_N} columns are promoted in halves, of a multiple of 16"
+        )
+    return None

@@ -43,7 +43,8 @@ def leading_dimension(matrix: StridedMatrix, sizes: tuple[int, ...], *, ends: bo
 
 def _copy_bytes(matrix: StridedMatrix, count: int, stride: int, length: int, sizes: tuple[int, ...]) -> int:
     """Return the widest copies of rows (or columns), whose ends count where `length` is not 0."""
-    known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize)
+    step = math.gcd(stride if count > 1 else 0, length, *matrix.batch_strides)
+    known = math.gcd(matrix.alignment, step * matrix.dtype.itemsize)
     for size in sizes:
         if known % size == 0:
             break

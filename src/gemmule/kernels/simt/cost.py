@@ -12,7 +12,7 @@ import numpy as np
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -199,6 +199,15 @@ FACTORS = {
     (32, 32, 16, 1, 4): (0.954, 0.956),
     (32, 32, 16, 1, 8): (0.961, 0.954),
     (32, 32, 16, 1, 16): (1.182, 1.144),
+    (32, 32, 32, 4, 1): (0.818, 0.810),
+    (32, 32, 32, 4, 6): (0.793, 0.776),
+    (32, 32, 64, 4, 1): (1.033, 0.998),
+    (32, 32, 64, 4, 8): (1.077, 0.979),
+    (64, 32, 32, 2, 1): (0.971, 0.981),
+    (64, 64, 32, 2, 1): (1.030, 1.000),
+    (64, 64, 32, 2, 2): (1.010, 0.990),
+    (64, 64, 32, 2, 4): (0.989, 0.983),
+    (64, 64, 32, 2, 8): (1.036, 1.008),
 }
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. Of clusters of six, 19 fit by GPCs of 14 to 18
 #: SMs; with 20 the kernel took twice the time (204 x 600 x 2444). 93 of four took the time of four CTAs an SM, not of
@@ -215,13 +224,8 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
 
 def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
-    every = [row_result(problem)[0] for problem in problems]
-    facts = _facts(
-        configs,
-        tuple([(_lies(one.a, one.a.is_row_major), _lies(one.b, not one.b.is_row_major)) for one in every]),
-        gpu.multiprocessors,
-    )
-    one = every[0]
+    facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), gpu.multiprocessors)
+    one, _, _ = row_result(problems[0])
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
     each = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.shares
@@ -276,6 +280,14 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
             (config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0)
         )[any(unaligned)],
     }
+
+
+@cache_last_call
+def operands_lie(problem: GemmProblem) -> tuple[_Lies, _Lies]:
+    """Return how A and B of the row-major result lie."""
+    oriented, _, _ = row_result(problem)
+    a, b = oriented.a, oriented.b
+    return _lies(a, a.is_row_major), _lies(b, not b.is_row_major)
 
 
 def _lies(matrix: StridedMatrix, k_major: bool) -> _Lies:

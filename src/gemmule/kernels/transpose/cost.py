@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
@@ -56,20 +54,26 @@ _FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
 _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
-class _Tiles(NamedTuple):
-    """Properties of configs, an element each; the first five are of the source's rows, then of the target's."""
+class _Tile(NamedTuple):
+    """What a tile decides for every transpose of elements of a size."""
 
-    places: Any  # of the length of such rows in a list of the problems' lengths
-    across: Any  # of their number
-    tile: Any  # elements of a row of a tile, a power of two
-    unit: Any  # likewise, of a sector, or of a shorter row of a tile
-    straddled: Any  # sectors that a row of a tile touches beyond those that it fills
-    work: Any  # instructions of a CTA's threads, as sectors
-    moved_at_once: Any  # sectors a second of a GPU
-    least: Any  # seconds of a GPU for a CTA
-    at_once: Any  # CTAs of a GPU
-    alone: Any  # seconds of a CTA
-    preferred: Any  # factors that order configs of equal time
+    #: rows, cols: Elements of the tile's rows in the source and in the target.
+    rows: int
+    cols: int
+    #: unit_rows, unit_cols: Likewise, of a sector, or of a shorter row of the tile.
+    unit_rows: int
+    unit_cols: int
+    straddled: int  #: Sectors that a row of the tile touches beyond those that it fills.
+    work: float  #: Instructions of a CTA's threads, as sectors.
+    alone: float  #: Seconds of a CTA.
+
+
+class _TileUse(NamedTuple):
+    """What else a config decides."""
+
+    tile: int  #: Its tile, by number.
+    at_once: int  #: CTAs of a GPU.
+    preferred: float  #: Factor that orders configs of equal time.
 
 
 def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
@@ -85,47 +89,57 @@ def total_tile_costs(
     problems: Sequence[TransposeProblem], configs: Sequence[ByteTileConfig], gpu: GpuRates
 ) -> list[float]:
     """Return about the seconds that transposes of one size of elements and one batch take, one after another."""
-    item, batch = problems[0].itemsize, math.prod(problems[0].batch)
-    of = _tiles(configs, item, tuple([rows_are_aligned(one) for one in problems]), gpu.multiprocessors)
-    # NumPy is slower with several dimensions, and with numbers beside arrays, than with arrays of one length.
-    given = np.array([one.rows for one in problems] + [one.cols for one in problems], np.float64)
-    lengths, half = given.take(of.places), len(of.least)
-    tiles = np.ceil(lengths / of.tile)
-    crossed = (np.ceil(lengths / of.unit) + tiles * of.straddled) * given.take(of.across)
-    moved, ctas = crossed[:half] + crossed[half:], tiles[:half] * tiles[half:]
-    if batch != 1:
-        moved, ctas = moved * batch, ctas * batch
-    together = np.maximum(np.maximum(moved, of.work * ctas) / of.moved_at_once, ctas * of.least)
-    each = of.preferred * np.maximum(together, np.ceil(ctas / of.at_once) * of.alone)
-    found: list[float] = (each if len(problems) == 1 else each.reshape(len(problems), -1).sum(axis=0)).tolist()
+    item, batch, found = problems[0].itemsize, math.prod(problems[0].batch), [0.0] * len(configs)
+    moved_at_once, least = gpu.multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / gpu.multiprocessors
+    # For so few configs, plain numbers are faster than NumPy.
+    for one in problems:
+        rows, cols, times = one.rows, one.cols, []
+        tiles, uses = _tiles(configs, item, rows_are_aligned(one), gpu.multiprocessors)
+        for tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone in tiles:
+            tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
+            moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
+            moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
+            ctas = tiles_rows * tiles_cols * batch
+            times.append((max(max(moved * batch, work * ctas) / moved_at_once, ctas * least), ctas, alone))
+        for number, (tile, at_once, preferred) in enumerate(uses):
+            together, ctas, alone = times[tile]
+            waves = -(-ctas // at_once) * alone
+            found[number] += preferred * max(together, waves)
     return found
 
 
 @cache_for_configs
-def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: Sequence[bool], multiprocessors: int) -> _Tiles:
-    """Return the configs' properties for each of several problems, whose rows are aligned or not, side by side."""
-    wide = np.array([one and config.is_wide for one in aligned for config in configs])
-    every = [config for _ in aligned for config in configs]
-    tile = np.array([one.tile(item) for one in every]).T.ravel()
-    sizes = np.array([one.tile_bytes(item) for one in every])
-    threads = np.array([one.threads for one in every])
-    fastest = np.array([_FASTEST_THREADS[item][min(one.read_bytes, one.write_bytes) >= LONG_ROW] for one in every])
-    straddled = np.where(wide, 0, 1)
-    resident = np.minimum(np.minimum(_RESIDENT_BYTES // sizes, _RESIDENT_THREADS // threads), _RESIDENT_CTAS)
-    columns = (
-        tile,
-        np.minimum(tile, SECTOR // item),
-        np.tile(straddled, 2),
-        np.where(wide, 0.3, 0.5 + 0.2 * packed_rows(item)) * 2 * sizes / SECTOR,
-        np.full(sizes.shape, multiprocessors * _BYTES_A_SECOND / SECTOR),
-        np.full(sizes.shape, _CTA / multiprocessors),
-        np.maximum(resident, 1) * multiprocessors,
-        _LATENCY + 2 * sizes / _BYTES_A_SECOND_ALONE,
-        # The grid of two dimensions, and the threads that were fastest.
-        np.where([one.group == 0 for one in every], 1.0, 1.02) * np.where(threads == fastest, 1.0, 1.01),
+def _tiles(
+    configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int
+) -> tuple[list[_Tile], list[_TileUse]]:
+    """Return the tiles of configs, and what else each config decides, where rows are aligned or not."""
+    every = [_tile(config, item, aligned and config.is_wide) for config in configs]
+    tiles = list(dict.fromkeys(every))
+    return tiles, [
+        _use(one, tiles.index(tile), item, multiprocessors) for one, tile in zip(configs, every, strict=True)
+    ]
+
+
+def _tile(config: ByteTileConfig, item: int, wide: bool) -> _Tile:
+    (rows, cols), size = config.tile(item), config.tile_bytes(item)
+    return _Tile(
+        rows,
+        cols,
+        min(rows, SECTOR // item),
+        min(cols, SECTOR // item),
+        straddled=0 if wide else 1,
+        work=(0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size / SECTOR,
+        alone=_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE,
     )
-    places = np.arange(2 * len(aligned)).repeat(len(configs))
-    return _Tiles(places, np.roll(places, len(every)), *(np.array(one, np.float64) for one in columns))
+
+
+def _use(config: ByteTileConfig, tile: int, item: int, multiprocessors: int) -> _TileUse:
+    threads, size = config.threads, config.tile_bytes(item)
+    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // threads, _RESIDENT_CTAS)
+    fastest = _FASTEST_THREADS[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]
+    # The grid of two dimensions, and the threads that were fastest.
+    preferred = (1.0 if config.group == 0 else 1.02) * (1.0 if threads == fastest else 1.01)
+    return _TileUse(tile, max(resident, 1) * multiprocessors, preferred)
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:

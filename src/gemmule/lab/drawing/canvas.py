@@ -85,11 +85,11 @@ def figure_on(page: Page, *, text_as: str = "path", salt: str = "gemmule") -> It
         yield figure
 
 
-def save(figure: Figure, folder: Path, stem: str, fingerprint: str) -> list[Path]:
-    """Write a figure as PNG and as SVG, each with the fingerprint of its figures inside; return the files."""
+def save(figure: Figure, folder: Path, stem: str, fingerprint: str, kinds: Sequence[str] = KINDS) -> list[Path]:
+    """Write a figure as files of some kinds, each with the fingerprint of its figures inside; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for kind in KINDS:
+    for kind in kinds:
         target = folder / f"{stem}.{kind}"
         metadata = {"Description": fingerprint} | (_NO_METADATA if kind == "svg" else {"Software": None})
         figure.savefig(target, metadata=metadata, dpi=144)

@@ -166,9 +166,9 @@ def _legend(axes: Axes, page: Page, rows: list[tuple[str, list[_Drawn]]]) -> Non
     first = theme.series[0]
     handles = [
         ("products", Patch(facecolor=first, label="multiplied")),
-        ("copy", Patch(facecolor="none", edgecolor=first, hatch="////", label="on its way")),
-        ("full", Patch(facecolor=first, alpha=0.35, label="has come")),
-        ("request", Line2D([], [], marker="v", linestyle="", color=first, label="asked for")),
+        ("copy", Patch(facecolor="none", edgecolor=first, hatch="////", label="in flight")),
+        ("full", Patch(facecolor=first, alpha=0.35, label="arrived")),
+        ("request", Line2D([], [], marker="v", linestyle="", color=first, label="issued")),
         ("write", Patch(facecolor=theme.faint, label="written")),
         ("slices", Line2D([], [], color=theme.faint, label="waits for a k-tile or a stage")),
         ("its turn", Line2D([], [], color=theme.faint, linestyle=":", label="waits for its turn")),

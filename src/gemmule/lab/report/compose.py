@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from ..drawing.canvas import check_matplotlib
 from ..gemm_operation import GEMM, layout_text, size_text
 from ..gemm_tables import controls
 from ..kernel_labels import labels, name_of
-from ..plots import Plot, error_plots, plots
+from ..plots import Plot, error_plots, one_curve, plots
 from . import figures
 from .profiles import profiles
 from .sources import Machine, Source
@@ -19,6 +20,13 @@ from .transposes import transposes
 from .views import Experiment, FigureView, MachineView, Section, TableView, table_view
 
 Record = Mapping[str, Any]
+#: Most columns of a table of ratios, and curves of a figure.
+_MOST_KERNELS = 12
+#: What the only curve of a figure shows, by its name.
+_ONE = {
+    "what a call runs": "What a call runs", "fastest": "The fastest kernel of each size",
+    "largest": "The largest error of all kernels",
+}  # fmt: skip
 _WORDS = {
     "gpu": "GPU", "driver": "driver", "cuda_driver": "CUDA version of the driver", "cublaslt": "cuBLASLt",
     "sm_clock_mhz": "clock of the SMs at the start, MHz", "sm_clock_max_mhz": "highest clock of the SMs, MHz",
@@ -125,17 +133,27 @@ def _ladder(machine: Machine, name: str) -> Section | str:
         "A curve for each kernel, and dashed for cuBLASLt, the best of its first algorithms in the same run. Dotted: "
         "the chip's peak."
     )
-    return Section(f"{name}-ladder", "The ladder over sizes", figures=_drawn(found, name, "Rate", text))
+    drawn = _drawn(found, name, "Rate", text, "fastest")
+    return Section(f"{name}-ladder", "The ladder over sizes", figures=drawn)
 
 
-def _drawn(found: Sequence[Plot], name: str, what: str, text: str) -> tuple[FigureView, ...]:
-    """Return the figures of plots over sizes; their captions leave out what titles say of the kernels."""
-    return tuple(
-        figures.curves_view(
-            plot, f"{name}-{plot.name}", f"{what} over size, {plot.title.rpartition(', ')[2]}, {plot.axis}", text, 2
-        )
-        for plot in found
-    )
+def _drawn(found: Sequence[Plot], name: str, what: str, text: str, greatest: str) -> tuple[FigureView, ...]:
+    """Return the figures of plots over sizes; their captions leave out what titles say of the kernels.
+
+    Of many kernels one curve is shown, and all are folded.
+    """
+    drawn = []
+    for plot in found:
+        title = f"{what} over size, {plot.title.rpartition(', ')[2]}, {plot.axis}"
+        many = len(plot.curves) > _MOST_KERNELS
+        if many:
+            one = one_curve(plot, greatest)
+            (shown, _), *_ = one.curves
+            caption = f"{_ONE[shown]}, and dashed cuBLASLt."
+            drawn.append(figures.curves_view(one, f"{name}-{plot.name}-call", title, caption, 2))
+        every = figures.curves_view(plot, f"{name}-{plot.name}", f"Every kernel: {title}" if many else title, text, 2)
+        drawn.append(dataclasses.replace(every, folded=many))
+    return tuple(drawn)
 
 
 def _errors(machine: Machine, name: str) -> Section | str:
@@ -146,7 +164,7 @@ def _errors(machine: Machine, name: str) -> Section | str:
         "The largest error of the checked rows, in units of the unit roundoff u times (|A| |B|)ij, for the kernels and "
         "for cuBLASLt. Kernels that sum in the same order err alike."
     )
-    drawn = _drawn(found, name, "Largest error", text)
+    drawn = _drawn(found, name, "Largest error", text, "largest")
     return Section(f"{name}-errors-beside", "Errors beside cuBLAS's", figures=drawn)
 
 
@@ -160,7 +178,8 @@ def _products(machine: Machine, name: str) -> Section | str:
         slug = _slug(words)
         ratios = bench_tables.ratios(GEMM, alike)
         if ratios[1]:
-            made.append(table_view(f"{name}-ratios-{slug}", f"Time of cuBLASLt / time of the kernel, {words}", ratios))
+            caption = f"Time of cuBLASLt / time of the kernel, {words}"
+            made.append(_ratios(f"{name}-ratios-{slug}", caption, ratios))
         all_figures = bench_tables.figures(GEMM, [record for record in alike if record["record"] != "skipped"])
         if all_figures[1]:
             caption = f"Every product, {words}: {len(all_figures[1])} rows"
@@ -173,6 +192,22 @@ def _products(machine: Machine, name: str) -> Section | str:
         "which four of five ratios of neighbouring samples lie."
     )
     return Section(f"{name}-products", "Tables of products", (paragraph,), tables=tuple(made), notes=tuple(notes))
+
+
+def _ratios(name: str, caption: str, table: tuple[Sequence[str], Sequence[Sequence[str]]]) -> TableView:
+    """Return the ratios of every kernel; of many kernels, of which few ran each size, the fastest of each size."""
+    (size, *kernels), rows = table
+    if len(kernels) <= _MOST_KERNELS:
+        return table_view(name, caption, table)
+    fastest = []
+    for where, *cells in rows:
+        ratio, kernel = max(((cell, kernel) for cell, kernel in zip(cells, kernels, strict=True) if cell), key=_ratio)
+        fastest.append((where, ratio, kernel))
+    return TableView(name, f"{caption}: the fastest kernel", (size, "ratio", "kernel"), tuple(fastest), more_texts=(2,))
+
+
+def _ratio(cell: tuple[str, str]) -> float:
+    return float(cell[0])
 
 
 def _facts(source: Source) -> list[tuple[str, str]]:

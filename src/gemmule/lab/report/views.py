@@ -50,6 +50,7 @@ class FigureView:
     wide: Drawing
     narrow: Drawing
     data: TableView  #: The same figures as a table.
+    folded: bool = False  #: Whether it is opened by a click.
 
 
 @dataclasses.dataclass(frozen=True)

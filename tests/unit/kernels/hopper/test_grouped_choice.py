@@ -14,7 +14,7 @@ from gemmule.core.layout import contiguous
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
 from gemmule.kernels.hopper.grouped.spec import SPEC
-from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES
+from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, why_not_promoted
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -73,10 +73,9 @@ def rows_of_8_bits(**changes):
 
 
 def test_8_bit_floats_have_configs_of_their_own():
-    choice = choose_grouped(rows_of_8_bits(), HOPPER, multiprocessors=132)
-    assert choice.config.tile_n <= 192
-    assert choice.config.mma_tiles_m == 1
-    assert choose_grouped(rows_of_8_bits(), HOPPER).config.tile_n <= 192
+    for multiprocessors in (132, None):
+        choice = choose_grouped(rows_of_8_bits(), HOPPER, multiprocessors=multiprocessors)
+        assert why_not_promoted(choice.config) is None
 
 
 @pytest.mark.parametrize(

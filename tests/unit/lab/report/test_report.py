@@ -211,6 +211,26 @@ def test_a_matrix_times_its_own_transpose_is_another_product(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_of_many_kernels_one_curve_and_the_fastest_are_shown(tmp_path):
+    records = [made.experiment()]
+    for n in (1024, 2048, 4096):
+        records += [
+            made.gemm(f"k{number}", n, n, n, 100.0 + number) | {"ratio": 0.5 + number / 100} for number in range(13)
+        ]
+    tables = Reader(made_page(tmp_path, records)).tables
+    fastest = tables["Time of cuBLASLt / time of the kernel, float32 nn: the fastest kernel"]
+    assert fastest == [[f"{n} x {n} x {n}", "0.620", "k12"] for n in (1024, 2048, 4096)]
+    rate = "Rate over size, float32 nn, M = N = K: TFLOP/s"
+    assert [row[:2] for row in tables[rate]] == [[str(n), "112.00"] for n in (1024, 2048, 4096)]
+    assert len(tables[f"Every kernel: {rate}"][0]) == 15  # and the size, and cuBLASLt
+    for record in records[1:]:
+        record["chosen_by"] = "dispatch" if record["kernel"] == "k3" else "rung"
+    (again := tmp_path / "called").mkdir()
+    called = Reader(made_page(again, records)).tables[rate]
+    assert [row[:2] for row in called] == [[str(n), "103.00"] for n in (1024, 2048, 4096)]
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_names_are_text_and_no_markup(tmp_path):
     records = made.whole()
     for record in records[1:]:

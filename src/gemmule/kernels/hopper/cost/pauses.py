@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemmule.core.block_scales import BLOCK
+from gemmule.kernels.hopper.tile_config import MAX_PROMOTED_N
+
 from .rates import Numbers, Operation, TileRates
 
 #: Microseconds that promoting the accumulators of a k-tile of 8-bit floats takes, and more for each column of the tile:
@@ -12,6 +15,14 @@ PROMOTE_US = (0.0269, 0.000262), (0.00118, 0.0)
 #: Microseconds more of a k-tile of cooperative configs for each further CTA that shares loads: all of them wait for the
 #: last to promote. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and 4096 x 4096 x 14336.
 _SHARED_US = 0.004
+#: Microseconds more of a k-tile of cooperative configs for each column beyond 128, by tiles of 128, 192 and 256 columns
+#: of three large products, on an H100 and an H200; as are those with scales by blocks.
+_WIDE_US = 0.0005
+#: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
+#: half is promoted while the other is multiplied, and with a scale for each column.
+_SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
+#: Less than that with a scale for each column, for each column beyond 128.
+_HIDDEN_US = 0.0014
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0
@@ -29,8 +40,27 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     """
     terms = promotion_terms(one, of)
     # The third is of the k-tiles of cooperative configs.
-    shared = _SHARED_US * (of.cluster / of.cluster_k - 1) * terms[2]
-    found: Numbers = np.array(PROMOTE_US).ravel() @ terms + shared
+    more = _SHARED_US * (of.cluster / of.cluster_k - 1) + _WIDE_US * np.maximum(of.tile[1] - BLOCK, 0)
+    found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2]
+    return found
+
+
+def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
+    """Return the time that scales by blocks add to promotions.
+
+    Parameters
+    ----------
+    one, of
+        As of `promote_us`.
+    lines : tuple of int
+        Lines of a block of the operand that gives the result's rows, and of that which gives its columns: 1 or 128.
+    """
+    columns = np.minimum(of.tile[1], BLOCK) / BLOCK
+    by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(of.tile[1] - BLOCK, 0)
+    halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_PROMOTED_N)
+    by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
+    each = np.where(np.array(lines)[1 - of.side] == 1, by_columns, by_blocks) * columns
+    found: Numbers = _waves(one, of) * np.ceil(one.k_tiles / of.cluster_k) * of.gpu.load * each
     return found
 
 

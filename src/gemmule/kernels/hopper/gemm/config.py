@@ -151,6 +151,7 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1),
     # With room for scales by blocks.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
     # Few rows: a tile has 128 columns of D.
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=9, cluster_m=1, swap_ab=1),

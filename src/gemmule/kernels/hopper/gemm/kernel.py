@@ -141,10 +141,10 @@ class HopperGemm:
         reduce_barriers = self.reduction.barriers(smem)
         # Before the operands, which begin at a multiple of 1024 bytes.
         table = self.scheduler.allocate(smem)
-        smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
-        reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         if cutlass.const_expr(scales is not None):
             scales = (scales, self.mainloop.allocate(smem))
+        smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
+        reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         if warp == 0:
             for matrix in (tma.a, tma.b, tma.d, b_up):
                 if cutlass.const_expr(matrix.atom is not None):
@@ -224,18 +224,20 @@ class HopperGemm:
         tensors, stages = scales
         for operand in cutlass.range_constexpr(2):
             if warp == 1 + operand:
-                state = self.mainloop.producer_state()
+                state = self.mainloop.producer_state(), Int32(-1)
                 start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
                 for work_index in cutlass.range(start, end, stride):
                     (i, j, _), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
                     first_line = (i * self.tile_m, j * self.tile_n)[operand]
                     own = tensors[operand], stages
                     state = self.mainloop.load_scales(operand, own, first_line, barriers, state, work_k_range)
+                self.mainloop.end_scales(barriers, state)
 
-    def make_tiled_mma(self) -> cute.TiledMma:
-        """Return the instruction, for the warpgroups that share a tile."""
+    def make_tiled_mma(self, mma_n: int | None = None) -> cute.TiledMma:
+        """Return the instruction, for the warpgroups that share a tile: of so many of its columns, or of all."""
         a, b = self.operands.elements
-        return tiled_mma(a, self.operands.k_major, self.acc, self.warpgroups_per_tile, (MMA_M, self.mma_n), b)
+        shape = MMA_M, mma_n or self.mma_n
+        return tiled_mma(a, self.operands.k_major, self.acc, self.warpgroups_per_tile, shape, b)
 
     @cute.jit
     def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule, scales):

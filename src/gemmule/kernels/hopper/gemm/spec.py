@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -28,7 +29,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
@@ -36,18 +37,18 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
-from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
+from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
 from gemmule.kernels.hopper.tile_config import (
     EPI_TILE_M,
     K_BYTES,
-    MAX_PROMOTED_N,
     MAX_SCALED_N,
     MAX_SHARED_BYTES,
     SMS,
     THREADS,
+    why_not_promoted,
 )
 from gemmule.kernels.hopper.tma_tiles import (
     block_scale_params,
@@ -87,12 +88,8 @@ _ATOM_N = 8
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
-        return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
-    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and _k_major(problem, config)[1]:
-        # PTX takes any multiple of 8; the layout that make_smem_layout_b of nvidia-cutlass-dsl 4.8.1 returns for 24
-        # columns aborts the compiler (in cute.slice_ of a stage).
-        return f"config {config}: tile_n of a K-major B must be {_ATOM_N} or a multiple of {2 * _ATOM_N}"
+    if reason := _why_not_columns(problem.a.dtype, _k_major(problem, config)[1], config):
+        return reason
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
@@ -103,8 +100,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
             return (
                 f"config {config}: 8-bit results are written in rows, {_EPI_TILE_N_8_BIT} columns at least by each CTA"
             )
-    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
-        return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
+    if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
+        return reason
     if (lines := _scale_lines(problem, config)) is not None:
         if lines[1] == 1 and config.tile_n > MAX_SCALED_N:
             return f"config {config}: a scale for each column fits into registers for {MAX_SCALED_N} columns at most"
@@ -114,6 +111,17 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         if config.stream_k:
             return "stream_k=1 computes no gated epilogue"
         return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols)
+    return None
+
+
+def _why_not_columns(dtype: DType, k_major: bool, config: HopperGemmConfig) -> str | None:
+    """Say why the kernel's B, K-major or not, has no tiles of so many columns, or None where it has."""
+    if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
+        return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
+    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and k_major:
+        # PTX takes any multiple of 8; the layout that make_smem_layout_b of nvidia-cutlass-dsl 4.8.1 returns for 24
+        # columns aborts the compiler (in cute.slice_ of a stage).
+        return f"config {config}: tile_n of a K-major B must be {_ATOM_N} or a multiple of {2 * _ATOM_N}"
     return None
 
 
@@ -184,8 +192,9 @@ def _scale_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
 
 def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
     """Return whether the kernel's A (M, K) and B (N, K) are K-major."""
-    _, a, _, b = _operands(problem, config)
-    return a.lies_in_rows, b.lies_in_rows
+    oriented, _, _ = row_result(problem)
+    a, b = oriented.a.lies_in_rows, oriented.b.lies_in_cols
+    return (b, a) if config.swap_ab else (a, b)
 
 
 def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
@@ -294,22 +303,44 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
-    operation, rates = operation_of(problem), rates_of(configs, gpu)
+    """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs.
+
+    They are infinite for configs that are not for a product's types.
+    """
+    operation = operation_of(problem)
+    suitable, every = _suitable(configs, problem.a.dtype, (not operation.b.across, not operation.a.across))
+    if not suitable:
+        return [math.inf] * len(configs)
+    rates = rates_of(suitable, gpu)
     times = times_us(operation, rates)
     if problem.a.dtype.is_float8:
         times += promote_us(operation, rates)
-    else:
-        times += rates.remembered("float8", lambda: rates.each(_float8_us))
+        if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
+            lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
+            times += scaled_us(operation, rates, lines)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    found: list[float] = times.tolist()
-    return found
+    return list(every((*times.tolist(), math.inf))[:-1])
 
 
-def _float8_us(config: HopperGemmConfig) -> float:
-    """Return infinity for a config that only 8-bit floats pay for, whatever the SMs of the GPU, and 0 for others."""
-    return math.inf if config.on(SMS) in FOR_FLOAT8 else 0.0
+@cache_for_configs
+def _suitable(
+    configs: Sequence[HopperGemmConfig], dtype: DType, k_major: tuple[bool, bool]
+) -> tuple[tuple[HopperGemmConfig, ...], Callable[[Sequence[float]], tuple[float, ...]]]:
+    """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
+
+    The second result returns the times of all configs from those of these, and one for the others. `k_major` is whether
+    the kernel's B is K-major, without swap_ab and with it.
+    """
+    suitable = [
+        one
+        for one in configs
+        if not _why_not_columns(dtype, k_major[one.swap_ab], one) and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
+    ]
+    places = {one: place for place, one in enumerate(suitable)}
+    every = [places.get(one, -1) for one in configs]
+    # Of one place, itemgetter would return no tuple.
+    return tuple(suitable), operator.itemgetter(*every, -1)
 
 
 @functools.cache

@@ -94,7 +94,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 
 
 def _upcast_us(problem: GemmProblem, gpu: GpuRates) -> float:
-    if UPCAST.refuses is not None and UPCAST.refuses(problem, HOPPER):
+    if UPCAST.is_refused(problem, HOPPER):
         return math.inf
     assert UPCAST.costs is not None
     return min(UPCAST.costs(problem, UPCAST.configs, gpu))

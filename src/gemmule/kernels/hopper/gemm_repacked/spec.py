@@ -136,7 +136,7 @@ def _vectors_us(config: RepackConfig) -> float:
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     if _by_fma(problem):
-        costs_together((problem, _PRODUCT.prepare(problem).problem), SIMT_GEMM.configs_on(gpu), gpu)
+        costs_together((_PRODUCT.prepare(problem).problem, problem), SIMT_GEMM.configs_on(gpu), gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]

@@ -157,7 +157,7 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that upcasts operands in memory, where that is expected to be faster."""
-    if UPCAST.costs is None or UPCAST.refuses is None or UPCAST.refuses(problem, UPCAST.archs[0]):
+    if UPCAST.costs is None or UPCAST.is_refused(problem, UPCAST.archs[0]):
         return None
     return UPCAST.name if min(UPCAST.costs(problem, UPCAST.configs, gpu)) < cost else None
 

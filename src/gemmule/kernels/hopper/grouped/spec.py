@@ -14,7 +14,7 @@ from gemmule.core.launch import Launch, Param, TensorParam, Workspace
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
-from gemmule.kernels.hopper.tile_config import EPI_TILE_M, MAX_PROMOTED_N, THREADS
+from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS, why_not_promoted
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
 
 from .config import MAX_GROUPS, GroupedConfig, every_config
@@ -28,8 +28,8 @@ _MOST = 1 << 30
 def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str | None:
     """Say why a config does not take `problem`, or None where it does."""
     del arch
-    if problem.a.dtype.is_float8 and (config.mma_tiles_m > 1 or config.tile_n > MAX_PROMOTED_N):
-        return f"config {config}: promoted accumulators fit for 64 rows and {MAX_PROMOTED_N} columns at most"
+    if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
+        return reason
     return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols) if problem.num_b > 1 else None
 
 

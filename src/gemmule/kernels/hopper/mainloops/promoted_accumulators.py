@@ -3,7 +3,8 @@
 wgmma truncates its addends, its own accumulators included, 13 bits below the largest. So it accumulates one k-tile, 128
 of K, and CUDA cores add the result to float32 accumulators (DeepGEMM: promotion). Cooperative warpgroups overlap: one
 promotes while the other multiplies, in turns where promotions are long. Ping-pong ones do not, as the order barrier is
-held over all k-tiles of a tile, promotions included.
+held over all k-tiles of a tile, promotions included. The columns of wide tiles are multiplied and promoted in halves,
+which need half the registers; where there are registers for both, the second is multiplied while the first is promoted.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MAX_PROMOTED_N, WARPGROUP, promoted_in_halves
 
-from .operands import OperandStages
+from .operands import OperandStages, flat
 from .tma_wgmma import Mainloop
 from .wgmma import issue_group, k_block_mmas, wait_group_and_release
 
@@ -28,10 +29,9 @@ class PromotedFragments(NamedTuple):
     #: mma_init, mma_acc: TiledMma. wgmma that overwrites its accumulators, and wgmma that adds to them.
     mma_init: Any
     mma_acc: Any
-    k_tile_accumulators: Any  #: Tensor. Those of wgmma, for one k-tile.
-    #: a, b: Tensor. Operands by stage.
-    a: Any
-    b: Any
+    k_tile_accumulators: Any  #: Tuple of Tensor. Those of wgmma, for one k-tile and part of the columns.
+    a: Any  #: Tensor. A by stage.
+    b: Any  #: Tuple of Tensor. The parts of B's columns by stage.
     accumulators: Any  #: Tensor. The promoted ones, for all k-tiles.
     scales: Any = None  #: TileScales or None. Scales of A and B by blocks, for the tile.
 
@@ -39,13 +39,23 @@ class PromotedFragments(NamedTuple):
 class PromotedMainloop(Mainloop):
     """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
 
+    #: Whether one half of the columns may be promoted while the other is multiplied.
+    overlapped = False
+
     def fragments(
         self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
         """Return `PromotedFragments`; parameters as of `Mainloop.fragments`."""
-        mma_init, a, b, accumulators = operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
-        k_tile_accumulators = cute.make_rmem_tensor(mma_init.partition_shape_C(operands.cta_tile_mnk[:2]), acc)
-        mma_acc = make_tiled_mma()
+        _, a, _, accumulators = operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
+        m, n, k = operands.cta_tile_mnk
+        parts = 2 if promoted_in_halves(n, overlapped=self.overlapped) else 1
+        mma_init, mma_acc = (make_tiled_mma(n // parts) for _ in range(2))
+        in_flight = parts if n <= MAX_PROMOTED_N else 1
+        shape = mma_init.partition_shape_C((m, n // parts))
+        k_tile_accumulators = tuple(cute.make_rmem_tensor(shape, acc) for _ in range(in_flight))
+        own = mma_init.get_slice(warpgroup_idx * WARPGROUP)
+        tiles = (cute.local_tile(smem_ab[1], (n // parts, k), (part, 0, None)) for part in range(parts))
+        b = tuple(mma_init.make_fragment_B(own.partition_B(tile)) for tile in tiles)
         mma_init.set(warpgroup.Field.ACCUMULATE, False)
         mma_acc.set(warpgroup.Field.ACCUMULATE, True)
         return PromotedFragments(mma_init, mma_acc, k_tile_accumulators, a, b, accumulators)
@@ -59,21 +69,30 @@ class PromotedMainloop(Mainloop):
         mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments[:6]
         self.order_barrier_wait(warpgroup_idx)
         accumulators.fill(0)
+        parts, in_flight = cutlass.const_expr(len(b)), cutlass.const_expr(len(k_tile_accumulators))
         for _ in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             scales = self.read_scales(fragments, stage)
-            if cutlass.const_expr(self.takes_turns and not self.pingpong):
-                cute.arch.barrier(
-                    barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
-                )
-            issue_group(k_block_mmas(mma_init, a, b, stage, mma_acc), k_tile_accumulators)
-            if cutlass.const_expr(self.takes_turns and not self.pingpong):
-                cute.arch.barrier_arrive(
-                    barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
-                )
+            for part in cutlass.range_constexpr(parts):
+                if cutlass.const_expr(self.takes_turns and not self.pingpong):
+                    cute.arch.barrier(
+                        barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
+                    )
+                found = k_tile_accumulators[part % in_flight]
+                issue_group(k_block_mmas(mma_init, a, b[part], stage, mma_acc), found)
+                if cutlass.const_expr(self.takes_turns and not self.pingpong):
+                    cute.arch.barrier_arrive(
+                        barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
+                    )
+                if cutlass.const_expr(parts > in_flight and part == 0):
+                    warpgroup.wait_group(0)
+                    self.promote(fragments, scales, 0)
+            if cutlass.const_expr(in_flight > 1):
+                warpgroup.wait_group(1)
+                self.promote(fragments, scales, 0)
             wait_group_and_release(0, release, barriers.empty, (stage,))
-            self.promote(fragments, scales)
+            self.promote(fragments, scales, parts - 1)
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
         return state
@@ -82,8 +101,15 @@ class PromotedMainloop(Mainloop):
         """Return what a full stage has for the promotion beside operands; here nothing."""
         del fragments, stage
 
-    def promote(self, fragments: Any, scales: Any) -> None:
-        """Add the accumulators of a k-tile to those of all."""
+    def promote(self, fragments: Any, scales: Any, part: int) -> None:
+        """Add the accumulators of a k-tile and a part of the columns to those of all."""
         del scales
-        accumulators = fragments.accumulators
-        accumulators.store(accumulators.load() + fragments.k_tile_accumulators.load())
+        total, found = part_of(fragments, part)
+        total.store(total.load() + found.load())
+
+
+def part_of(fragments: PromotedFragments, part: int) -> tuple[Any, Any]:
+    """Return the accumulators of a part of the columns: of all k-tiles, and of one."""
+    found = flat(fragments.k_tile_accumulators[part % len(fragments.k_tile_accumulators)])
+    count = cute.size(found)
+    return cute.make_tensor(fragments.accumulators.iterator + part * count, cute.make_layout(count)), found

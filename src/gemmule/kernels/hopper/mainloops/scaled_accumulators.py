@@ -1,8 +1,9 @@
 """FP8 mainloop with scales of A and B by blocks: each k-tile's accumulators are scaled as they are promoted.
 
 A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two warps of
-the producer copy them into the stage of the k-tile by cp.async, which arrives at the stage's full barrier; consumers
-read them in front of wgmma.
+the producer copy them into the stage of the k-tile by cp.async; consumers read them in front of wgmma. Of wide tiles by
+blocks of columns a lane arrives at the stage's full barrier once the copies of the next stage are issued; else each
+lane's cp.async arrive by themselves.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from gemmule.kernels.hopper.scale_stages import (
 from gemmule.kernels.hopper.tile_config import MMA_M
 from gemmule.kernels.parts.async_copy import copy_vector_async
 
-from .operands import flat
-from .promoted_accumulators import PromotedMainloop
+from .promoted_accumulators import PromotedMainloop, part_of
 
 _WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
 
@@ -51,9 +51,8 @@ class ScaledMainloop(PromotedMainloop):
         Rows and columns of a tile.
     """
 
-    #: The arrival of the TMA loads and of each lane that copies scales, a warp for A and one for B; a release by each
-    #: warp that has read them.
-    producer_arrivals, releasing = 1 + 2 * _WARP, _WARP
+    #: A release by each warp that has read scales.
+    releasing = _WARP
 
     def __init__(
         self, num_stages: int, stage_bytes: int, *, lines: tuple[int, int], tile_m: int, tile_n: int, **options: Any
@@ -65,6 +64,9 @@ class ScaledMainloop(PromotedMainloop):
         self.thread_columns = thread_columns(tile_n)
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
         self.takes_turns = lines[1] == 1 and tile_n >= BLOCK
+        self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
+        # That of the TMA loads, and those of two warps that copy scales: of one lane or of each.
+        self.producer_arrivals = 1 + 2 * (1 if self.overlapped else _WARP)
         self.copied = tile_m if lines[0] == 1 else 1, tile_n // self.same_columns
 
     def allocate(self, smem: Any) -> Any:
@@ -83,13 +85,16 @@ class ScaledMainloop(PromotedMainloop):
             Their tensor, by line of blocks and block of K, and the stages in shared memory.
         first_line : Int32
             The tile's first row or column.
-        barriers, state, k_range
+        barriers, k_range
             As of `load`.
+        state : tuple
+            The pipeline's, and the stage at whose full barrier the warp has yet to arrive, or -1.
         """
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % _WARP
         tensor, stages = scales
         start, num_k_tiles = k_range
+        state, pending = state
         step, count = Int64(tensor.stride[1]) * _BYTES, self.copied[operand]
         copies = [
             (_address(tensor, line, start), place, count - number * _WARP)
@@ -103,9 +108,29 @@ class ScaledMainloop(PromotedMainloop):
                 address, place, left = copies[i]
                 if cutlass.const_expr(left >= _WARP) or lane < left:
                     _copy(target + place, address + k * step)
-            cute.arch.cp_async_mbarrier_arrive_noinc(barriers.full + stage)
+            if cutlass.const_expr(self.overlapped):
+                cute.arch.cp_async_commit_group()
+                self.arrive(barriers, pending, 1)
+                pending = stage
+            else:
+                cute.arch.cp_async_mbarrier_arrive_noinc(barriers.full + stage)
             state = self.advance(state)
-        return state
+        return state, pending
+
+    @cute.jit
+    def arrive(self, barriers, stage, in_flight: cutlass.Constexpr[int]):
+        """Arrive at a stage's full barrier, -1 for none, once all but so many groups of the warp's copies are done."""
+        tid, _, _ = cute.arch.thread_idx()
+        cute.arch.cp_async_wait_group(in_flight)
+        cute.arch.sync_warp()
+        if tid % _WARP == 0 and stage >= 0:
+            cute.arch.mbarrier_arrive(barriers.full + stage)
+
+    @cute.jit
+    def end_scales(self, barriers, state):
+        """Arrive for the last stage."""
+        if cutlass.const_expr(self.overlapped):
+            self.arrive(barriers, state[1], 0)
 
     def lane_copies(self, operand: int, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
         """Return lines of blocks of A or B whose scales a lane copies, and where they lie in a stage.
@@ -148,15 +173,16 @@ class ScaledMainloop(PromotedMainloop):
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
         return [[a * b for b in of_b] for a in of_a] if self.lines[1] == BLOCK else (of_a, of_b)
 
-    def promote(self, fragments: Any, scales: Any) -> None:
-        """Add a k-tile's accumulators, scaled."""
-        total, part = flat(fragments.accumulators), flat(fragments.k_tile_accumulators)
-        for v in range(self.tile_n // 2):
-            half, col = v // 2 % 2, v // 4 * 2 + v % 2
+    def promote(self, fragments: Any, scales: Any, part: int) -> None:
+        """Add a k-tile's accumulators of a part of the columns, scaled."""
+        total, found = part_of(fragments, part)
+        first = part * self.tile_n // len(fragments.b)
+        for v in range(cute.size(found)):
+            half, col = v // 2 % 2, v // 4 * COL_STEP
             if self.lines[1] == BLOCK:
-                total[v] = total[v] + part[v] * scales[half][v // 4 * COL_STEP // self.same_columns]
+                total[v] = total[v] + found[v] * scales[half][(first + col) // self.same_columns]
             else:
-                total[v] = total[v] + part[v] * scales[1][col] * scales[0][half]
+                total[v] = total[v] + found[v] * scales[1][v // 4 * 2 + v % 2] * scales[0][half]
 
 
 @cute.jit

@@ -445,6 +445,7 @@ def _rounds(tiles: int, parts: int, gpu: GpuRates) -> float:
     return 1 + (rounds - 1) * _MORE_ROUNDS[parts]
 
 
+@cache_last_call
 def _both_read_us(problem: GemmProblem) -> float:
     """Return the time of a k-tile of both operands."""
     return _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)

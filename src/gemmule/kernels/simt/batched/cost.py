@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 
 from .config import VECTOR_BYTES, BatchedConfig
@@ -55,7 +55,13 @@ class BatchedFacts:
     resident: int
 
 
-@functools.lru_cache(maxsize=1024)
+@cache_for_configs
+def _every_facts(
+    configs: Sequence[BatchedConfig], item: int, copies: tuple[int, int, int]
+) -> list[tuple[BatchedConfig, BatchedFacts]]:
+    return [(config, _facts(config, item, copies)) for config in configs]
+
+
 def _facts(config: BatchedConfig, item: int, copies: tuple[int, int, int]) -> BatchedFacts:
     reads = (config.thread_m + config.thread_n) * config.tile_k * item // VECTOR_BYTES
     issue = config.thread_m * config.thread_n * config.tile_k * _FMA[item] + reads * _READ + _BARRIER
@@ -76,8 +82,8 @@ def costs(
     item = problem.d.dtype.itemsize
     memory = (problem.bytes_min / gpu.memory_rate(_MEMORY)) ** _POWER
     found = []
-    for config in configs:
-        facts, peers = _facts(config, item, copies), config.cluster_k - 1
+    for config, facts in _every_facts(configs, item, copies):
+        peers = config.cluster_k - 1
         if peers and min(m, n) > _FEW:
             found.append(math.inf)
             continue

@@ -152,7 +152,7 @@ def _costs(problem: GemmProblem, configs: Sequence[BatchedConfig], gpu: GpuRates
 def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of the type for larger matrices, where it is expected to be faster."""
     other = _larger(problem)
-    if other.costs is None or other.refuses is None or other.refuses(problem, other.archs[0]):
+    if other.costs is None or other.is_refused(problem, other.archs[0]):
         return None
     return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
 

@@ -23,7 +23,7 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR, SimtConfig, why_not_cluster
-from gemmule.kernels.simt.cost import costs, operand_copies
+from gemmule.kernels.simt.cost import costs, operand_copies, operands_lie
 
 #: Types that C and D may have.
 OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
@@ -134,7 +134,7 @@ def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
     least = min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu))
     if least * min(_MARGIN) > cost:
         return False
-    unaligned = any(operand_copies(matrix).copy_bytes < VECTOR * FLOAT32.itemsize for matrix in (problem.a, problem.b))
+    unaligned = any(one.unaligned for one in operands_lie(problem))
     return least * _MARGIN[unaligned] <= cost
 
 
@@ -165,11 +165,18 @@ SPEC = KernelSpec(
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=16),
         SimtConfig(tile_m=64, tile_n=32, tile_k=16, warps_m=2, warps_n=1, cluster_k=6),
         SimtConfig(tile_n=32, tile_k=16, warps_n=1),
-        SimtConfig(tile_n=32, tile_k=16, warps_n=1, cluster_k=4),
         SimtConfig(tile_n=32, tile_k=16, warps_n=1, cluster_k=8),
         SimtConfig(tile_m=32, tile_k=16, warps_m=1, warps_n=4),
-        SimtConfig(tile_m=32, tile_k=16, warps_m=1, warps_n=4, cluster_k=4),
         SimtConfig(tile_m=32, tile_k=16, warps_m=1, warps_n=4, cluster_k=8),
+        SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, warps_k=4),
+        SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, cluster_k=6, warps_k=4),
+        SimtConfig(tile_m=32, tile_n=32, tile_k=64, warps_m=1, warps_n=1, stages=3, warps_k=4),
+        SimtConfig(tile_m=32, tile_n=32, tile_k=64, warps_m=1, warps_n=1, stages=3, cluster_k=8, warps_k=4),
+        SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=2, warps_n=1, warps_k=2),
+        SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2),
+        SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=2, warps_k=2),
+        SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=4, warps_k=2),
+        SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=8, warps_k=2),
     ),
     signatures=signatures,
     why_not=why_not,

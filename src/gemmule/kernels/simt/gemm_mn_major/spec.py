@@ -68,7 +68,7 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    costs_together((problem, _OPERANDS.product.prepare(problem).problem), GEMM.configs_on(gpu), gpu)
+    costs_together((_OPERANDS.product.prepare(problem).problem, problem), GEMM.configs_on(gpu), gpu)
     return _OPERANDS.costs(problem, configs, gpu)
 
 

@@ -76,7 +76,8 @@ class Drain:
         self._left: dict[tuple[int, int], int] = {}
         self._ended: set[tuple[int, int]] = set()
         self._pool = ThreadPoolExecutor(threads, "gemmule-drain")
-        self._ring = None if buffers is None else Ring(device, *buffers)
+        # Pinning takes a while, in which the first operands are read.
+        self._ring = None if buffers is None else self._pool.submit(Ring, device, *buffers)
         self.bytes_written = 0
         self.tiles = 0
 
@@ -101,8 +102,9 @@ class Drain:
             self._submit(self._arrived, op, end)
         else:
             assert self._ring is not None
-            for rows in self._heights(op.rows, op, self._ring.nbytes):
-                buffer = self._ring.take()
+            ring = self._ring.result()
+            for rows in self._heights(op.rows, op, ring.nbytes):
+                buffer = ring.take()
                 start = start or self._device.record(stream)
                 array = view(buffer, self._sink.dtype, rows, op.cols, "C")
                 within = slice(rows[0] - op.rows[0], rows[1] - op.rows[0])
@@ -111,7 +113,7 @@ class Drain:
                 shares = self._heights(rows, op, SHARE)
                 with self._lock:
                     self._left[op.tile] += len(shares)
-                come = _Come(self._device, end, self._ring, buffer, len(shares))
+                come = _Come(self._device, end, ring, buffer, len(shares))
                 for share in shares:
                     self._submit(self._write, op, come, share, array[share[0] - rows[0] : share[1] - rows[0]])
         with self._lock:
@@ -168,8 +170,8 @@ class Drain:
 
     def stop(self) -> None:
         """Let everybody who waits for a buffer give up."""
-        if self._ring is not None:
-            self._ring.stop()
+        if self._ring is not None and self._ring.exception() is None:
+            self._ring.result().stop()
 
     def finish(self) -> None:
         """Wait until everything is written."""
