@@ -399,6 +399,11 @@ def _together(results: Path, files: Sequence[str]) -> list[Record]:
     return [experiment, *(record for records in all_records for record in records[1:])]
 
 
+def has_pictures(text: str) -> bool:
+    """Return whether a page has blocks of pictures, without reading the records that those show."""
+    return any(match["name"] in _PICTURES for match in _BLOCK.finditer(text))
+
+
 def pictures(text: str, results: Path) -> dict[str, tuple[Picture, str]]:
     """Return the pictures of a page's blocks, with the stem of their files, by the fingerprint in those files."""
     shown: dict[str, tuple[Picture, str]] = {}

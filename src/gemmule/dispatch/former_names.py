@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -48,6 +49,8 @@ _WORD = re.compile(r"\w+")
 _WITH_CONFIG = re.compile(r"(\w+)( ?\[)([^]]*)\]")
 
 
+# Records of one file have the same fields and kernels in every line.
+@functools.lru_cache(maxsize=4096)
 def current_names(text: str) -> str:
     """Return a text with the current names of kernels, their config fields in brackets, and precisions."""
 

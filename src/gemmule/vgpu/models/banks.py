@@ -25,6 +25,7 @@ quarter without active lanes is free; cp.async, whose wavefronts ncu may count e
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -101,11 +102,17 @@ def _of_patterns(addresses: Addresses, active: Mask, size: int, write: bool, ide
             return counts
         same = offsets == offsets[0]
         alike = np.ones(len(same), bool) if same.all() else same.all(axis=1)
-        counts[left[alike]] = _count(offsets[:1], size, write, ideal)
+        counts[left[alike]] = _count_pattern(offsets[0].tobytes(), size, write, ideal)
         left, offsets = left[~alike], offsets[~alike]
     if left.size:
         counts[left] = _count(offsets, size, write, ideal)
     return counts
+
+
+@functools.lru_cache(maxsize=4096)
+def _count_pattern(offsets: bytes, size: int, write: bool, ideal: bool) -> int:
+    """Return the wavefronts of one request: a kernel's few patterns come again in every pass of its loops."""
+    return int(_count(np.frombuffer(offsets, np.int64)[None], size, write, ideal)[0])
 
 
 def _count(offsets: Addresses, size: int, write: bool, ideal: bool) -> Counts:
