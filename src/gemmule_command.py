@@ -56,8 +56,10 @@ def _end_quickly(codes: list[int]) -> None:
     if not codes or any(name in os.environ for name in _INJECTED):
         return
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            # None where it was closed before the process began.
+            if stream is not None:
+                stream.flush()
     except (OSError, ValueError):
         # Python says so.
         return
@@ -65,14 +67,19 @@ def _end_quickly(codes: list[int]) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command; it ends with `SystemExit`."""
+    with interruption_ends():
+        from gemmule.cli import main as run
+    run(interruption_ends)
+
+
+def script() -> None:
+    """Run the command in a process of its own, which ends with it."""
     codes: list[int] = []
     # What is registered later runs before.
     atexit.register(_end_quickly, codes)
-    with interruption_ends():
-        from gemmule.cli import main as run
     try:
-        run(interruption_ends)
+        main()
     except SystemExit as end:
         codes += [end.code or 0] if isinstance(end.code, int | None) else []
         raise

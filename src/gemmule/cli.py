@@ -64,7 +64,7 @@ def _start_driver() -> None:
     from .runtime.driver import driver_module
 
     # What is wrong is found again, and reported, by what needs the GPU.
-    with contextlib.suppress(GemmuleError):
+    with contextlib.suppress(GemmuleError, RuntimeError):
         driver_module()
 
 
@@ -80,7 +80,7 @@ class OneLineGroup(click.Group):
                 echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
             raise click.UsageError(refused)
         if _may_use_gpu(args):
-            threading.Thread(target=_start_driver, name="gemmule-driver").start()
+            threading.Thread(target=_start_driver, name="gemmule-driver", daemon=True).start()
         return super().parse_args(ctx, args)
 
     def resolve_command(

@@ -206,7 +206,7 @@ def _context_opened(options: Mapping[str, Any]) -> Iterator[None]:
         from ..runtime.device import device_count, primary_context
 
         # What is wrong is found again, and reported, by what needs the GPU.
-        with contextlib.suppress(GemmuleError):
+        with contextlib.suppress(GemmuleError, RuntimeError):
             if ordinal < device_count():
                 primary_context(ordinal)
 

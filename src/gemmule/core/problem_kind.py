@@ -29,8 +29,8 @@ _kinds: dict[tuple[object, ...], _Known] = {}
 def _known_of(problem: GemmProblem) -> _Known | None:
     """Return what is known of a product's kind; None of one without a kind, whose every number may count.
 
-    The kind is the types, how operands lie, whether lines and matrices begin at multiples of 16 bytes, and whether D's
-    lines end there.
+    The kind is the types, how operands lie, whether lines and matrices begin at multiples of 16 bytes, whether D's
+    lines end there, and of TF32 which operand is larger.
     """
     m, n, batch = problem.m, problem.n, problem.batch
     extents = (m, n, problem.k, *batch)
@@ -41,7 +41,9 @@ def _known_of(problem: GemmProblem) -> _Known | None:
     if batch and m * n * batch[0] > _MOST_OUTPUTS:
         return None
     line_bytes = (n if problem.d.col_stride == 1 else m) * problem.d.dtype.itemsize
-    kind: list[object] = [problem.precision, problem.own_transpose, line_bytes % _WHOLE == 0]
+    # Of TF32 the larger operand may be kept as it lies, which decides what the prepared product is.
+    wide = problem.precision is Precision.TF32 and m < n
+    kind: list[object] = [problem.precision, problem.own_transpose, line_bytes % _WHOLE == 0, wide]
     for matrix in (problem.a, problem.b, problem.d):
         row, col, item = matrix.row_stride, matrix.col_stride, matrix.dtype.itemsize
         stride = row if col == 1 else col

@@ -164,15 +164,21 @@ class DirectLaunch:
         """
         found = self._others.pop(addresses, None)
         if found is not None:
-            self._others[frame.addresses] = frame
+            self._keep(frame)
+            FRAMES_KEPT[0] -= 1
             return found
         moves = any(frame.addresses[operand] != addresses[operand] for _, operand in frame.maps)
         if moves and len(self._others) < MOST_FRAMES and FRAMES_KEPT[0] < MOST_IN_ALL:
-            self._others[frame.addresses] = frame
-            FRAMES_KEPT[0] += 1
+            self._keep(frame)
             frame = Frame(self._what)
         point(frame, addresses)
         return frame
+
+    def _keep(self, frame: Frame) -> None:
+        # Calls at the same time may each have one with the same addresses.
+        if frame.addresses not in self._others:
+            self._others[frame.addresses] = frame
+            FRAMES_KEPT[0] += 1
 
     def again(self, frame: Frame, status: Any) -> None:
         """Queue a launch that the driver refused, if only the thread's context is not the right one.

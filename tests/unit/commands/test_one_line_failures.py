@@ -159,7 +159,7 @@ def test_a_process_ends_with_its_code_once_its_threads_have_ended(word, code, in
         "atexit.register(lambda: print('taken apart'))\n"
         "slow = lambda: (time.sleep(0.4), atexit.register(print, 'registered'), print('slow'))\n"
         "threading.Thread(target=slow).start()\n"
-        f"from gemmule_command import main; sys.argv = ['gemmule', {word!r}]; main()"
+        f"from gemmule_command import script; sys.argv = ['gemmule', {word!r}]; script()"
     )
     env = os.environ | {"PYTHONPATH": str(SOURCES)} | ({"CUDA_INJECTION64_PATH": injected} if injected else {})
     done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, check=False)

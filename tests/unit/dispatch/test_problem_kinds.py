@@ -10,6 +10,7 @@ from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.dispatch.registry import kernels_of
+from gemmule.dispatch.select import choose, clear_choices
 
 HOPPER = Arch(9, 0, True)
 #: Types of A, B and D, and precisions.
@@ -93,3 +94,22 @@ def test_kernels_refuse_all_products_of_a_kind_or_none(types):
             for problem in (first, *changed(first), *resized(first)) if spec.batch_dims or not batch else ():
                 refused = spec.refuses(problem, HOPPER) is not None
                 assert spec.is_refused(problem, HOPPER) == refused, (spec.name, problem)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("alignments", [(4, 16, 16), (16, 4, 16), (4, 16, 4), (16, 16, 4)], ids=str)
+def test_larger_operand_of_tf32_makes_a_kind(alignments, order):
+    """It may be kept as it lies, so that what the prepared product is depends on which is larger."""
+    clear_choices()
+    for m, n in ((8192, 4096), (4096, 8192))[::order]:
+        one = product(("float32", "float32", "float32", "tf32"), (m, n, 4096), (), (False, True, True))
+        a, b, d = (REPLACED(x, alignment=y) for x, y in zip((one.a, one.b, one.d), alignments, strict=True))
+        one = REPLACED(one, a=a, b=b, d=d)
+        for spec in kernels_of("gemm"):
+            if spec.refuses is not None and not (spec.refuses_types and spec.refuses_types(one.types, HOPPER)):
+                assert spec.is_refused(one, HOPPER) == (spec.refuses(one, HOPPER) is not None), spec.name
+        # Both operands are MN-major: nothing is faster than to transpose one or both.
+        choice = choose(one, HOPPER, multiprocessors=132, chip="NVIDIA H100 80GB HBM3", tuned=False)
+        assert choice.spec.name == "hopper_gemm_k_major"
+        for step in choice.spec.next_kernel(one, choice.config).chain():
+            assert step.spec.refuses(step.problem, HOPPER) is None

@@ -22,7 +22,7 @@ from gemmule.kernels.hopper.gemm_repacked.spec import packing_us, written_back_u
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
-from gemmule.kernels.hopper.tma_tiles import why_not_stored
+from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
@@ -38,8 +38,14 @@ def takes(dtype: DType, precision: Precision) -> bool:
 
 
 def _takes_one(problem: GemmProblem) -> bool:
-    """Return whether `hopper_gemm` takes one MN-major operand from registers, and D as it is."""
-    return problem.a.dtype == FLOAT32 and why_not_stored(row_result(problem)[0].d) is None
+    """Return whether `hopper_gemm` takes one MN-major operand from registers, and C and D as they are."""
+    oriented = row_result(problem)[0]
+    results = [("d", oriented.d), *([("c", oriented.c)] if oriented.c is not None else [])]
+    return (
+        problem.a.dtype == FLOAT32
+        and why_not_stored(oriented.d) is None
+        and not any(why_not_tma(name, matrix, problem.batch) for name, matrix in results)
+    )
 
 
 _OPERANDS = TransposedOperands(True, (GEMM, GEMM_UNALIGNED), TRANSPOSE, REPACKED, packing_us, _takes_one)
