@@ -15,6 +15,7 @@ except ModuleNotFoundError as _error:
 if not hasattr(_torch.library, "register_vmap"):
     raise ImportError(f"gemmule.torch needs PyTorch 2.5 or newer, and {_torch.__version__} is installed; upgrade it")
 
+from . import inductor as _inductor  # noqa: F401 (adds the lowering)
 from .experts import replace_experts
 from .functions import addmm, baddbmm, linear, matmul
 from .grouped import grouped_mm

@@ -9,6 +9,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .linear_cache import product_into
+from .product import TRACED
+
 _NAME = "gemmule_gemm"
 _LOWERINGS, _EXTERN = "torch._inductor.lowering", "torch._inductor.select_algorithm"
 
@@ -23,9 +26,6 @@ def add_lowering(operator: Any) -> bool:
         return False
     if hasattr(extern.extern_kernels, _NAME):
         return True
-    # It imports what calls this.
-    from .linear_cache import product_into
-
     choice = extern.ExternKernelChoice(product_into, name=_NAME)
     dispatched = lowering.fallback_handler(operator, add_to_fallback_set=False)
 
@@ -40,3 +40,6 @@ def add_lowering(operator: Any) -> bool:
 
     lowering.register_lowering(operator, type_promotion_kind=None)(lower)
     return True
+
+
+TRACED.append(add_lowering)

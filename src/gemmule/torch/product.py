@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,9 +13,10 @@ from torch.utils.flop_counter import register_flop_formula
 
 import gemmule as gm
 
-from .inductor import add_lowering
 from .shapes import check_addend, check_dtypes, result_shape
 
+#: Functions that are called with the operator whenever it is traced.
+TRACED: list[Callable[[Any], object]] = []
 _NAME = "gemmule::gemm"
 _SCHEMA = "(Tensor a, Tensor b, Tensor? c, float alpha, float beta, ScalarType? out_dtype, str? precision) -> Tensor"
 
@@ -71,7 +73,8 @@ def _flop(a_shape: Any, *_: Any, out_shape: Any) -> int:
 @torch.library.register_fake(_NAME)
 def _describe(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
     del alpha, beta, precision
-    add_lowering(gemm)
+    for call in TRACED:
+        call(gemm)
     shape, dtype = _checked(a, b, c, out_dtype)
     return a.new_empty(shape, dtype=dtype)
 
