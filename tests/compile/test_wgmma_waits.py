@@ -33,5 +33,10 @@ def test_sums_are_waited_for(spec, signature):
 def test_an_early_use_is_found():
     product = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1, %r2}, %rd1, %rd2, p, 1, 1, 0, 1;"
     use, wait = "mul.f32 \t%r3, %r2, %r9;", "wgmma.wait_group.sync.aligned 0;"
-    assert early("\n".join([use, product, "wgmma.wait_group.sync.aligned 1;", "mov.b32 %r4, %r1;", wait, use])) == []
+    product += "\nwgmma.commit_group.sync.aligned;"
+    but_one = wait.replace("0;", "1;")
+    assert early("\n".join([use, product, but_one, "mov.b32 %r4, %r1;", wait, use])) == []
     assert early("\n".join([product, use, wait])) == [use]
+    other = product.replace("%r1, %r2", "%r5, %r6")
+    assert early("\n".join([product, other, but_one, use, wait])) == []
+    assert early("\n".join([other, product, but_one, use, wait])) == [use]

@@ -81,17 +81,23 @@ def test_a_call_takes_the_cheapest_config_that_can(dtype, layout):
             problem = dataclasses.replace(problem, precision=Precision.TF32)
         able = [config for config in SPEC.configs if SPEC.why_not(problem, HOPPER, config) is None]
         found = choose(problem, HOPPER, multiprocessors=132)
-        assert (found.spec is SPEC) == bool(able)
-        if able:
+        if able and found.spec is not SPEC:
+            # Of TF32 operands that are not both K-major, others may be predicted to be faster.
+            assert (dtype, layout != "nt") == ("float32", True)
+            assert found.spec.name in ("hopper_gemm_k_major", "h01_mma_sync")
+        elif able:
             taken += 1
             assert found.config == min(able, key=lambda config: SPEC.cost(problem, config, H200_RATES))
             # One config and many are not summed in one order.
             assert found.predicted_us == pytest.approx(SPEC.cost(problem, found.config, H200_RATES), rel=1e-5)
             assert found.chosen_by == "cost"
         else:
-            assert found.refused[0] == (SPEC.name, SPEC.why_not(problem, HOPPER, SPEC.default))
-    # 32-bit and 8-bit operands are taken along K only, and 8-bit ones in rows of whole 16 bytes.
-    assert (taken > 0) == (dtype == "bfloat16" or layout == "nt")
+            assert found.spec is not SPEC
+            # What stands before it in the registry may take the product.
+            refused = dict(found.refused).get(SPEC.name)
+            assert refused in (None, SPEC.why_not(problem, HOPPER, SPEC.default))
+    # 8-bit operands are taken along K only, in rows of whole 16 bytes, and one of 32 bits must lie along K.
+    assert (taken > 0) == (dtype == "bfloat16" or layout == "nt" or (dtype == "float32" and layout != "tn"))
 
 
 def test_options_narrow_what_is_tried():
