@@ -34,12 +34,26 @@ def add_lowering(operator: Any) -> bool:
         in_python = not extern.V.graph.cpp_wrapper
         if c is not None or alpha != 1 or out_dtype is not None or len(sizes_b) != 2 or not in_python:
             return dispatched(a, b, c, alpha, beta, out_dtype, precision)
-        layout = extern.ir.FixedLayout(a.get_device(), a.get_dtype(), [*sizes_a[:-1], sizes_b[-1]])
-        options = {} if precision is None else {"precision": precision}
-        return choice.bind(extern.realize_inputs(a, b), layout, **options).output_node()
+        out = extern.ir.FixedLayout(a.get_device(), a.get_dtype(), [*sizes_a[:-1], sizes_b[-1]])
+        factors = extern.realize_inputs(a, b)
+        for factor in factors:
+            factor.freeze_layout()
+        options = {"layouts": _layouts([*(factor.get_layout() for factor in factors), out], precision)}
+        if precision is not None:
+            options["precision"] = precision
+        return choice.bind(factors, out, **options).output_node()
 
     lowering.register_lowering(operator, type_promotion_kind=None)(lower)
     return True
+
+
+def _layouts(layouts: list[Any], precision: str | None) -> str | None:
+    """Return device, type, precision and each tensor's extents and strides; None where there are symbols among them."""
+    extents = [[*layout.size, *layout.stride] for layout in layouts]
+    if not all(isinstance(extent, int) or extent.is_Integer for one in extents for extent in one):
+        return None
+    first = layouts[0]
+    return f"{first.device} {first.dtype} {precision} {extents}"
 
 
 TRACED.append(add_lowering)

@@ -189,11 +189,15 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     return result
 
 
-def product_into(a: Any, b: Any, *, out: Any, precision: str | None = None) -> None:
-    """Compute ``a @ b`` into `out`, in a program of Inductor's: its own memory, apart from the factors."""
-    key = (a.shape, b.shape, a.dtype, precision)
+def product_into(a: Any, b: Any, *, out: Any, layouts: str | None = None, precision: str | None = None) -> None:
+    """Compute ``a @ b`` into `out`, in a program of Inductor's: its own memory, apart from the factors.
+
+    Such a program has plain tensors. Where it says what `layouts` they have, in words that no other layouts or
+    precision have, nothing else has to be read of them but the addresses.
+    """
+    key = (a.shape, b.shape, a.dtype, precision) if layouts is None else layouts
     for known in _intos.get(key, ()):
-        if known.check(a, b, out) and known.run(a, b, out):
+        if (layouts is not None or known.check(a, b, out)) and known.run(a, b, out):
             return
     # Parameters ask for gradients in programs that are trained.
     factors = [one.detach() if one.requires_grad else one for one in (a, b)]
