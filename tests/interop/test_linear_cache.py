@@ -686,15 +686,30 @@ def test_calls_that_autocast_has_cast_are_cached(gpu):
 
 @pytest.mark.parametrize("shape", [(4, 16), (2, 3, 16)], ids=str)
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_product_into_memory_of_a_program_is_queued_without_a_plan(gpu, shape, grad):
+@pytest.mark.parametrize("layouts", [None, "those of the program"])
+def test_a_product_into_memory_of_a_program_is_queued_without_a_plan(gpu, shape, grad, layouts):
     _, weight, _ = operands(*shape, bias=False, grad=grad)
     for call in range(4):
         x, out = (torch.full((*shape[:-1], last), torch.nan, dtype=torch.float64) for last in (16, 8))
         with torch.no_grad():
             x.normal_()
-            _, queued = seen(gpu, lambda x=x, out=out: linear_cache.product_into(x, weight.mT, out=out))
+            _, queued = seen(
+                gpu, lambda x=x, out=out: linear_cache.product_into(x, weight.mT, out=out, layouts=layouts)
+            )
             torch.testing.assert_close(out, x @ weight.mT)
         assert queued == (call > 0)
+
+
+def test_addresses_that_need_a_plan_have_one_in_a_known_layout_too(gpu):
+    first, second = torch.randn(2, 8, 8, dtype=torch.float64)
+    unaligned = torch.randn(65, dtype=torch.float64)[1:].view(8, 8)
+    for a, b, queued in ((first, second, 0), (first, second, 1), (unaligned, second, 0), (first, first, 0)):
+        out = torch.full((8, 8), torch.nan, dtype=torch.float64)
+        into = seen(gpu, lambda a=a, b=b, out=out: linear_cache.product_into(a, b, out=out, layouts="8 x 8"))
+        assert into == (None, queued)
+        torch.testing.assert_close(out, a @ b)
+    clear_choices()
+    assert not linear_cache._intos
 
 
 def test_a_product_into_memory_in_another_layout_is_planned(gpu):
