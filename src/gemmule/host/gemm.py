@@ -56,7 +56,7 @@ def gemm(a: Array, b: Array, out: Array, *, alpha: Scalar = 1, beta: Scalar = 0,
     checked_gemm(a, b, out, alpha=alpha, beta=beta, c=c).run(a, b, out, c)
 
 
-class _Own(threading.local):
+class _WithoutErrors(threading.local):
     """Of each thread, what calls a function while NumPy ignores floating point errors.
 
     NumPy has that setting in a context variable. To enter a context where it is set takes a tenth of `numpy.errstate`,
@@ -69,7 +69,8 @@ class _Own(threading.local):
         self.run: Callable[..., Any] = context.run
 
 
-_OWN = _Own()
+#: ``WITHOUT_ERRORS.run(function, *arguments)`` calls a function like that, in the calling thread.
+WITHOUT_ERRORS = _WithoutErrors()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,15 +91,10 @@ class CheckedGemm:
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
         """Write the product into `out`, which shares no memory with `a` or `b`; `c` is None where it is not read."""
         if self.direct:
-            _OWN.run(self.multiply, a, b, out)
+            WITHOUT_ERRORS.run(self.multiply, a, b, out)
         elif out.size:
             with np.errstate(all="ignore"):
                 self._run_in_blocks(a, b, out, None if self.beta == 0 or c is None else _addend(out, c))
-
-    def product(self, a: Array, b: Array) -> Array:
-        """Return the product of two matrices, if they are `alone`."""
-        found: Array = _OWN.run(self.multiply, a, b)
-        return found
 
     def _run_in_blocks(self, a: Array, b: Array, out: Array, addend: Array | None) -> None:
         m, k = a.shape[-2:]
