@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gemmule.torch  # noqa: E402
-from gemmule.torch.inductor import _layouts, add_lowering  # noqa: E402
+from gemmule.torch import inductor  # noqa: E402
 from gemmule.torch.linear_cache import product_into  # noqa: E402
 
 #: Of what Inductor imports.
@@ -16,14 +16,14 @@ def said(tmp_path, monkeypatch):
     """Return what calls say of their layouts, which is checked; programs of no other run are loaded."""
     from torch._inductor.select_algorithm import extern_kernels
 
-    add_lowering(gemmule.torch.product.gemm)
+    inductor.add_lowering(gemmule.torch.product.gemm)
     found = []
 
-    def checked(a, b, *, out, layouts=None, precision=None):
+    def checked(*inputs, out, layouts=None, precision=None):
         found.append(layouts)
         if layouts is not None:
-            assert layouts == _layouts([Layout(one) for one in (a, b, out)], precision)
-        product_into(a, b, out=out, layouts=layouts, precision=precision)
+            assert layouts == inductor._layouts([Layout(one) for one in (*inputs, out)], precision)
+        product_into(*inputs, out=out, layouts=layouts, precision=precision)
 
     monkeypatch.setattr(extern_kernels, "gemmule_gemm", checked)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -90,6 +90,27 @@ def test_a_bias_and_a_batch_are_dispatched():
     assert "torch.ops.gemmule.gemm" in code
     torch.testing.assert_close(first, torch.nn.functional.linear(x, weight, bias))
     torch.testing.assert_close(second, x @ batch)
+
+
+def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
+    monkeypatch.setattr(inductor, "adds_in_the_kernel", lambda *_: True)
+    x, weight, bias = randn(4, 1, 6), randn(5, 6), randn(5)
+
+    def layers(x, weight, bias):
+        # Of another scale, shape or rank it is none.
+        return (
+            gemmule.torch.linear(x, weight, bias),
+            gemmule.torch.linear(x, weight, bias * 2 + 1),
+            gemmule.torch.addmm(bias, x[:, 0], weight.mT, beta=2),
+            gemmule.torch.addmm(bias[:4, None], x[:, 0], weight.mT),
+        )
+
+    with torch.no_grad():
+        results, code = compiled(layers, x, weight, bias)
+        for got, expected in zip(results, layers(x, weight, bias), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert len(said) == code.count("extern_kernels.gemmule_gemm(") == 2
+    assert code.count("torch.ops.gemmule.gemm.default(") == 2
 
 
 def test_trained():

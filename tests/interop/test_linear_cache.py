@@ -687,27 +687,32 @@ def test_calls_that_autocast_has_cast_are_cached(gpu):
 @pytest.mark.parametrize("shape", [(4, 16), (2, 3, 16)], ids=str)
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("layouts", [None, "those of the program"])
-def test_a_product_into_memory_of_a_program_is_queued_without_a_plan(gpu, shape, grad, layouts):
-    _, weight, _ = operands(*shape, bias=False, grad=grad)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_a_product_into_memory_of_a_program_is_queued_without_a_plan(gpu, shape, grad, layouts, with_bias):
+    _, weight, bias = operands(*shape, bias=with_bias, grad=grad)
+    inputs = (weight.mT, bias) if with_bias else (weight.mT,)
     for call in range(4):
         x, out = (torch.full((*shape[:-1], last), torch.nan, dtype=torch.float64) for last in (16, 8))
         with torch.no_grad():
             x.normal_()
-            _, queued = seen(
-                gpu, lambda x=x, out=out: linear_cache.product_into(x, weight.mT, out=out, layouts=layouts)
-            )
-            torch.testing.assert_close(out, x @ weight.mT)
+            _, queued = seen(gpu, lambda x=x, out=out: linear_cache.product_into(x, *inputs, out=out, layouts=layouts))
+            torch.testing.assert_close(out, functional.linear(x, weight, bias))
         assert queued == (call > 0)
 
 
 def test_addresses_that_need_a_plan_have_one_in_a_known_layout_too(gpu):
     first, second = torch.randn(2, 8, 8, dtype=torch.float64)
     unaligned = torch.randn(65, dtype=torch.float64)[1:].view(8, 8)
-    for a, b, queued in ((first, second, 0), (first, second, 1), (unaligned, second, 0), (first, first, 0)):
+    bias, third = torch.randn(8, dtype=torch.float64), unaligned[0]
+    for *inputs, queued in (
+        *((first, second, 0), (first, second, 1), (unaligned, second, 0), (first, first, 0)),
+        *((first, second, bias, 0), (first, second, bias, 1), (first, second, third, 0)),
+    ):
         out = torch.full((8, 8), torch.nan, dtype=torch.float64)
-        into = seen(gpu, lambda a=a, b=b, out=out: linear_cache.product_into(a, b, out=out, layouts="8 x 8"))
+        layouts = "8 x 8" if len(inputs) == 2 else "8 x 8 and 8"
+        into = seen(gpu, lambda i=inputs, o=out, w=layouts: linear_cache.product_into(*i, out=o, layouts=w))
         assert into == (None, queued)
-        torch.testing.assert_close(out, a @ b)
+        torch.testing.assert_close(out, inputs[0] @ inputs[1] + (inputs[2] if len(inputs) > 2 else 0))
     clear_choices()
     assert not linear_cache._intos
 
