@@ -210,7 +210,9 @@ def product_into(
     # Parameters ask for gradients in programs that are trained.
     inputs = [one.detach() if one is not None and one.requires_grad else one for one in (a, b, bias)]
     gm.gemm(*inputs[:2], bias=inputs[2], out=out, precision=precision)
-    _keep(_intos, key, given, lambda: _into_of(given, inputs, precision))
+    # The first call of a program is within a mode of the compiler's, in which no call is cached: nothing is looked for.
+    if not operators_are_seen():
+        _keep(_intos, key, given, lambda: _into_of(given, inputs, precision))
 
 
 def _saved(x: Any, weight: Any) -> Any:
