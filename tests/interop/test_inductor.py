@@ -4,8 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gemmule.torch  # noqa: E402
-from gemmule.torch import inductor  # noqa: E402
-from gemmule.torch.linear_cache import product_into  # noqa: E402
+from gemmule.torch import inductor, linear_cache  # noqa: E402
 
 #: Of what Inductor imports.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -23,7 +22,7 @@ def said(tmp_path, monkeypatch):
         found.append(layouts)
         if layouts is not None:
             assert layouts == inductor._layouts([Layout(one) for one in (*inputs, out)], precision)
-        product_into(*inputs, out=out, layouts=layouts, precision=precision)
+        linear_cache.product_into(*inputs, out=out, layouts=layouts, precision=precision)
 
     monkeypatch.setattr(extern_kernels, "gemmule_gemm", checked)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -148,6 +147,36 @@ def test_factors_that_the_program_makes(said):
         torch.testing.assert_close(result, layers(x, weight, other))
     assert len(said) == 3
     assert None not in said
+
+
+def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch):
+    queued = []
+
+    def cached(a, b, **_):
+        # As the call cache, which caches nothing within a mode, such as the one of a program's first call.
+        return None if torch._C._len_torch_dispatch_stack() else lambda addresses, stream: queued.append(addresses)
+
+    monkeypatch.setattr(linear_cache, "cached_gemm", cached)
+    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: 7)
+    monkeypatch.setattr(linear_cache, "_LOW", 63)
+    linear_cache.forget()
+    # More layers of a kind than times that one is looked at.
+    weights = [randn(16, 16) for _ in range(linear_cache.MOST_LOOKS + 2)]
+
+    def layers(x):
+        for weight in weights:
+            x = gemmule.torch.linear(x, weight)
+        return x
+
+    program, counts = torch.compile(layers), []
+    with torch.no_grad():
+        for _ in range(3):
+            before = len(queued)
+            program(randn(8, 16))
+            counts.append(len(queued) - before)
+    linear_cache.forget()
+    assert len(said) == 3 * len(weights)
+    assert counts == [0, len(weights) - 1, len(weights)]
 
 
 def test_a_precision_goes_with_the_call(said):
