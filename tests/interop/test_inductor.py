@@ -144,7 +144,7 @@ def test_factors_that_the_program_makes(said):
 
     with torch.no_grad():
         result, _ = compiled(layers, x, weight, other)
-        torch.testing.assert_close(result, layers(x, weight, other))
+        torch.testing.assert_close(result, layers(x, weight, other), rtol=1e-4, atol=1e-3)
     assert len(said) == 3
     assert None not in said
 
