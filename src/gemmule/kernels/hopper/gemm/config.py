@@ -220,7 +220,6 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=8, stages=13, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=64, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
     HopperGemmConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_k=8),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
