@@ -84,8 +84,8 @@ class CheckedGemm:
     scale: np.dtype[Any]  #: Type in which it is scaled.
     direct: bool  #: Whether one call of NumPy writes the output.
     alone: bool = False  #: Whether that is a product of two matrices.
-    #: That call: `numpy.dot` for small matrices, which begins sooner, or `numpy.matmul`. `numpy.dot` clears the output
-    #: first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
+    #: That call: `numpy.ndarray.dot` for small matrices, which begins sooner, or `numpy.matmul`. The former clears the
+    #: output first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
     multiply: Callable[..., Any] = np.matmul
 
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
@@ -139,7 +139,7 @@ def checked_gemm(
         and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
     alone = direct and a.ndim == b.ndim == 2 and arithmetic.exact_run is None and out.flags.c_contiguous
-    multiply = np.dot if alone and takes_no_thread(m, n, k, out.dtype) else np.matmul
+    multiply = np.ndarray.dot if alone and takes_no_thread(m, n, k, out.dtype) else np.matmul
     return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)
 
 

@@ -234,8 +234,8 @@ PLAIN = ("matmul", 1, 0, None, None, None)
 
 
 def layout_of(a: Array, b: Array) -> tuple[Any, ...]:
-    """Return what `matmul` with two NumPy arrays alone is found by; it writes this out itself."""
-    return executor_in_environment(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides
+    """Return what `matmul` with two NumPy arrays of one type alone is found by; it writes this out itself."""
+    return executor_in_environment(), a.dtype, a.shape, b.shape, a.strides, b.strides
 
 
 def seen_once(*_: Any) -> None:
@@ -254,7 +254,7 @@ class CallCache:
     by_description : dict of tuple to DeviceCall or HostCall
         Calls by their description.
     by_layout : dict of tuple to callable
-        Of `matmul` with two NumPy arrays alone, NumPy's function that multiplies such on the host, by types, shapes and
+        Of `matmul` with two NumPy arrays alone, NumPy's function that multiplies such on the host, by type, shapes and
         strides, and ``GEMMULE_EXECUTOR``. It is called without floating point errors, and takes unaligned arrays.
     by_shapes : dict of tuple to Replay
         Of libraries whose guards let all arrays of a kind through, the replays of the latter that are found by shapes
