@@ -46,10 +46,14 @@ class Gpu:
         assert beta == (c is not None)
         kinds = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in (a, b, c, bias) if x is not None]
         result = torch.empty(torch.matmul(a, b).shape, dtype=a.dtype)
+        syrk = a.data_ptr() == b.data_ptr()
 
         def queue(addresses, stream):
             assert stream == 7
             self.queued += 1
+            if syrk:
+                # A SYRK kernel reads A alone.
+                addresses = (addresses[0], addresses[0], *addresses[2:])
             *given, at = (memory(*pair) for pair in zip(addresses, (*kinds, result), strict=True))
             at[...] = given[0] @ given[1] + (given[2] if len(given) > 2 else 0)
 
@@ -733,6 +737,38 @@ def test_addresses_that_need_a_plan_have_one_in_a_known_layout_too(gpu):
         torch.testing.assert_close(out, inputs[0] @ inputs[1] + (inputs[2] if len(inputs) > 2 else 0))
     clear_choices()
     assert not linear_cache._intos
+
+
+@pytest.mark.parametrize("layouts", [None, "8 x 8"])
+def test_a_syrk_plan_is_not_cached_for_other_factors_of_a_program(gpu, layouts):
+    x, y = torch.randn(2, 8, 8, dtype=torch.float64)
+    for b, queued in ((x, 0), (y, 0), (y, 1), (x, 0)):
+        out = torch.full((8, 8), torch.nan, dtype=torch.float64)
+        into = seen(gpu, lambda b=b, out=out: linear_cache.product_into(x, b.mT, out=out, layouts=layouts))
+        assert into == (None, queued)
+        torch.testing.assert_close(out, x @ b.mT)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_syrk_plan_is_not_cached_for_other_factors_of_a_layer(gpu, grad):
+    x, y = torch.randn(2, 8, 8, dtype=torch.float64)
+    y.requires_grad_(grad)
+    for weight, queued in ((x[:].requires_grad_(grad), 0), (y, 0), (y, 1), (x[:].requires_grad_(grad), 0)):
+        got, count = seen(gpu, lambda weight=weight: gt.linear(x, weight))
+        assert count == queued
+        torch.testing.assert_close(got, x @ weight.mT)
+
+
+@pytest.mark.parametrize("shared", ["x", "weight"])
+def test_a_syrk_plan_is_not_cached_for_other_gradients(gpu, shared):
+    for call in range(4):
+        given = {name: torch.randn(8, 8, dtype=torch.float64, requires_grad=True) for name in ("x", "weight")}
+        result = gt.linear(*given.values())
+        # The first gradient shares its memory with a factor.
+        grad = torch.randn(8, 8, dtype=torch.float64) if call else given[shared].detach()
+        got, queued = seen(gpu, lambda r=result, g=grad, i=given: torch.autograd.grad(r, [*i.values()], g))
+        assert queued == (2 if call > 1 else 0)
+        torch.testing.assert_close(got, (grad @ given["weight"], grad.mT @ given["x"]))
 
 
 def test_a_product_into_memory_in_another_layout_is_planned(gpu):

@@ -276,7 +276,9 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
     # A guard takes no tensor twice.
     if _guards is None or looks >= MOST_LOOKS or len(set(map(id, given))) < len(given):
         return
-    if any(one.data_ptr() & _LOW for one in given):
+    first, *others = (one.data_ptr() for one in given)
+    # The first is a factor of each product. A plan for two factors in the same memory (SYRK) holds for such alone.
+    if first in others or any(address & _LOW for address in (first, *others)):
         return
     if any(known.check(*given) for known in cache.get(key, ())):
         # It is cached, and the addresses need a plan of their own.
