@@ -1,5 +1,7 @@
 """Products in programs that Inductor generates: called as functions, into the program's memory."""
 
+import types
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 @pytest.fixture(autouse=True)
 def said(tmp_path, monkeypatch):
-    """Return what calls say of their layouts, which is checked; programs of no other run are loaded."""
+    """Return what calls say of their layouts; programs of no other run are loaded."""
     from torch._inductor.select_algorithm import extern_kernels
 
     inductor.add_lowering(gemmule.torch.product.gemm)
@@ -20,21 +22,12 @@ def said(tmp_path, monkeypatch):
 
     def checked(*inputs, out, layouts=None, precision=None):
         found.append(layouts)
-        if layouts is not None:
-            assert layouts == inductor._layouts([Layout(one) for one in (*inputs, out)], precision)
         linear_cache.product_into(*inputs, out=out, layouts=layouts, precision=precision)
 
     monkeypatch.setattr(extern_kernels, "gemmule_gemm", checked)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
     return found
-
-
-class Layout:
-    """What Inductor knows of a tensor, as it is."""
-
-    def __init__(self, tensor):
-        self.device, self.dtype, self.size, self.stride = tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def compiled(function, *given, **options):
@@ -49,7 +42,18 @@ def randn(*shape, requires_grad=False):
     return torch.randn(*shape, requires_grad=requires_grad)
 
 
-@pytest.mark.parametrize("shape", [(7, 33), (3, 5, 33), (1, 33)])
+#: Layouts of a layer of 17 by 33, by the shape of its input.
+LAYERS = {
+    (7, 33): "None; cpu torch.float32 [7, 33] [33, 1]; cpu torch.float32 [33, 17] [1, 33]; "
+    "cpu torch.float32 [7, 17] [17, 1]",
+    (3, 5, 33): "None; cpu torch.float32 [3, 5, 33] [165, 33, 1]; cpu torch.float32 [33, 17] [1, 33]; "
+    "cpu torch.float32 [3, 5, 17] [85, 17, 1]",
+    (1, 33): "None; cpu torch.float32 [1, 33] [33, 1]; cpu torch.float32 [33, 17] [1, 33]; "
+    "cpu torch.float32 [1, 17] [17, 1]",
+}
+
+
+@pytest.mark.parametrize("shape", LAYERS)
 def test_a_layer_is_a_call_into_the_programs_memory(shape, said):
     x, weight = randn(*shape), randn(17, 33)
     with torch.no_grad():
@@ -57,8 +61,7 @@ def test_a_layer_is_a_call_into_the_programs_memory(shape, said):
     assert "extern_kernels.gemmule_gemm(" in code
     assert "torch.ops.gemmule" not in code
     assert result.shape == (*shape[:-1], 17)
-    assert len(said) == 1
-    assert said[0].startswith("cpu torch.float32 None [[")
+    assert said == [LAYERS[shape]]
     torch.testing.assert_close(result, torch.nn.functional.linear(x, weight))
 
 
@@ -86,7 +89,8 @@ def test_a_bias_and_a_batch_are_dispatched():
             lambda x, w, b, batch: (gemmule.torch.linear(x, w, b), gemmule.torch.matmul(x, batch)),
             *(x, weight, bias, batch),
         )
-    assert "torch.ops.gemmule.gemm" in code
+    assert code.count("torch.ops.gemmule.gemm.default(") == 2
+    assert "extern_kernels.gemmule_gemm(" not in code
     torch.testing.assert_close(first, torch.nn.functional.linear(x, weight, bias))
     torch.testing.assert_close(second, x @ batch)
 
@@ -101,6 +105,7 @@ def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
             gemmule.torch.linear(x, weight, bias),
             gemmule.torch.linear(x, weight, bias * 2 + 1),
             gemmule.torch.addmm(bias, x[:, 0], weight.mT, beta=2),
+            gemmule.torch.addmm(bias, x[:, 0], weight.mT, alpha=2),
             gemmule.torch.addmm(bias[:4, None], x[:, 0], weight.mT),
         )
 
@@ -109,7 +114,12 @@ def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
         for got, expected in zip(results, layers(x, weight, bias), strict=True):
             torch.testing.assert_close(got, expected)
     assert len(said) == code.count("extern_kernels.gemmule_gemm(") == 2
-    assert code.count("torch.ops.gemmule.gemm.default(") == 2
+    # One bias is an input, the other one is made by the program: they lie alike.
+    assert {*said} == {
+        "None; cpu torch.float32 [4, 1, 6] [6, 6, 1]; cpu torch.float32 [6, 5] [1, 6]; cpu torch.float32 [5] [1]; "
+        "cpu torch.float32 [4, 1, 5] [5, 5, 1]"
+    }
+    assert code.count("torch.ops.gemmule.gemm.default(") == 3
 
 
 def test_trained():
@@ -184,4 +194,23 @@ def test_a_precision_goes_with_the_call(said):
     with torch.no_grad():
         _, code = compiled(lambda x, w: gemmule.torch.matmul(x, w, precision="ieee"), x, weight)
     assert "precision='ieee'" in code
-    assert said[0].startswith("cpu torch.float32 ieee ")
+    assert said[0].startswith("ieee; cpu torch.float32 [8, 16] [16, 1]; ")
+
+
+def test_other_strides_devices_and_types_are_other_layouts(said):
+    x, weight = randn(8, 16), randn(16, 16)
+    with torch.no_grad():
+        results, _ = compiled(lambda x, w: (gemmule.torch.matmul(x, w), gemmule.torch.matmul(x, w.mT)), x, weight)
+    torch.testing.assert_close(results, (x @ weight, x @ weight.mT))
+    first, last = "None; cpu torch.float32 [8, 16] [16, 1]; cpu torch.float32 ", "; cpu torch.float32 [8, 16] [16, 1]"
+    assert said == [f"{first}[16, 16] {strides}{last}" for strides in ("[16, 1]", "[1, 16]")]
+
+    def stated(place, **facts):
+        layouts = [dict(device="cuda:0", dtype=torch.float16, size=[4, 4], stride=[4, 1]) for _ in range(4)]
+        layouts[place] |= facts
+        return inductor._layouts([types.SimpleNamespace(**layout) for layout in layouts], None)
+
+    plain = stated(0)
+    for place in range(4):
+        others = dict(device="cpu", dtype=torch.bfloat16, size=[4, 2], stride=[1, 4])
+        assert all(stated(place, **{name: value}) != plain for name, value in others.items())

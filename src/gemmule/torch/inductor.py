@@ -53,12 +53,12 @@ def add_lowering(operator: Any) -> bool:
 
 
 def _layouts(layouts: list[Any], precision: str | None) -> str | None:
-    """Return device, type, precision and each tensor's extents and strides; None where there are symbols among them."""
+    """Return the precision, and each tensor's device, type, extents and strides; None where extents are symbols."""
     extents = [[*layout.size, *layout.stride] for layout in layouts]
     if not all(isinstance(extent, int) or extent.is_Integer for one in extents for extent in one):
         return None
-    first = layouts[0]
-    return f"{first.device} {first.dtype} {precision} {extents}"
+    said = [f"{one.device} {one.dtype} {[*one.size]} {[*one.stride]}" for one in layouts]
+    return "; ".join([str(precision), *said])
 
 
 TRACED.append(add_lowering)
