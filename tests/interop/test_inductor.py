@@ -1,5 +1,6 @@
 """Products in programs that Inductor generates: called as functions, into the program's memory."""
 
+import contextlib
 import types
 
 import pytest
@@ -159,7 +160,8 @@ def test_factors_that_the_program_makes(said):
     assert None not in said
 
 
-def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch):
+@pytest.mark.parametrize("context", [contextlib.nullcontext, lambda: torch.device("cpu")], ids=["plain", "device"])
+def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch, context):
     queued = []
 
     def cached(a, b, **_):
@@ -179,7 +181,7 @@ def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch):
         return x
 
     program, counts = torch.compile(layers), []
-    with torch.no_grad():
+    with torch.no_grad(), context():
         for _ in range(3):
             before = len(queued)
             program(randn(8, 16))
@@ -206,11 +208,11 @@ def test_other_strides_devices_and_types_are_other_layouts(said):
     assert said == [f"{first}[16, 16] {strides}{last}" for strides in ("[16, 1]", "[1, 16]")]
 
     def stated(place, **facts):
-        layouts = [dict(device="cuda:0", dtype=torch.float16, size=[4, 4], stride=[4, 1]) for _ in range(4)]
+        layouts = [{"device": "cuda:0", "dtype": torch.float16, "size": [4, 4], "stride": [4, 1]} for _ in range(4)]
         layouts[place] |= facts
         return inductor._layouts([types.SimpleNamespace(**layout) for layout in layouts], None)
 
     plain = stated(0)
     for place in range(4):
-        others = dict(device="cpu", dtype=torch.bfloat16, size=[4, 2], stride=[1, 4])
+        others = {"device": "cpu", "dtype": torch.bfloat16, "size": [4, 2], "stride": [1, 4]}
         assert all(stated(place, **{name: value}) != plain for name, value in others.items())

@@ -722,6 +722,27 @@ def test_first_calls_of_a_program_are_within_a_mode_and_looked_at_later(gpu):
     assert calls == [0, 1, 1]
 
 
+@pytest.mark.parametrize("layouts", [None, "8 x 8"])
+@pytest.mark.parametrize(
+    ("context", "queued"),
+    [
+        (lambda: torch.device("cpu"), [0, 1, 1]),
+        (torch.profiler.profile, [0, 1, 1]),
+        (torch.autograd.forward_ad.dual_level, [0, 0, 0]),
+    ],
+    ids=["a default device", "a profiler", "tangents"],
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+def test_only_modes_and_tangents_keep_a_program_from_the_cache(gpu, layouts, context, queued):
+    first, second, out = torch.randn(3, 8, 8, dtype=torch.float64)
+    into = linear_cache.product_into
+    with context():
+        assert [seen(gpu, lambda: into(first, second, out=out, layouts=layouts))[1] for _ in range(3)] == queued
+    torch.testing.assert_close(out, first @ second)
+    # Without a look in vain.
+    assert len(linear_cache._looks) == any(queued)
+
+
 def test_addresses_that_need_a_plan_have_one_in_a_known_layout_too(gpu):
     first, second = torch.randn(2, 8, 8, dtype=torch.float64)
     unaligned = torch.randn(65, dtype=torch.float64)[1:].view(8, 8)
