@@ -6,6 +6,8 @@ import types
 import pytest
 
 torch = pytest.importorskip("torch")
+import torch._inductor.config  # noqa: E402
+
 import gemmule.torch  # noqa: E402
 from gemmule.torch import inductor, linear_cache  # noqa: E402
 
@@ -216,3 +218,29 @@ def test_other_strides_devices_and_types_are_other_layouts(said):
     for place in range(4):
         others = {"device": "cpu", "dtype": torch.bfloat16, "size": [4, 2], "stride": [1, 4]}
         assert all(stated(place, **{name: value}) != plain for name, value in others.items())
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._inductor.config, "unsafe_marked_cacheable_functions"), reason="Inductor has no such table"
+)
+def test_programs_of_another_version_are_not_loaded_from_inductors_cache(monkeypatch):
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setattr(torch._inductor.config, "unsafe_marked_cacheable_functions", {"another": "1"})
+    x, weight = randn(4, 6), randn(6, 5)
+
+    def hits():
+        """Return how many programs of a process that begins now come from the cache."""
+        torch._dynamo.reset()
+        before = counters["inductor"]["fxgraph_cache_hit"]
+        with torch.no_grad():
+            program = torch.compile(lambda x, w: gemmule.torch.matmul(x, w) + 1)
+            torch.testing.assert_close(program(x, weight), x @ weight + 1)
+        return counters["inductor"]["fxgraph_cache_hit"] - before
+
+    assert [hits(), hits()] == [0, 1]
+    with monkeypatch.context() as patched:
+        patched.setattr(gemmule, "__version__", "another")
+        assert [hits(), hits()] == [0, 1]
+    assert hits() == 1
+    assert torch._inductor.config.unsafe_marked_cacheable_functions["another"] == "1"
