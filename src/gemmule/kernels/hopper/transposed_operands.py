@@ -23,6 +23,8 @@ from .tma_tiles import why_not_tma
 _PACKING = RepackConfig()
 #: Microseconds on an H200 between one launch and the next.
 _LAUNCH = 1.3
+#: Most bytes a microsecond of a transpose, whose operand may lie in the L2 cache.
+_MOST_BYTES = 5e6
 
 
 @dataclasses.dataclass
@@ -165,6 +167,11 @@ class TransposedOperands:
             for one in recipe.params
         )
         return dataclasses.replace(recipe, params=params)
+
+    def least_us(self, problem: GemmProblem, gpu: GpuRates) -> float:
+        """Return the least time in microseconds of the transposes: reading and writing every byte."""
+        transposed = self.transposed(problem)
+        return _LAUNCH * gpu.launch * len(transposed) + 2 * sum(one.nbytes for one in transposed) / _MOST_BYTES
 
     def costs(self, problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
         """Return roughly the times in microseconds of the transposes and of the product, which is that of all."""

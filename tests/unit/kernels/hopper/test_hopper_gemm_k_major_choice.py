@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
@@ -149,3 +152,21 @@ def test_small_products_do_not_pay_for_it():
 def test_the_cache_knows_where_its_code_comes_from():
     transpose = next(spec for spec in REGISTRY if spec.name == "transpose_tiled")
     assert SPEC.package == transpose.package
+
+
+def test_a_tf32_operand_whose_transpose_cannot_pay_is_multiplied_as_it_is_without_predicting_the_transpose():
+    gpu, generator = H200_RATES, random.Random(4)
+    yielding, losses = 0, []
+    for _ in range(120):
+        shape = [4 * round(2 ** generator.uniform(4, 11)) for _ in range(3)]
+        problem = tf32(shape, generator.choice(["nn", "tt"]))
+        direct = min(HOPPER_GEMM.costs(problem, HOPPER_GEMM.configs_on(gpu), gpu))
+        transposed = min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu))
+        if SPEC.yields_to(problem, gpu) is not None:
+            assert SPEC.yields_to(problem, gpu) == "hopper_gemm"
+            yielding += 1
+            losses.append(max(direct / transposed - 1, 0))
+    assert yielding > 60, "the rule saves few predictions"
+    assert yielding < 120, "the rule never lets a transpose compete"
+    assert max(losses) < 0.12
+    assert sum(losses) / len(losses) < 0.002

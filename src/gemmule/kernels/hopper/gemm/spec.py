@@ -345,7 +345,7 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
     if problem.a.dtype == FLOAT32 and (operation.a.across or operation.b.across):
-        times *= rates.remembered("registers", lambda: rates.each(_registers_factor))
+        times *= rates.remembered("registers", lambda: rates.each(registers_factor))
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
     return list(every((*times.tolist(), math.inf))[:-1])
@@ -372,7 +372,7 @@ def _suitable(
     return tuple(suitable), operator.itemgetter(*every, -1)
 
 
-def _registers_factor(config: HopperGemmConfig) -> float:
+def registers_factor(config: HopperGemmConfig) -> float:
     """Return the factor of predicted times with an operand from registers."""
     return 1 + (_SPLIT_A if config.cluster_k > 1 else _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, INT8, DType, Precision, opaque_dtype
@@ -16,7 +17,9 @@ from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm.spec import registers_factor
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_repacked.spec import packing_us, written_back_us
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
@@ -101,6 +104,22 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
     return [written_back + us for us in _OPERANDS.costs(problem, configs, gpu)]
 
 
+#: What a product with an operand from registers takes at most of its time with K-major operands, beyond the factor of
+#: its config: of 1,500 random products one in 200 took more, by predicted times.
+_MOST_MORE = 1.15
+
+
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+    """Return the kernel that takes an operand of TF32 as it is, where copying that takes longer than it can save."""
+    if problem.a.dtype != FLOAT32 or GEMM.is_refused(problem, HOPPER):
+        return None
+    if (direct := GEMM.cheapest(problem, HOPPER, gpu)) is None:
+        return None
+    config, us = cast("HopperGemmConfig", direct[0]), direct[1]
+    most_saved = us * (1 - 1 / (_MOST_MORE * registers_factor(config)))
+    return GEMM.name if _OPERANDS.least_us(problem, gpu) > most_saved else None
+
+
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that takes operands as they are, or converts 8-bit floats, where transposing does not pay."""
     if problem.a.dtype.is_float8:
@@ -140,4 +159,5 @@ SPEC = KernelSpec(
     cost_in_us=True,
     next_kernel=next_kernel,
     outdone=outdone,
+    yields_to=yields_to,
 )

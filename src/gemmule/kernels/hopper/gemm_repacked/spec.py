@@ -160,8 +160,9 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
 
 
-def yields_to(problem: GemmProblem) -> str | None:
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of small products by FMA units."""
+    del gpu
     return SIMT_GEMM.name if _by_fma(problem) and is_small(problem) else None
 
 

@@ -77,8 +77,9 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return GEMM.name if outdoes(problem, cost, gpu) else None
 
 
-def yields_to(problem: GemmProblem) -> str | None:
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the same kernel for small products."""
+    del gpu
     return GEMM.name if is_small(problem) else None
 
 
