@@ -212,6 +212,17 @@ class KernelSpec:
         """Return the configs for a GPU: persistent ones with one CTA an SM; unchanged for None."""
         return self.configs if gpu is None else configs_on(self.configs, gpu.multiprocessors)
 
+    def keep_costs(self, problem: Problem, configs: Sequence[Any], gpu: GpuRates, costs: Sequence[float]) -> None:
+        """Cache the costs of a problem that were predicted together with others, for the next calls of `costs`."""
+        assert isinstance(self.costs, _LastCosts)
+        self.costs.keep(problem, configs, gpu, costs)
+
+    def by_known_costs(self, problem: Problem, gpu: GpuRates) -> Iterator[Config]:
+        """Yield the configs, those of least cost first if costs are cached: these are supported more likely."""
+        configs = self.configs_on(gpu)
+        known = self.costs.known(problem, configs, gpu) if isinstance(self.costs, _LastCosts) else None
+        yield from configs if known is None else (configs[number] for number in least_first(known))
+
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
         """Return the supported config of least cost, and the cost; None where no config supports the problem.
 
@@ -269,12 +280,22 @@ class _LastCosts:
         return _LastCosts, (self._costs,)
 
     def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float]:
+        found = self.known(problem, configs, gpu)
+        if found is None:
+            found = self._costs(problem, configs, gpu)
+            self.keep(problem, configs, gpu, found)
+        return found
+
+    def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float] | None:
+        """Return cached costs, or None."""
         for one in self._last:
             if one[0] is problem and one[1] is configs and one[2] is gpu:
                 return one[3]
-        found = self._costs(problem, configs, gpu)
-        self._last = (problem, configs, gpu, found), *self._last[:1]
-        return found
+        return None
+
+    def keep(self, problem: Any, configs: Sequence[Any], gpu: GpuRates, costs: Sequence[float]) -> None:
+        """Cache costs. The tuple is replaced as a whole, for other threads."""
+        self._last = (problem, configs, gpu, costs), *self._last[:1]
 
 
 class _TypesThenOwn:

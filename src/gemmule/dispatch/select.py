@@ -325,7 +325,7 @@ def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> b
     part, launches = _part(problem, spec)
     if launches > MAX_LAUNCHES or spec.is_refused(part, arch):
         return False
-    return any(spec.own_why_not(part, arch, one) is None for one in spec.configs_on(gpu))
+    return any(spec.own_why_not(part, arch, one) is None for one in spec.by_known_costs(part, gpu))
 
 
 def _part(problem: Problem, spec: KernelSpec) -> tuple[Problem, int]:

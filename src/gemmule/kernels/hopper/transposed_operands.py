@@ -11,7 +11,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import KernelSpec, NextKernel
-from gemmule.kernels.transpose.cost import total_tile_costs
+from gemmule.kernels.transpose.cost import least_seconds, total_tile_costs
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 
 from .next_kernel import NextProduct, Prepared, WorkspaceCopy, with_copies
@@ -23,8 +23,11 @@ from .tma_tiles import why_not_tma
 _PACKING = RepackConfig()
 #: Microseconds on an H200 between one launch and the next.
 _LAUNCH = 1.3
-#: Most bytes a microsecond of a transpose, whose operand may lie in the L2 cache.
-_MOST_BYTES = 5e6
+
+
+def least_transpose_us(nbytes: int, gpu: GpuRates) -> float:
+    """Return the least time in microseconds that is predicted of a transpose and its launch."""
+    return _LAUNCH * gpu.launch + 1e6 * least_seconds(nbytes, gpu)
 
 
 @dataclasses.dataclass
@@ -167,11 +170,6 @@ class TransposedOperands:
             for one in recipe.params
         )
         return dataclasses.replace(recipe, params=params)
-
-    def least_us(self, problem: GemmProblem, gpu: GpuRates) -> float:
-        """Return the least time in microseconds of the transposes: reading and writing every byte."""
-        transposed = self.transposed(problem)
-        return _LAUNCH * gpu.launch * len(transposed) + 2 * sum(one.nbytes for one in transposed) / _MOST_BYTES
 
     def costs(self, problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
         """Return roughly the times in microseconds of the transposes and of the product, which is that of all."""
