@@ -197,7 +197,7 @@ class KernelSpec:
         if self.costs is not None:
             fill("costs", _LastCosts(self.costs))
         fill("own_refuses", self.refuses)
-        fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
+        fill("own_why_not", _OwnWhyNot(self, self.why_not))
         if self.refuses_types is not None:
             fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
         fill("is_refused", CachedForKinds(functools.partial(_is_refused, self.refuses)))
@@ -334,8 +334,28 @@ def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str
     return reason or spec.own_why_not(problem, arch, config)
 
 
-def _why_not_config(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
-    return why_not_epilogue(spec, problem) or own(problem, arch, config)
+class _OwnWhyNot:
+    """A kernel's `why_not` without the reasons of `refuses`; the result of the last call is cached.
+
+    A kernel that is said to be faster than another one is asked before it is chosen, and when it is.
+    """
+
+    __slots__ = ("_last", "_own", "_spec")
+
+    def __init__(self, spec: KernelSpec, own: _WhyNot) -> None:
+        self._spec, self._own = spec, own
+        self._last: tuple[object, object, object, str | None] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _OwnWhyNot, (self._spec, self._own)
+
+    def __call__(self, problem: Problem, arch: Arch, config: Any) -> str | None:
+        last = self._last
+        if last is not None and last[0] is problem and last[1] is config and last[2] is arch:
+            return last[3]
+        found = why_not_epilogue(self._spec, problem) or self._own(problem, arch, config)
+        self._last = problem, config, arch, found
+        return found
 
 
 def why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:
