@@ -77,7 +77,9 @@ def batches() -> str:
 def host_arrays() -> str:
     (rows,) = tables("notebook/decisions/0005-where-host-arrays-run.md", "host_arrays")
     times = column([row for row in rows if int(row["M = N = K"]) >= 4096], "best of these / gm")
-    return f"from 4096 on, {span(times, 1)} times as fast as the better of NumPy and PyTorch, copies to the GPU included"
+    return (
+        f"from 4096 on, {span(times, 1)} times as fast as the better of NumPy and PyTorch, copies to the GPU included"
+    )
 
 
 def emulation() -> str:

@@ -36,4 +36,4 @@ def test_kinds_are_rows_and_edges_columns() -> None:
 def test_every_kind_has_a_page() -> None:
     root = Path(__file__).parents[3]
     assert set(glance.KINDS) == set(_KINDS)
-    assert all((root / "docs" / page).is_file() for _, page in _KINDS.values())
+    assert all((root / "docs" / "notebook" / page).is_file() for _, page in _KINDS.values())
