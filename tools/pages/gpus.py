@@ -39,9 +39,9 @@ def gpus_table() -> str:
                 chosen = choose(problem, Arch.parse(arch), multiprocessors=sms, tuned=False)
                 kernels.append(chosen.spec.name)
             except GemmuleError:
-                kernels.append("refused")
+                kernels.append("unsupported")
         speed = "measured" if tested == "the hardware" else "not measured"
-        kernels = [f"`{kernel}`" if kernel != "refused" else kernel for kernel in kernels]
+        kernels = [f"`{kernel}`" if kernel != "unsupported" else kernel for kernel in kernels]
         rows.append([gpus, arch, tested, speed, *kernels])
     rows.append(["older, or none", "", "", "", *(["host's BLAS"] * len(_TYPES))])
     return markdown(["GPU", "compiled for", "tested on", "speed", *(dtype for dtype, _ in _TYPES)], rows)
