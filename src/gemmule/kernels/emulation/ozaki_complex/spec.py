@@ -164,7 +164,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="ozaki_complex",
     operation="gemm",
-    summary="complex types with precision='ozaki', real scalars: the real product of twice as many columns and K",
+    summary="complex types with precision='ozaki', real alpha and beta: one real GEMM with twice the N and K",
     package=__package__,
     archs=(HOPPER,),
     configs=(RealFormsConfig(),),

@@ -240,7 +240,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="ozaki_gemm",
     operation="gemm",
-    summary="float64 with precision='ozaki-15', any leading dimensions: 15 products of int8 residues by wgmma",
+    summary="float64 with precision='ozaki-15', any leading dimensions: 15 int8 GEMMs of residues by wgmma",
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),

@@ -180,7 +180,7 @@ def _skinny() -> Iterator[BatchedConfig]:
 SPEC = KernelSpec(
     name="simt_batched",
     operation="gemm",
-    summary="float32 and float64, small matrices in batches, any strides: several matrices a CTA, FMA units",
+    summary="float32 and float64, small matrices in batches, any strides: several matrices per CTA, FMA units",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
