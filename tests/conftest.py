@@ -38,7 +38,9 @@ def pytest_configure(config):
     config.option.loadscopereorder = False
     # Workers of pytest-xdist have the terminal's; commands shall print as into a pipe.
     os.environ.pop("COLUMNS", None)
-    if importlib.util.find_spec("hypothesis"):
+    # Not in the process that only hands out tests, which all others wait for.
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if runs_tests and importlib.util.find_spec("hypothesis"):
         from hypothesis import HealthCheck, settings
 
         # Properties hold however long an example takes: computers have other work too.
