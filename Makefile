@@ -25,7 +25,7 @@ help: ## list the targets
 demo: $(VENV)/.demo ## multiply real data and a large product, check both, draw a picture
 	$(BIN)/python demo/run.py
 
-test: $(VENV)/.dev ## the tests that need no GPU and little time, on all cores
+test: $(VENV)/.dev ## the tests that need little time, no GPU and neither PyTorch nor JAX, on all cores
 	$(SPREAD) -m "not gpu and not slow" --ignore tests/gpu --ignore tests/interop
 
 test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is one
