@@ -79,8 +79,9 @@ def pytest_collection(session):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _files_before_are_no_garbage():
-    """Look for garbage among the objects of this file only: traces of kernels leave millions."""
+def _heap_of_this_file():
+    """Collect what the file before left, and look for garbage among the objects of this file only from now on."""
+    gc.collect()
     gc.freeze()
 
 
@@ -93,7 +94,7 @@ _session_counts: dict[str, collections.Counter] = collections.defaultdict(collec
 
 
 def pytest_sessionfinish(session):
-    # pytest looks for garbage ten times at the end: once is enough.
+    # pytest looks for garbage ten times at the end: once among all objects is enough.
     gc.collect()
     gc.freeze()
     folder = session.config.getoption("--record")
