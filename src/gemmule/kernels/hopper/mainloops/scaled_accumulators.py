@@ -64,7 +64,10 @@ class ScaledMainloop(PromotedMainloop):
         self.thread_columns = thread_columns(tile_n)
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
         self.takes_turns = lines[1] == 1 and tile_n >= BLOCK
-        self.overlapped, self.max_in_flight_n = tile_n > BLOCK, MAX_PROMOTED_N if lines[1] == BLOCK else SCALED_IN_FLIGHT_N
+        self.overlapped, self.max_in_flight_n = (
+            tile_n > BLOCK,
+            MAX_PROMOTED_N if lines[1] == BLOCK else SCALED_IN_FLIGHT_N,
+        )
         self.releases_promoted = lines[1] == 1
         self.arrives_late = lines[1] == BLOCK and tile_n > BLOCK
         # That of the TMA loads, and those of two warps that copy scales: of one lane or of each.

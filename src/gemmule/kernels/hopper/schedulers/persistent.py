@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.parts.raster import grouped_tile
+from gemmule.kernels.parts.raster import divided_tile, grouped_tile, raster_divisors
 
 
 class WorkRange(NamedTuple):
@@ -120,9 +120,13 @@ class PersistentScheduler:
         del num_k_tiles
         return self.tile_range(mD)
 
-    def work_tile(self, mD: Any, work_index: Any, k_range: Any) -> WorkTile:
-        """Return a work tile; `k_range` is this CTA's part of K."""
-        return WorkTile(self.tile_coord(mD, work_index), k_range)
+    def work_tile(self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None) -> WorkTile:
+        """Return a work tile; `k_range` is this CTA's part of K, `divisors` what `divisors` returned, if anything."""
+        return WorkTile(self.tile_coord(mD, work_index, divisors), k_range)
+
+    def divisors(self, mD: Any) -> Any:
+        """Return what makes the coordinates of many tiles cheap."""
+        return raster_divisors(*self.tiles(mD), self.group)
 
     def k_tile_count(self, mD: Any, work_index: Any, num_k_tiles: Any) -> Any:
         """Return how many k-tiles a work tile has; past the end any number."""
@@ -142,14 +146,20 @@ class PersistentScheduler:
         return tiles_m * tiles_n * _batch(mD)
 
     @cute.jit
-    def tile_coord(self, mD: cute.Tensor, tile_index):
+    def tile_coord(self, mD: cute.Tensor, tile_index, divisors=None):
         """Return this CTA's tile along M, along N, and, where D has a batch, the matrix of it."""
         tiles_m, tiles_n = self.tiles(mD)
         batch: tuple[Any, ...] = ()
         if cutlass.const_expr(cute.rank(mD) == 3):
-            batch = (tile_index // (tiles_m * tiles_n),)
+            if cutlass.const_expr(divisors is None):
+                batch = (tile_index // (tiles_m * tiles_n),)
+            else:
+                batch = (divisors.matrix.quotient(tile_index),)
             tile_index = tile_index - batch[0] * tiles_m * tiles_n
-        i, j = grouped_tile(tile_index, tiles_m, tiles_n, self.group)
+        if cutlass.const_expr(divisors is None):
+            i, j = grouped_tile(tile_index, tiles_m, tiles_n, self.group)
+        else:
+            i, j = divided_tile(tile_index, tiles_m, tiles_n, self.group, divisors)
         row, col = self.cta_coord_in_cluster()
         return i * self.cluster_m + row, j * self.cluster_n + col, *batch
 
