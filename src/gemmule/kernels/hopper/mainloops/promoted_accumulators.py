@@ -40,8 +40,8 @@ class PromotedMainloop(Mainloop):
     """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
 
     promotes = True
-    #: Whether one half of the columns may be promoted while the other is multiplied, and columns of a tile for whose two
-    #: halves a warpgroup has registers.
+    #: Whether one half of the columns may be promoted while the other is multiplied, and the most columns of a tile for
+    #: whose two halves a warpgroup has registers.
     overlapped, max_in_flight_n = False, MAX_PROMOTED_N
     #: Whether a stage is released after the promotion, as loads of its scales may be under way before.
     releases_promoted = False
