@@ -26,8 +26,8 @@ from support.vgpu.kernel_products import laid_out, problem_of
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Two blocks of columns in one tile, columns that begin within a block (promoted in halves, one while the other is
-#: multiplied), halves one after the other, halves in flight with a scale for each column, clusters, swapped operands, and
-#: parts of K.
+#: multiplied), halves one after the other, halves in flight with a scale for each column, clusters, swapped operands,
+#: and parts of K.
 SMALL = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
 WIDE = HopperGemmConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
 HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=3, cluster_m=1)
