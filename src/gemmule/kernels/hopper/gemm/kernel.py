@@ -255,7 +255,7 @@ class HopperGemm:
         release = functools.partial(release_cluster, self.scheduler, threads=self.mainloop.releasing)
         c_phase, reduce_phase = Int32(0), Int32(0)
         divided = ()
-        if cutlass.const_expr(self.mainloop.promotes and not self.pingpong and not self.scheduler.requires_fixup):
+        if cutlass.const_expr(self.mainloop.promotes and not self.pingpong and self.scheduler.takes_divisors):
             # Both warpgroups wait for the coordinates of a tile.
             divided = (self.scheduler.divisors(schedule),)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)

@@ -47,6 +47,8 @@ class PersistentScheduler:
 
     #: Whether a work tile may be a part of a tile's K, whose partial sums another cluster adds (stream-K fix-up).
     requires_fixup = False
+    #: Whether `work_tile` takes what `divisors` returns.
+    takes_divisors = True
 
     def __init__(
         self, tile_m: int, tile_n: int, group: int, cluster_m: int = 1, cluster_n: int = 1, cluster_k: int = 1
@@ -122,7 +124,8 @@ class PersistentScheduler:
 
     def work_tile(self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None) -> WorkTile:
         """Return a work tile; `k_range` is this CTA's part of K, `divisors` what `divisors` returned, if anything."""
-        return WorkTile(self.tile_coord(mD, work_index, divisors), k_range)
+        coord = self.tile_coord(mD, work_index) if divisors is None else self.tile_coord(mD, work_index, divisors)
+        return WorkTile(coord, k_range)
 
     def divisors(self, mD: Any) -> Any:
         """Return what makes the coordinates of many tiles cheap."""
