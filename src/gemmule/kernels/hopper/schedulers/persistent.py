@@ -129,7 +129,8 @@ class PersistentScheduler:
 
     def divisors(self, mD: Any) -> Any:
         """Return what makes the coordinates of many tiles cheap."""
-        return raster_divisors(*self.tiles(mD), self.group)
+        tiles_m, tiles_n = self.tiles(mD)
+        return raster_divisors(tiles_m, tiles_n, self.group)
 
     def k_tile_count(self, mD: Any, work_index: Any, num_k_tiles: Any) -> Any:
         """Return how many k-tiles a work tile has; past the end any number."""
