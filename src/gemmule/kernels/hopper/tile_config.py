@@ -24,8 +24,8 @@ MAX_ACC_COLUMNS = 384
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators and those of wgmma. Wider tiles are
 #: multiplied and promoted in halves, of a multiple of 16 columns.
 MAX_PROMOTED_N, _HALVED_N = 192, 32
-#: With a scale for each column of a k-tile: columns of a tile whose two halves may be in flight, and the most columns.
-SCALED_IN_FLIGHT_N, MAX_SCALED_N = 160, 224
+#: The same with a scale for each column of a k-tile.
+MAX_SCALED_N = 160
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
 #: cluster.
 SMS = 132

@@ -40,11 +40,8 @@ class PromotedMainloop(Mainloop):
     """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
 
     promotes = True
-    #: Whether one half of the columns may be promoted while the other is multiplied, and the most columns of a tile for
-    #: whose two halves a warpgroup has registers.
-    overlapped, max_in_flight_n = False, MAX_PROMOTED_N
-    #: Whether a stage is released after the promotion, as loads of its scales may be under way before.
-    releases_promoted = False
+    #: Whether one half of the columns may be promoted while the other is multiplied.
+    overlapped = False
 
     def fragments(
         self, operands: OperandStages, make_tiled_mma: Callable[..., Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
@@ -54,7 +51,7 @@ class PromotedMainloop(Mainloop):
         m, n, k = operands.cta_tile_mnk
         parts = 2 if promoted_in_halves(n, overlapped=self.overlapped) else 1
         mma_init, mma_acc = (make_tiled_mma(n // parts) for _ in range(2))
-        in_flight = parts if n <= self.max_in_flight_n else 1
+        in_flight = parts if n <= MAX_PROMOTED_N else 1
         shape = mma_init.partition_shape_C((m, n // parts))
         k_tile_accumulators = tuple(cute.make_rmem_tensor(shape, acc) for _ in range(in_flight))
         own = mma_init.get_slice(warpgroup_idx * WARPGROUP)
@@ -77,44 +74,36 @@ class PromotedMainloop(Mainloop):
         for _ in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
+            scales = None if cutlass.const_expr(self.overlapped) else self.read_scales(fragments, stage)
             for part in cutlass.range_constexpr(parts):
-                if cutlass.const_expr(self.alternates and part % in_flight == 0):
+                if cutlass.const_expr(self.takes_turns and not self.pingpong):
                     cute.arch.barrier(
                         barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                     )
-                issue_group(k_block_mmas(mma_init, a, b[part], stage, mma_acc), k_tile_accumulators[part % in_flight])
-                if cutlass.const_expr(self.alternates and part % in_flight == in_flight - 1):
+                found = k_tile_accumulators[part % in_flight]
+                issue_group(k_block_mmas(mma_init, a, b[part], stage, mma_acc), found)
+                if cutlass.const_expr(self.takes_turns and not self.pingpong):
                     cute.arch.barrier_arrive(
                         barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                     )
+                if cutlass.const_expr(self.overlapped and part == in_flight - 1):
+                    # Wide tiles leave time for it while wgmma is running.
+                    scales = self.read_scales(fragments, stage)
                 if cutlass.const_expr(parts > in_flight and part == 0):
-                    scales = self.read_scales(fragments, stage, 0)
                     warpgroup.wait_group(0)
                     self.promote(fragments, scales, 0)
             if cutlass.const_expr(in_flight > 1):
-                scales = self.read_scales(fragments, stage, 0)
                 warpgroup.wait_group(1)
                 self.promote(fragments, scales, 0)
-            scales = self.read_scales(fragments, stage, parts - 1, None if parts == 1 else scales)
-            if cutlass.const_expr(self.releases_promoted):
-                warpgroup.wait_group(0)
-                self.promote(fragments, scales, parts - 1)
-                release(barriers.empty, stage)
-            else:
-                wait_group_and_release(0, release, barriers.empty, (stage,))
-                self.promote(fragments, scales, parts - 1)
+            wait_group_and_release(0, release, barriers.empty, (stage,))
+            self.promote(fragments, scales, parts - 1)
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
         return state
 
-    @property
-    def alternates(self) -> bool:
-        """Whether the two warpgroups of a tile issue wgmma alternately."""
-        return self.takes_turns and not self.pingpong
-
-    def read_scales(self, fragments: Any, stage: Any, part: int, before: Any = None) -> Any:
-        """Return what a full stage has for the promotion of a part of the columns beside operands; here nothing."""
-        del fragments, stage, part, before
+    def read_scales(self, fragments: Any, stage: Any) -> Any:
+        """Return what a full stage has for the promotion beside operands; here nothing."""
+        del fragments, stage
 
     def promote(self, fragments: Any, scales: Any, part: int) -> None:
         """Add the accumulators of a k-tile and a part of the columns to those of all."""

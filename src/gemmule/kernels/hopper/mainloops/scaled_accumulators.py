@@ -23,7 +23,7 @@ from gemmule.kernels.hopper.scale_stages import (
     stage_scales,
     thread_columns,
 )
-from gemmule.kernels.hopper.tile_config import MAX_PROMOTED_N, MMA_M, SCALED_IN_FLIGHT_N
+from gemmule.kernels.hopper.tile_config import MMA_M
 from gemmule.kernels.parts.async_copy import copy_vector_async
 
 from .promoted_accumulators import PromotedMainloop, part_of
@@ -64,14 +64,9 @@ class ScaledMainloop(PromotedMainloop):
         self.thread_columns = thread_columns(tile_n)
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
         self.takes_turns = lines[1] == 1 and tile_n >= BLOCK
-        self.overlapped, self.max_in_flight_n = (
-            tile_n > BLOCK,
-            MAX_PROMOTED_N if lines[1] == BLOCK else SCALED_IN_FLIGHT_N,
-        )
-        self.releases_promoted = lines[1] == 1
-        self.arrives_late = lines[1] == BLOCK and tile_n > BLOCK
+        self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
         # That of the TMA loads, and those of two warps that copy scales: of one lane or of each.
-        self.producer_arrivals = 1 + 2 * (1 if self.arrives_late else _WARP)
+        self.producer_arrivals = 1 + 2 * (1 if self.overlapped else _WARP)
         self.copied = tile_m if lines[0] == 1 else 1, tile_n // self.same_columns
 
     def allocate(self, smem: Any) -> Any:
@@ -113,7 +108,7 @@ class ScaledMainloop(PromotedMainloop):
                 address, place, left = copies[i]
                 if cutlass.const_expr(left >= _WARP) or lane < left:
                     _copy(target + place, address + k * step)
-            if cutlass.const_expr(self.arrives_late):
+            if cutlass.const_expr(self.overlapped):
                 cute.arch.cp_async_commit_group()
                 self.arrive(barriers, pending, 1)
                 pending = stage
@@ -134,7 +129,7 @@ class ScaledMainloop(PromotedMainloop):
     @cute.jit
     def end_scales(self, barriers, state):
         """Arrive for the last stage."""
-        if cutlass.const_expr(self.arrives_late):
+        if cutlass.const_expr(self.overlapped):
             self.arrive(barriers, state[1], 0)
 
     def lane_copies(self, operand: int, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
@@ -167,21 +162,15 @@ class ScaledMainloop(PromotedMainloop):
         col = lane % COL_THREADS * self.thread_columns if self.lines[1] == 1 else 0
         return LaneScales(stages + row, stages + (self.rows + col))
 
-    def read_scales(self, fragments: Any, stage: Any, part: int, before: Any = None) -> Any:
+    def read_scales(self, fragments: Any, stage: Any) -> Any:
         """Return the scales of a full stage: of both rows of a thread, times those of its columns if these are few."""
-        if before is not None and self.lines[1] == BLOCK:
-            return before
         rows, cols = (place + stage * self.stage_scales for place in fragments.scales)
         of_a = [_read(rows + _ROW_STEP * half, 1)[0] for half in range(2)] if self.lines[0] == 1 else None
         if of_a is None:
             of_a = [_read(rows, 1)[0]] * 2
-        if self.lines[1] == BLOCK:
-            count, first = self.copied[1], 0
-        else:
-            count = self.copied[1] // (COL_THREADS * len(fragments.b))
-            first = part * count
+        count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
         vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
-        of_b = [x for i in range(first, first + count, vector) for x in _elements(cols + i, vector)]
+        of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
         return [[a * b for b in of_b] for a in of_a] if self.lines[1] == BLOCK else (of_a, of_b)
 
     def promote(self, fragments: Any, scales: Any, part: int) -> None:
