@@ -15,9 +15,9 @@ PROMOTE_US = (0.0269, 0.000262), (0.00118, 0.0)
 #: Microseconds more of a k-tile of cooperative configs for each further CTA that shares loads: all of them wait for the
 #: last to promote. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and 4096 x 4096 x 14336.
 _SHARED_US = 0.004
-#: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and more
-#: of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three large
-#: products on an H200.
+#: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
+#: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
+#: large products on an H200.
 _HALVED_US, _UNEVEN_US = 0.02, 0.05
 #: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
 #: half is promoted while the other is multiplied, and with a scale for each column.
