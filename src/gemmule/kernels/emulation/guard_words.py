@@ -6,9 +6,12 @@ import functools
 from collections.abc import Callable
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import COMPLEX128, Precision
 from gemmule.core.launch import Param, TensorParam
+from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Signature
+
+from .ozaki_config import PLANES
 
 #: Workspaces of what the guard measures, and of what it decides: the products of the emulation, or 0 for the native
 #: kernel.
@@ -30,6 +33,19 @@ def guard_params(precision: Precision) -> tuple[Param, ...]:
 def guarded_key(precision: Precision) -> Signature:
     """Return the key of launches that read the decision, if they do."""
     return GUARDED if precision is Precision.OZAKI else ()
+
+
+def planes_of(problem: GemmProblem) -> int:
+    """Return how many products of residues there are for each modulus: of a complex result three (3M), else one.
+
+    A and B of the former have real elements, the parts of successive elements of K.
+    """
+    return PLANES if problem.d.dtype == COMPLEX128 else 1
+
+
+def planes_key(planes: int) -> Signature:
+    """Return the key of kernels for so many products of residues, if they are several."""
+    return (("planes", str(planes)),) if planes > 1 else ()
 
 
 def with_guarded(plain: Callable[[Arch], tuple[Signature, ...]]) -> Callable[[Arch], tuple[Signature, ...]]:

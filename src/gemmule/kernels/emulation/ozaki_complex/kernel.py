@@ -1,19 +1,20 @@
-"""Emulated complex products: real forms of the operands, whose product by the kernels of real types is the result.
+"""Emulated complex products: real forms of the operands, for the kernels that emulate real types.
 
 Idea
-    Real and imaginary parts are successive elements of K, and of the columns of D: of each column of B there are two
-    real ones, (Br, -Bi) for real parts and (Bi, Br) for imaginary ones. A product of M x N x K complex numbers is one
-    of M x 2 N x 2 K real numbers, in the same memory of D, and with the same bound of each part.
+    Real and imaginary parts are successive elements of K. Of complex64 they are also those of the columns of D: of each
+    column of B there are two real ones, (Br, -Bi) for real parts and (Bi, Br) for imaginary ones. A product of
+    M x N x K complex numbers is one of M x 2 N x 2 K real numbers, in the same memory of D, and with the same bound of
+    each part. Of complex128 there is one, (Br, -Bi): three products of residues replace four (3M).
 Change from the rung before
-    Nothing is computed: columns are written twice, with signs. A K-major A is a real matrix as it lies.
+    Nothing is computed: columns are written with signs. A K-major A is a real matrix as it lies.
 Data movement
-    Of complex128, 16 bytes of each element of B are read and 32 written; of an A that is not K-major 16 and 16. Of
-    complex64 half of that.
+    Of complex128, 16 bytes of each element of B, and of an A that is not K-major, are read and written; of complex64
+    8, and of B 16 are written.
 Limits
     Memory.
 Sources
-    As of ozaki_gemm and bf16x6_gemm. Three real products instead of four (3M) would multiply a quarter less; sums of
-    parts need other scales, and a guard of their own.
+    As of ozaki_gemm and bf16x6_gemm. Residues of sums are exact, so that 3M has no error here: in floating point it
+    bounds imaginary parts by norms only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.ozaki_config import SIDE, THREADS, RealFormsConfig
+from gemmule.kernels.emulation.ozaki_config import FORMS, SIDE, THREADS, RealFormsConfig
+from gemmule.kernels.parts.complex_parts import pair_at
 from gemmule.kernels.parts.tensors import major_tensor
 
 _WARPS = THREADS // 32
@@ -33,11 +35,11 @@ _PARTS = {"complex64": Float32, "complex128": Float64}
 
 
 class RealForms:
-    """R[:, 2 j] and R[:, 2 j + 1] = both forms of line j of B (K, N); of A (K, M) if it is copied, R[:, i] = line i."""
+    """R[:, F j] ... = the F forms of line j of B (K, N), one or two; of A (K, M) if it is copied, R[:, i] = line i."""
 
     def __init__(self, config: RealFormsConfig, types: dict[str, str]) -> None:
         del config
-        self.part = _PARTS[types["element"]]
+        self.part, self.forms = _PARTS[types["element"]], FORMS[types["element"]]
         self.copies_a, self.along = types["a_major"] == "m", types["b_major"] == "k"
 
     @cute.jit
@@ -75,7 +77,7 @@ class RealForms:
             other = warp + _WARPS * e
             k, line = (k0 + lane, line0 + other) if cutlass.const_expr(along) else (k0 + other, line0 + lane)
             if k < mS.shape[0] and line < mS.shape[1]:
-                cute.autovec_copy(self.pair_at(mS, (k, line)), values[None, e])
+                cute.autovec_copy(pair_at(mS, (k, line), self.part), values[None, e])
         if cutlass.const_expr(not along):
             for e in cutlass.range_constexpr(steps):
                 cute.autovec_copy(values[None, e], block[None, lane, warp + _WARPS * e])
@@ -89,26 +91,18 @@ class RealForms:
 
     @cute.jit
     def write(self, value: cute.Tensor, mR: cute.Tensor, place, signs):
-        """Write an element, or both of its forms."""
+        """Write an element, or its forms."""
         k, line = place
         if cutlass.const_expr(signs is None):
-            cute.autovec_copy(value, self.pair_at(mR, (2 * k, line)))
+            cute.autovec_copy(value, pair_at(mR, (2 * k, line), self.part))
         else:
-            for form in cutlass.range_constexpr(2):
+            for form in cutlass.range_constexpr(self.forms):
                 found = cute.make_rmem_tensor(cute.make_layout(2), self.part)
                 if cutlass.const_expr(form == 0):
                     found[0], found[1] = value[0], signs[0] * value[1]
                 else:
                     found[0], found[1] = signs[1] * value[1], signs[2] * value[0]
-                cute.autovec_copy(found, self.pair_at(mR, (2 * k, 2 * line + form)))
-
-    @cute.jit
-    def pair_at(self, mX: cute.Tensor, place):
-        """Return the two parts at a place in memory."""
-        start = (mX.iterator + cute.crd2idx(place, mX.layout)).toint()
-        pair = cutlass.const_expr(2 * self.part.width // 8)
-        known = cute.make_ptr(self.part, start, cute.AddressSpace.gmem, assumed_align=pair)
-        return cute.make_tensor(known, cute.make_layout(2))
+                cute.autovec_copy(found, pair_at(mR, (2 * k, self.forms * line + form), self.part))
 
 
 def buildable(config: RealFormsConfig, types: dict[str, str]) -> Buildable:

@@ -1,4 +1,4 @@
-"""Complex types with precision='ozaki': real forms of the operands, then the kernels of float64 or float32."""
+"""Complex types with precision='ozaki': real forms of the operands, then the kernels that emulate real types."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import COMPLEX64, COMPLEX128, Precision
+from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, ScalarParam, TensorParam
 from gemmule.core.layout import StridedMatrix
@@ -19,27 +20,36 @@ from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC as BF16X6
 from gemmule.kernels.emulation.bf16x6_gemm.spec import times_us as bf16x6_us
-from gemmule.kernels.emulation.ozaki_config import SIDE, THREADS, RealFormsConfig
+from gemmule.kernels.emulation.guard_steps import guarded_native
+from gemmule.kernels.emulation.ozaki_config import FORMS, PARTS, SIDE, THREADS, RealFormsConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI
-from gemmule.kernels.emulation.ozaki_gemm.spec import pays
-from gemmule.kernels.emulation.ozaki_gemm.spec import times_us as ozaki_us
+from gemmule.kernels.emulation.ozaki_gemm.spec import emulation, emulation_us, native_kernel, pays, why_not_elements
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
-#: By the type of the operands: the guarded product of their parts' type, its times, and the native kernel.
-_KERNELS = {COMPLEX64: (BF16X6, bf16x6_us, COMPLEX64_GEMM), COMPLEX128: (OZAKI, ozaki_us, COMPLEX128_GEMM)}
+#: By the type of the operands: what begins the emulation of the real forms, and the native kernel.
+_KERNELS = {COMPLEX64: (BF16X6, COMPLEX64_GEMM), COMPLEX128: (OZAKI, COMPLEX128_GEMM)}
+NATIVE = guarded_native(COMPLEX128_GEMM, "complex128_guarded")
 #: Workspaces: the real form of A, and both of B's columns.
 ROWS, COLUMNS = "real form of rows", "real forms of columns"
 
 
 def real_problem(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
-    """Return the product of the real forms, with D as it lies, and the names of its A and B."""
+    """Return the product of the real forms, with D as it lies, and the names of its A and B.
+
+    With one form of B, D is complex, and A says whether it is to be conjugated.
+    """
     oriented, first, _ = row_result(problem)
-    m, n, k = oriented.m, 2 * oriented.n, 2 * oriented.k
+    forms = FORMS[oriented.a.dtype.name]
+    m, n, k = oriented.m, forms * oriented.n, PARTS * oriented.k
     as_it_lies, part = oriented.a.lies_in_rows, oriented.a.dtype.part
-    matrices = {name: _real(matrix) for name, matrix in oriented.operands().items() if name != "b"}
+    matrices = oriented.operands()
+    if forms == PARTS:
+        matrices = {name: _real(matrix) for name, matrix in matrices.items()}
+    conj = oriented.a.conj and forms < PARTS
+    matrices["a"] = dataclasses.replace(_real(oriented.a), conj=conj)
     if not as_it_lies:
-        matrices["a"] = StridedMatrix(part, m, k, k, 1, (), MAP_ALIGNMENT)
+        matrices["a"] = StridedMatrix(part, m, k, k, 1, (), MAP_ALIGNMENT, conj=conj)
     matrices["b"] = StridedMatrix(part, k, n, 1, k, (), MAP_ALIGNMENT)
     real = GemmProblem(
         m, n, k, (), matrices["a"], matrices["b"], matrices.get("c"), matrices["d"],
@@ -64,12 +74,18 @@ def next_kernel(problem: GemmProblem, config: RealFormsConfig, gpu: GpuRates = H
 @functools.lru_cache(maxsize=256)
 def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     real, names = real_problem(problem)
-    spec, _, _ = _KERNELS[problem.a.dtype]
-    assert spec.next_kernel is not None
-    every = spec.next_kernel(real, spec.default, gpu)
+    spec, _ = _KERNELS[problem.a.dtype]
+    if spec is OZAKI:
+        every = emulation(real, "ab", native_kernel(problem, NATIVE, gpu), gpu)
+    else:
+        assert spec.next_kernel is not None
+        every = spec.next_kernel(real, spec.default, gpu)
     then: NextKernel | None = None
     for one in reversed([NextKernel(spec, spec.default, real, {}, {}), *every.chain()]):
         operands = names | {name: names.get(given, given) for name, given in one.operands.items()}
+        if one.problem is problem:
+            # The native kernel takes the operands as they lie.
+            operands = {}
         then = dataclasses.replace(one, operands=operands, then=then)
     assert then is not None
     forms = {COLUMNS: real.k * real.n * real.b.dtype.itemsize}
@@ -88,8 +104,16 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         if complex(getattr(problem, name)).imag:
             return f"{name} is {getattr(problem, name)}; this kernel takes real scalars"
     real, spec = real_problem(problem)[0], _KERNELS[problem.a.dtype][0]
-    assert spec.own_refuses is not None
-    return spec.own_refuses(real, arch) or spec.why_not(real, arch, spec.default)
+    if spec is not OZAKI:
+        assert spec.own_refuses is not None
+        return spec.own_refuses(real, arch) or spec.why_not(real, arch, spec.default)
+    if reason := why_not_elements(real):
+        return reason
+    try:
+        _next_kernel(problem, H200_RATES)
+    except ArgumentError as error:
+        return str(error)
+    return None
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
@@ -114,12 +138,12 @@ def launch(problem: GemmProblem, config: RealFormsConfig) -> Launch:
     """Return the launch recipe: a CTA for each square of B, and of an A that is copied."""
     del config
     oriented, first, second = row_result(problem)
-    b, k = oriented.b.transposed(), 2 * oriented.k
+    b, k, forms = oriented.b.transposed(), PARTS * oriented.k, FORMS[oriented.a.dtype.name]
     sign_a, sign_b = (-1 if matrix.conj else 1 for matrix in (oriented.a, oriented.b))
     signs, part = (-sign_a * sign_b, sign_b, sign_a), oriented.a.dtype.part
     params: list[TensorParam | ScalarParam] = [
         TensorParam(second, (b.cols, b.rows), (_lead(b),)),
-        TensorParam(COLUMNS, (k, 2 * b.rows), (k,)),
+        TensorParam(COLUMNS, (k, forms * b.rows), (k,)),
         *(ScalarParam(f"sign{place}", part, one) for place, one in enumerate(signs)),
     ]
     ctas, a = _squares(b), oriented.a
@@ -140,31 +164,42 @@ _LAUNCH, _BYTES = 2.0, 2.5e6
 
 def _own_us(problem: GemmProblem, gpu: GpuRates) -> float:
     oriented, _, _ = row_result(problem)
-    elements = 3 * oriented.k * oriented.n + (0 if oriented.a.lies_in_rows else 2 * oriented.m * oriented.k)
+    copied = 0 if oriented.a.lies_in_rows else 2 * oriented.m * oriented.k
+    elements = (1 + FORMS[oriented.a.dtype.name]) * oriented.k * oriented.n + copied
     return gpu.launch * _LAUNCH + elements * oriented.a.dtype.itemsize / min(_BYTES, gpu.memory)
+
+
+def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
+    """Return roughly the microseconds of all launches where the product is emulated, and where the guard refuses it."""
+    own, (real, _) = _own_us(problem, gpu), real_problem(problem)
+    if _KERNELS[problem.a.dtype][0] is BF16X6:
+        emulated, refused = bf16x6_us(real, gpu)
+    else:
+        after = _next_kernel(problem, gpu).then
+        assert after is not None
+        emulated, refused = emulation_us(real, after, gpu)
+    return own + emulated, own + refused
 
 
 def costs(problem: GemmProblem, configs: Sequence[RealFormsConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of all launches."""
-    times_us = _KERNELS[problem.a.dtype][1]
-    return [_own_us(problem, gpu) + times_us(real_problem(problem)[0], gpu)[0] for _ in configs]
+    emulated, _ = times_us(problem, gpu)
+    return [emulated for _ in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the native kernel, where emulation is not expected to pay."""
     del cost
-    _, times_us, native = _KERNELS[problem.a.dtype]
+    _, native = _KERNELS[problem.a.dtype]
     assert native.costs is not None
-    own = _own_us(problem, gpu)
-    emulated, refused = times_us(real_problem(problem)[0], gpu)
     plain = min(native.costs(problem, native.configs_on(gpu), gpu))
-    return None if pays(own + emulated, own + refused, plain) else native.name
+    return None if pays(*times_us(problem, gpu), plain) else native.name
 
 
 SPEC = KernelSpec(
     name="ozaki_complex",
     operation="gemm",
-    summary="complex types with precision='ozaki', real scalars: the real product of twice as many columns and K",
+    summary="complex types with precision='ozaki', real scalars: real forms, 3M by residues of complex128",
     package=__package__,
     archs=(HOPPER,),
     configs=(RealFormsConfig(),),
