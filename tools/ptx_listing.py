@@ -21,7 +21,7 @@ from typing import Any
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
-from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
+from gemmule.core.dtype import INT8_PRODUCTS, Kind, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import contiguous
@@ -78,7 +78,10 @@ def arch_of(spec: KernelSpec) -> Arch:
 
 @functools.cache
 def products() -> tuple[GemmProblem, ...]:
-    """Return products of every type, precision, extent and layout; with C, of A by its transpose, lower triangles."""
+    """Return products of every type, precision, extent and layout.
+
+    With C, of A by its transpose, lower triangles, of conjugates.
+    """
     found = []
     for (types, precisions), (m, n, k), rows in itertools.product(
         _TYPES.items(), _EXTENTS, itertools.product((True, False), repeat=2)
@@ -90,6 +93,16 @@ def products() -> tuple[GemmProblem, ...]:
         for precision in precisions:
             plain = GemmProblem(m, n, k, (), left, right, None, out, precision=precision)
             found += [plain, dataclasses.replace(plain, c=out, beta=1)]
+            # As specs name them: of one layout, with tiles that do not divide.
+            if a.kind is Kind.COMPLEX and all(rows) and m % 2:
+                marks = itertools.product((False, True), repeat=2)
+                found += [
+                    dataclasses.replace(
+                        plain, a=dataclasses.replace(left, conj=one), b=dataclasses.replace(right, conj=other)
+                    )
+                    for one, other in marks
+                    if one or other
+                ]
             if m <= n and precision is Precision.IEEE:
                 found.append(dataclasses.replace(plain, needed=BlockTriangle(0, STEP)))
             if (own := mark_own_transpose(plain, same=True)).own_transpose:
