@@ -216,13 +216,13 @@ def test_the_guarded_form_launches_the_guard_first_and_the_native_kernel_last():
 
 
 def test_complex_elements_have_three_products_a_modulus_and_their_own_native_kernel():
-    problem = problem_of(4096, 4096, 4096, dtype="complex128", precision=Precision.OZAKI)
+    problem = problem_of(2048, 2048, 2048, dtype="complex128", precision=Precision.OZAKI)
     launches, held = chosen(problem).launches(problem)
     assert [one.spec.name for one in launches] == [
         "ozaki_complex", "ozaki_gemm", "ozaki_magnitudes", "ozaki_guard", "guard_decision", "ozaki_residues",
         "ozaki_products", "ozaki_reconstruction", "complex128_guarded",
     ]  # fmt: skip
-    assert held["residues of rows"] == 3 * 16 * 4096 * 4096
+    assert held["residues of rows"] == 3 * 16 * 2048 * 2048
     # Magnitudes of the sums of real parts, and of imaginary ones.
     assert held["magnitudes of columns"] == 2 * held["magnitudes of rows"]
 

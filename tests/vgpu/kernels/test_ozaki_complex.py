@@ -85,13 +85,13 @@ def test_blocks_of_columns_and_parts_of_a_long_k(layout, monkeypatch, small_bloc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("power", [-7, -11, -40, None])
+@pytest.mark.parametrize("power", [-4, -40, None])
 def test_small_imaginary_parts_keep_their_digits(power, rng):
     """Three products in floating point would lose them; where the guard cannot prove the bound, nothing is emulated."""
     share = 0.0 if power is None else 2.0**power
     a, b = (x.real + 1j * share * x.imag for x in (normal(rng, M, K), normal(rng, K, N)))
     got, ran = product(a, b)
-    assert ran == {-7: ("ozaki-15",), -11: ("ozaki-16",)}.get(power, ("ieee",))
+    assert (ran == ("ieee",)) == (power != -4)
     assert share_of_bound(got, a, b) <= 1
 
 
