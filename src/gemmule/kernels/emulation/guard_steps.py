@@ -18,9 +18,9 @@ from gemmule.kernels.hopper import tile_config
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params
 
-from .guard import MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_period, sample_runs
-from .guard_words import DECISION_WORD, GUARDED, SHORTFALL, planes_key, planes_of, word_param
-from .ozaki_config import PARTS, PLANES, SLICE, THREADS, DecisionConfig, MagnitudesConfig, ProductsConfig
+from .guard import CHOICES, MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_period, sample_runs
+from .guard_words import COMPLEX_FORMS, DECISION_WORD, GUARDED, SHORTFALL, forms_of, planes_of, word_param
+from .ozaki_config import PARTS, SLICE, THREADS, DecisionConfig, MagnitudesConfig, ProductsConfig
 from .ozaki_steps import product_costs, product_grid
 
 #: Microseconds of a launch on an H100; and bytes that magnitudes read in one.
@@ -43,12 +43,12 @@ def _takes_all(problem: GemmProblem, arch: Arch) -> None:
 
 def _magnitudes_signature(problem: GemmProblem, config: MagnitudesConfig) -> Signature:
     del config
-    return (("element", FLOAT64.name), *major_keys(*majors_of(problem)), *planes_key(planes_of(problem)))
+    return (("element", FLOAT64.name), *major_keys(*majors_of(problem)), *forms_of(problem))
 
 
 def _magnitudes_signatures(arch: Arch) -> tuple[Signature, ...]:
     real = every_signature(element=[FLOAT64], a_major="km", b_major="kn")(arch)
-    return (*real, (("element", FLOAT64.name), *major_keys("k", "k"), *planes_key(PLANES)))
+    return (*real, *((("element", FLOAT64.name), *major_keys("k", "k"), *forms) for forms in COMPLEX_FORMS))
 
 
 def _magnitudes_launch(problem: GemmProblem, config: MagnitudesConfig) -> Launch:
@@ -71,7 +71,7 @@ def _magnitudes_launch(problem: GemmProblem, config: MagnitudesConfig) -> Launch
 def _magnitudes_cost(problem: GemmProblem, config: MagnitudesConfig, gpu: GpuRates) -> float:
     del config
     elements = (problem.m + bound_columns(problem)) * sampled_length(problem.k)
-    return gpu.launch * _LAUNCH + elements * FLOAT64.itemsize / min(_BYTES, gpu.memory)
+    return gpu.launch * _LAUNCH + elements * problem.a.dtype.itemsize / min(_BYTES, gpu.memory)
 
 
 MAGNITUDES = KernelSpec(
@@ -155,8 +155,9 @@ def _decision_launch(problem: GemmProblem, config: DecisionConfig) -> Launch:
 
 def decision_of(problem: GemmProblem) -> tuple[int, tuple[int, ...]]:
     """Return the fewest products, and for each choice from there on the largest shortfall with which it suffices."""
-    if problem.a.dtype == FLOAT64:
-        return MODULI_CHOICES[0], largest_shortfalls(problem.k)
+    real = problem.a.dtype
+    if real == FLOAT64 or planes_of(problem) > 1:
+        return CHOICES[real][0], largest_shortfalls(problem.k, real)
     return BF16_PRODUCTS, (0,) * len(MODULI_CHOICES)
 
 

@@ -16,8 +16,6 @@ ACROSS, LINES = 16, 32
 PITCH = SLICE + 1
 #: Side of a square of complex elements that a CTA copies.
 SIDE = 32
-#: Real forms of a column of B, by type.
-FORMS = {"complex64": 2, "complex128": 1}
 #: Products of residues for a complex product (3M), and parts of an element, which are successive along K.
 PLANES, PARTS = 3, 2
 #: The scale of a row or column with an element that is not finite.

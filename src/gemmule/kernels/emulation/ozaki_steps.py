@@ -7,7 +7,15 @@ import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import COMPLEX128, FEWEST_INT8_PRODUCTS, FLOAT64, INT8, INT8_PRODUCTS, Precision
+from gemmule.core.dtype import (
+    COMPLEX64,
+    COMPLEX128,
+    FEWEST_INT8_PRODUCTS,
+    FLOAT64,
+    INT8,
+    INT8_PRODUCTS,
+    Precision,
+)
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
@@ -17,8 +25,8 @@ from gemmule.kernels.hopper import tile_config
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_param, row_params, scale_params
 
-from .guard import MODULI_CHOICES
-from .guard_words import guard_params, guarded_key, planes_key, planes_of, with_guarded
+from .guard import CHOICES
+from .guard_words import COMPLEX_FORMS, forms_of, guard_params, guarded_key, planes_key, planes_of, with_guarded
 from .ozaki_config import (
     GROUP,
     LINES,
@@ -34,6 +42,7 @@ from .ozaki_config import (
 )
 from .residues import MOST_K
 
+COMPLEX = (COMPLEX64, COMPLEX128)
 _MODULI = ("14", "15", "16", "guarded")
 #: Microseconds of a launch on an H200; and bytes that residues and reconstruction read and write in one.
 _LAUNCH, _RESIDUES_BYTES, _RECONSTRUCTION_BYTES = 2.0, 2.5e6, 3.0e6
@@ -44,9 +53,28 @@ def moduli_key(precision: Precision) -> Signature:
     return (("moduli", "guarded" if precision is Precision.OZAKI else str(INT8_PRODUCTS[precision])),)
 
 
-def most_moduli(precision: Precision) -> int:
+def most_moduli(problem: GemmProblem) -> int:
     """Return how many moduli there are at most, for which there must be memory."""
-    return MODULI_CHOICES[-1] if precision is Precision.OZAKI else INT8_PRODUCTS[precision]
+    guarded = problem.precision is Precision.OZAKI
+    return CHOICES[problem.a.dtype][-1] if guarded else INT8_PRODUCTS[problem.precision]
+
+
+def fewest_moduli(problem: GemmProblem) -> int:
+    """Return how many moduli ordinary numbers need."""
+    guarded = problem.precision is Precision.OZAKI
+    return CHOICES[problem.a.dtype][0] if guarded else INT8_PRODUCTS[problem.precision]
+
+
+#: Of guarded products by how many there are at most: how many ordinary numbers need, and of them for each modulus.
+_GUARDED_BATCHES = {
+    **{planes * choices[-1]: (planes * choices[0], planes) for choices in CHOICES.values() for planes in (1, PLANES)}
+}
+
+
+def _guarded_batch(problem: GemmProblem) -> tuple[int, int]:
+    """Return how many products of residues ordinary numbers need, and how many there are for each modulus."""
+    guarded = problem.precision is Precision.OZAKI
+    return _GUARDED_BATCHES[problem.batch[0]] if guarded else (problem.batch[0], 1)
 
 
 def depth_of(problem: GemmProblem) -> int:
@@ -56,24 +84,25 @@ def depth_of(problem: GemmProblem) -> int:
 
 def _why_not_residues(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in FEWEST_INT8_PRODUCTS:
+    if problem.a.dtype not in CHOICES or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
 def _residues_signature(problem: GemmProblem, config: ResiduesConfig) -> Signature:
     del config
-    return (*major_keys(*majors_of(problem)), *moduli_key(problem.precision), *planes_key(planes_of(problem)))
+    return (*major_keys(*majors_of(problem)), *moduli_key(problem.precision), *forms_of(problem))
 
 
 def _residues_signatures(arch: Arch) -> tuple[Signature, ...]:
     real = every_signature(a_major="km", b_major="kn", moduli=_MODULI)(arch)
-    return (*real, (*major_keys("k", "k"), *moduli_key(Precision.OZAKI), *planes_key(PLANES)))
+    complex_keys = (*major_keys("k", "k"), *moduli_key(Precision.OZAKI))
+    return (*real, *((*complex_keys, *forms) for forms in COMPLEX_FORMS))
 
 
 def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     """Return the launch recipe: CTAs for the lines of A, then for those of B."""
-    count = most_moduli(problem.precision) * planes_of(problem)
+    count = most_moduli(problem) * planes_of(problem)
     length = -(-depth_of(problem) // SLICE) * SLICE
     params: list[Param] = []
     ctas, shared = 0, 0
@@ -97,8 +126,8 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
 
 def _residues_cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     del config
-    written = FEWEST_INT8_PRODUCTS[problem.precision] * planes_of(problem) * depth_of(problem)
-    moved = (problem.a.rows + problem.b.cols) * (problem.k * FLOAT64.itemsize + written)
+    written = fewest_moduli(problem) * planes_of(problem) * depth_of(problem)
+    moved = (problem.a.rows + problem.b.cols) * (problem.k * problem.a.dtype.itemsize + written)
     return gpu.launch * _LAUNCH + moved / min(_RESIDUES_BYTES, gpu.memory)
 
 
@@ -134,7 +163,7 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _products_signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
     del config
-    planes = planes_key(problem.batch[0] // most_moduli(problem.precision))
+    planes = planes_key(_guarded_batch(problem)[1])
     return (("element", INT8.name), *adds_key(problem.c is not None), *guarded_key(problem.precision), *planes)
 
 
@@ -183,8 +212,7 @@ def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: 
     """Return roughly the times in microseconds: tiles that an SM computes one after another."""
     if problem.batch and problem.precision is Precision.OZAKI:
         # Ordinary numbers need the fewest moduli.
-        planes = problem.batch[0] // most_moduli(problem.precision)
-        problem = dataclasses.replace(problem, batch=(FEWEST_INT8_PRODUCTS[problem.precision] * planes,))
+        problem = dataclasses.replace(problem, batch=_guarded_batch(problem)[:1])
     found = []
     for config in configs:
         waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
@@ -220,29 +248,29 @@ PRODUCTS = KernelSpec(
 
 def _why_not_reconstruction(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if problem.d.dtype not in (FLOAT64, COMPLEX128) or problem.precision not in FEWEST_INT8_PRODUCTS:
+    if problem.d.dtype not in (FLOAT64, *COMPLEX) or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"D is {problem.d.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
 def _reconstruction_signature(problem: GemmProblem, config: ReconstructionConfig) -> Signature:
     del config
-    return (*adds_key(problem.c is not None), *moduli_key(problem.precision), *planes_key(planes_of(problem)))
+    return (*adds_key(problem.c is not None), *moduli_key(problem.precision), *forms_of(problem))
 
 
 def _reconstruction_signatures(arch: Arch) -> tuple[Signature, ...]:
     real = every_signature(adds=("no", "yes"), moduli=_MODULI)(arch)
     guarded = every_signature(adds=("no", "yes"), moduli=["guarded"])(arch)
-    return (*real, *((*one, *planes_key(PLANES)) for one in guarded))
+    return (*real, *((*one, *forms) for forms in COMPLEX_FORMS for one in guarded))
 
 
 def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
     """Return the launch recipe: a thread for four columns of a row."""
     del config
     m, n, planes = problem.m, problem.n, planes_of(problem)
-    count = most_moduli(problem.precision) * planes
+    count = most_moduli(problem) * planes
     # Where A is conjugated, the conjugate of its product with the conjugate of B is computed.
-    sign = (ScalarParam("sign", FLOAT64, -1 if problem.a.conj else 1),) if planes > 1 else ()
+    sign = (ScalarParam("sign", problem.a.dtype, -1 if problem.a.conj else 1),) if planes > 1 else ()
     width = -(-n // GROUP) * GROUP
     params = (
         TensorParam("residues", (m, width, count), (width, m * width)),
@@ -259,7 +287,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
 
 def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:
     del config
-    moved = FEWEST_INT8_PRODUCTS[problem.precision] * planes_of(problem)
+    moved = fewest_moduli(problem) * planes_of(problem)
     moved += problem.d.dtype.itemsize * (1 if problem.c is None else 2)
     return gpu.launch * _LAUNCH + problem.m * problem.n * moved / min(_RECONSTRUCTION_BYTES, gpu.memory)
 

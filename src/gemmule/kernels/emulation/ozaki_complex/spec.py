@@ -1,4 +1,4 @@
-"""Complex types with precision='ozaki': real forms of the operands, then the kernels that emulate real types."""
+"""Complex types with precision='ozaki': real forms of the operands, then the kernels that multiply by residues."""
 
 from __future__ import annotations
 
@@ -18,50 +18,37 @@ from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
-from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC as BF16X6
-from gemmule.kernels.emulation.bf16x6_gemm.spec import times_us as bf16x6_us
 from gemmule.kernels.emulation.guard_steps import guarded_native
-from gemmule.kernels.emulation.ozaki_config import FORMS, PARTS, SIDE, THREADS, RealFormsConfig
-from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI
+from gemmule.kernels.emulation.ozaki_config import PARTS, SIDE, THREADS, RealFormsConfig
+from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as SCALES
 from gemmule.kernels.emulation.ozaki_gemm.spec import emulation, emulation_us, native_kernel, pays, why_not_elements
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
-#: By the type of the operands: what begins the emulation of the real forms, and the native kernel.
-_KERNELS = {COMPLEX64: (BF16X6, COMPLEX64_GEMM), COMPLEX128: (OZAKI, COMPLEX128_GEMM)}
-NATIVE = guarded_native(COMPLEX128_GEMM, "complex128_guarded")
-#: Workspaces: the real form of A, and both of B's columns.
-ROWS, COLUMNS = "real form of rows", "real forms of columns"
+#: By the type of the operands: the native kernel, and that behind the guard.
+_NATIVE = {
+    COMPLEX64: (COMPLEX64_GEMM, guarded_native(COMPLEX64_GEMM, "complex64_guarded")),
+    COMPLEX128: (COMPLEX128_GEMM, guarded_native(COMPLEX128_GEMM, "complex128_guarded")),
+}
+#: Workspaces: the real forms of A and B.
+ROWS, COLUMNS = "real form of rows", "real form of columns"
 
 
 def real_problem(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
-    """Return the product of the real forms, with D as it lies, and the names of its A and B.
+    """Return the product of the real forms, and the names of its A and B.
 
-    With one form of B, D is complex, and A says whether it is to be conjugated.
+    D and C are complex, as they lie. A says whether it is to be conjugated.
     """
     oriented, first, _ = row_result(problem)
-    forms = FORMS[oriented.a.dtype.name]
-    m, n, k = oriented.m, forms * oriented.n, PARTS * oriented.k
-    as_it_lies, part = oriented.a.lies_in_rows, oriented.a.dtype.part
-    matrices = oriented.operands()
-    if forms == PARTS:
-        matrices = {name: _real(matrix) for name, matrix in matrices.items()}
-    conj = oriented.a.conj and forms < PARTS
-    matrices["a"] = dataclasses.replace(_real(oriented.a), conj=conj)
-    if not as_it_lies:
-        matrices["a"] = StridedMatrix(part, m, k, k, 1, (), MAP_ALIGNMENT, conj=conj)
-    matrices["b"] = StridedMatrix(part, k, n, 1, k, (), MAP_ALIGNMENT)
+    m, n, k = oriented.m, oriented.n, PARTS * oriented.k
+    a, part, as_it_lies = oriented.a, oriented.a.dtype.part, oriented.a.lies_in_rows
+    ld, alignment = (PARTS * a.row_stride, a.alignment) if as_it_lies else (k, MAP_ALIGNMENT)
     real = GemmProblem(
-        m, n, k, (), matrices["a"], matrices["b"], matrices.get("c"), matrices["d"],
+        m, n, k, (), StridedMatrix(part, m, k, ld, 1, (), alignment, conj=a.conj),
+        StridedMatrix(part, k, n, 1, k, (), MAP_ALIGNMENT), oriented.c, oriented.d,
         complex(problem.alpha).real, complex(problem.beta).real, problem.precision,
     )  # fmt: skip
     return real, {"a": first if as_it_lies else ROWS, "b": COLUMNS}
-
-
-def _real(matrix: StridedMatrix) -> StridedMatrix:
-    """Return a row-major complex matrix as real one, with parts in successive columns."""
-    part, row_stride = matrix.dtype.part, 2 * matrix.row_stride
-    return StridedMatrix(part, matrix.rows, 2 * matrix.cols, row_stride, 1, (), matrix.alignment)
 
 
 def next_kernel(problem: GemmProblem, config: RealFormsConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -74,14 +61,9 @@ def next_kernel(problem: GemmProblem, config: RealFormsConfig, gpu: GpuRates = H
 @functools.lru_cache(maxsize=256)
 def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     real, names = real_problem(problem)
-    spec, _ = _KERNELS[problem.a.dtype]
-    if spec is OZAKI:
-        every = emulation(real, "ab", native_kernel(problem, NATIVE, gpu), gpu)
-    else:
-        assert spec.next_kernel is not None
-        every = spec.next_kernel(real, spec.default, gpu)
+    every = emulation(real, "ab", native_kernel(problem, _NATIVE[problem.a.dtype][1], gpu), gpu)
     then: NextKernel | None = None
-    for one in reversed([NextKernel(spec, spec.default, real, {}, {}), *every.chain()]):
+    for one in reversed([NextKernel(SCALES, SCALES.default, real, {}, {}), *every.chain()]):
         operands = names | {name: names.get(given, given) for name, given in one.operands.items()}
         if one.problem is problem:
             # The native kernel takes the operands as they lie.
@@ -96,18 +78,14 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
-    if reason := refuse_types(tuple(_KERNELS), problem.types, arch) or refuse_hopper(problem, arch, batch_dims=0):
+    if reason := refuse_types(tuple(_NATIVE), problem.types, arch) or refuse_hopper(problem, arch, batch_dims=0):
         return reason
     if reason := why_not_conjugates(problem):
         return reason
     for name in ("alpha", "beta"):
         if complex(getattr(problem, name)).imag:
             return f"{name} is {getattr(problem, name)}; this kernel takes real scalars"
-    real, spec = real_problem(problem)[0], _KERNELS[problem.a.dtype][0]
-    if spec is not OZAKI:
-        assert spec.own_refuses is not None
-        return spec.own_refuses(real, arch) or spec.why_not(real, arch, spec.default)
-    if reason := why_not_elements(real):
+    if reason := why_not_elements(real_problem(problem)[0]):
         return reason
     try:
         _next_kernel(problem, H200_RATES)
@@ -118,7 +96,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    if types.a in _KERNELS and types.precision is Precision.OZAKI:
+    if types.a in _NATIVE and types.precision is Precision.OZAKI:
         return None
     return f"A is {types.a}, precision {types.precision.value!r}; this kernel is for complex types and 'ozaki'"
 
@@ -138,13 +116,12 @@ def launch(problem: GemmProblem, config: RealFormsConfig) -> Launch:
     """Return the launch recipe: a CTA for each square of B, and of an A that is copied."""
     del config
     oriented, first, second = row_result(problem)
-    b, k, forms = oriented.b.transposed(), PARTS * oriented.k, FORMS[oriented.a.dtype.name]
-    sign_a, sign_b = (-1 if matrix.conj else 1 for matrix in (oriented.a, oriented.b))
-    signs, part = (-sign_a * sign_b, sign_b, sign_a), oriented.a.dtype.part
+    b, k = oriented.b.transposed(), PARTS * oriented.k
+    sign = 1 if oriented.a.conj != oriented.b.conj else -1
     params: list[TensorParam | ScalarParam] = [
         TensorParam(second, (b.cols, b.rows), (_lead(b),)),
-        TensorParam(COLUMNS, (k, forms * b.rows), (k,)),
-        *(ScalarParam(f"sign{place}", part, one) for place, one in enumerate(signs)),
+        TensorParam(COLUMNS, (k, b.rows), (k,)),
+        ScalarParam("sign", oriented.a.dtype.part, sign),
     ]
     ctas, a = _squares(b), oriented.a
     if not a.lies_in_rows:
@@ -165,19 +142,15 @@ _LAUNCH, _BYTES = 2.0, 2.5e6
 def _own_us(problem: GemmProblem, gpu: GpuRates) -> float:
     oriented, _, _ = row_result(problem)
     copied = 0 if oriented.a.lies_in_rows else 2 * oriented.m * oriented.k
-    elements = (1 + FORMS[oriented.a.dtype.name]) * oriented.k * oriented.n + copied
+    elements = 2 * oriented.k * oriented.n + copied
     return gpu.launch * _LAUNCH + elements * oriented.a.dtype.itemsize / min(_BYTES, gpu.memory)
 
 
 def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
     """Return roughly the microseconds of all launches where the product is emulated, and where the guard refuses it."""
-    own, (real, _) = _own_us(problem, gpu), real_problem(problem)
-    if _KERNELS[problem.a.dtype][0] is BF16X6:
-        emulated, refused = bf16x6_us(real, gpu)
-    else:
-        after = _next_kernel(problem, gpu).then
-        assert after is not None
-        emulated, refused = emulation_us(real, after, gpu)
+    own, after = _own_us(problem, gpu), _next_kernel(problem, gpu).then
+    assert after is not None
+    emulated, refused = emulation_us(real_problem(problem)[0], after, gpu)
     return own + emulated, own + refused
 
 
@@ -190,7 +163,7 @@ def costs(problem: GemmProblem, configs: Sequence[RealFormsConfig], gpu: GpuRate
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the native kernel, where emulation is not expected to pay."""
     del cost
-    _, native = _KERNELS[problem.a.dtype]
+    native, _ = _NATIVE[problem.a.dtype]
     assert native.costs is not None
     plain = min(native.costs(problem, native.configs_on(gpu), gpu))
     return None if pays(*times_us(problem, gpu), plain) else native.name
@@ -199,11 +172,11 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="ozaki_complex",
     operation="gemm",
-    summary="complex types with precision='ozaki', real scalars: real forms, 3M by residues of complex128",
+    summary="complex types with precision='ozaki', real scalars: parts along K, then 3M by residues",
     package=__package__,
     archs=(HOPPER,),
     configs=(RealFormsConfig(),),
-    signatures=every_signature(element=tuple(_KERNELS), a_major="km", b_major="nk"),
+    signatures=every_signature(element=tuple(_NATIVE), a_major="km", b_major="nk"),
     why_not=refuse_no_config,
     signature=signature,
     launch=launch,

@@ -24,7 +24,7 @@ from gemmule.kernels.emulation.guard_steps import (
     guarded_native,
     sampled_length,
 )
-from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, planes_of, word_param
+from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, forms_key, planes_of, word_param
 from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, SLICE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_steps import (
     PRODUCTS,
@@ -78,7 +78,7 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
         The native kernel for where the guard decides so; None without a guard.
     """
     m, n, length = problem.m, problem.n, _rounded(depth_of(problem), SLICE)
-    count = most_moduli(problem.precision) * planes_of(problem)
+    count = most_moduli(problem) * planes_of(problem)
     most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
     block = _rounded(-(-n // -(-n // most)), _BLOCK)
     workspaces = {
@@ -125,11 +125,12 @@ def _block(
 ) -> NextKernel:
     """Return the kernels for some columns, and `then` after them; `problem` and `names` as of `row_result`."""
     n, begin, written = len(columns), columns.start, columns.start * problem.d.dtype.itemsize
+    item = problem.b.dtype.itemsize
     matrices = problem.operands()
     for name in matrices.keys() - "a":
-        matrices[name] = dataclasses.replace(matrices[name], cols=n, alignment=FLOAT64.itemsize)
+        matrices[name] = dataclasses.replace(matrices[name], cols=n, alignment=item)
     part = dataclasses.replace(problem.with_operands((), matrices), n=n)
-    of_b = begin * problem.b.col_stride * FLOAT64.itemsize
+    of_b = begin * problem.b.col_stride * item
     beyond = {"b": of_b, "d": written, "c": written, "columns": 4 * begin}
     scales = {"rows": "scales of rows", "columns": "scales of columns"}
     operands = scales | {"residues": "residues of the result"} | {name: name for name in "dc" if name in matrices}
@@ -146,7 +147,7 @@ def _block(
 
 def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: GpuRates) -> NextKernel:
     """Return the products of a part of K for `n` columns, added to those before it, and `then` after them."""
-    length, count = _rounded(depth_of(problem), SLICE), most_moduli(problem.precision) * planes_of(problem)
+    length, count = _rounded(depth_of(problem), SLICE), most_moduli(problem) * planes_of(problem)
     m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
     a = StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT)
     b = StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT)
@@ -189,7 +190,12 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision))
+    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_key(1, problem.a.dtype))
+
+
+def _signatures(arch: Arch) -> tuple[Signature, ...]:
+    double = every_signature(a_major="km", b_major="nk", moduli=("14", "15", "16", "guarded"))(arch)
+    return (*double, (*major_keys("k", "k"), *moduli_key(Precision.OZAKI), *forms_key(1, FLOAT32)))
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
@@ -237,7 +243,7 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
 def emulation_us(problem: GemmProblem, after: NextKernel, gpu: GpuRates) -> tuple[float, float]:
     """Return `times_us` of the scales and of the kernels after them, by `emulation`."""
     elements = problem.m * problem.k + problem.k * problem.n
-    emulated = refused = gpu.launch * _LAUNCH + elements * FLOAT64.itemsize / min(_BYTES, gpu.memory)
+    emulated = refused = gpu.launch * _LAUNCH + elements * problem.a.dtype.itemsize / min(_BYTES, gpu.memory)
     skipped, is_decided = gpu.launch * _LAUNCH, False
     for one in after.chain():
         assert one.spec.cost is not None
@@ -275,7 +281,7 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
-    signatures=every_signature(a_major="km", b_major="nk", moduli=("14", "15", "16", "guarded")),
+    signatures=_signatures,
     why_not=refuse_no_config,
     signature=signature,
     launch=launch,

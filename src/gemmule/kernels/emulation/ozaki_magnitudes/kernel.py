@@ -19,9 +19,11 @@ from __future__ import annotations
 import cutlass
 from cutlass import Float64, Int32, Uint32, cute
 
+from gemmule.core.dtype import dtype_named
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION
-from gemmule.kernels.emulation.guard import MAGNITUDE_SHIFT, SAMPLE_RUN, ZERO_LINE
+from gemmule.kernels.emulation.guard import MAGNITUDE_SHIFTS, SAMPLE_RUN, ZERO_LINE
+from gemmule.kernels.emulation.moduli import real_of
 from gemmule.kernels.emulation.ozaki_config import PARTS, THREADS, MagnitudesConfig
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.kernels.parts.words import packed, words_at
@@ -36,6 +38,7 @@ class OzakiMagnitudes:
     def __init__(self, config: MagnitudesConfig, types: dict[str, str]) -> None:
         del config
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
+        self.is_double, self.shift = real_of(types) == "float64", MAGNITUDE_SHIFTS[dtype_named(real_of(types))]
         # Forms of a column of B.
         self.forms = PARTS if "planes" in types else 1
 
@@ -73,9 +76,10 @@ class OzakiMagnitudes:
                 source, exchanged = line // forms, line % forms
             for e in cutlass.range_constexpr(SAMPLE_RUN):
                 if first + e < mS.shape[0]:
-                    values[e] = mS[first + (e ^ exchanged), source]
+                    number_of = mS[first + (e ^ exchanged), source]
+                    values[e] = number_of if cutlass.const_expr(self.is_double) else Float64(number_of)
             scale, words = scales[source], cute.recast_tensor(values, Uint32)
-            moved = (scale - MAGNITUDE_SHIFT + _BIAS - BIAS) << _FRACTION
+            moved = (scale - self.shift + _BIAS - BIAS) << _FRACTION
             found = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
             for w in cutlass.range_constexpr(4):
                 four = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
@@ -95,7 +99,7 @@ def buildable(config: MagnitudesConfig, types: dict[str, str]) -> Buildable:
     arguments = []
     for name in "ab":
         arguments += [
-            major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1),
+            major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1),
             tensor_1d("int32"),
             major_tensor("uint8", 0, vector=16),
         ]

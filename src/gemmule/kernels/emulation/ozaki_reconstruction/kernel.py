@@ -20,15 +20,16 @@ from __future__ import annotations
 import cutlass
 from cutlass import Float64, Int32, Uint32, cute
 
+from gemmule.core.dtype import COMPLEX64, COMPLEX128, dtype_named
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
-from gemmule.kernels.emulation.guard import MODULI_CHOICES, SCALE_STEPS
+from gemmule.kernels.emulation.guard import SCALE_STEPS
 from gemmule.kernels.emulation.instruction import instruction
-from gemmule.kernels.emulation.moduli import counts_of
+from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_FINITE, PARTS, PLANES, RUN, THREADS, ReconstructionConfig
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
 from gemmule.kernels.parts.complex_parts import pair_at
-from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
+from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.words import words_at
 
 # The largest exponent of a scale, which is applied in halves.
@@ -45,7 +46,7 @@ class OzakiReconstruction:
 
     def __init__(self, config: ReconstructionConfig, types: dict[str, str]) -> None:
         del config
-        self.counts = counts_of(types)
+        self.counts, self.part = counts_of(types), cute_type(real_of(types))
         self.reads_c = types["adds"] == "yes"
 
     @cute.jit
@@ -84,7 +85,7 @@ class OzakiReconstruction:
             row_scale = rows[row]
             if cutlass.const_expr(len(self.counts) > 1):
                 # Both scales exceed those that were found by as much.
-                row_scale = row_scale + 2 * SCALE_STEPS[MODULI_CHOICES.index(count)]
+                row_scale = row_scale + 2 * SCALE_STEPS[self.counts.index(count)]
             for pair in cutlass.range_constexpr(2):
                 residues = (words, 2 * pair)
                 self.write(matrices, residues, (row_scale, columns), (row, col + 8 * pair), factors)
@@ -135,11 +136,13 @@ class OzakiReconstruction:
         """Return the integer that has these residues, as float64."""
         sums = []
         every, whole = cutlass.const_expr(weights(count))
+        # Of few moduli two parts are all.
+        used = cutlass.const_expr(3 if whole[2] else 2)
         for number in cutlass.range_constexpr(count):
             bits = cute.make_rmem_tensor(cute.make_layout(2), Uint32)
             bits[0], bits[1] = self.residue(words, number, byte, part), Uint32(_BASE_WORD)
             residue = shifted(cute.recast_tensor(bits, Float64)[0], -_BASE - middle(MODULI[number]))
-            parts = cutlass.const_expr(every[number])
+            parts = cutlass.const_expr(every[number][:used])
             if cutlass.const_expr(number == 0):
                 sums = [instruction("mul.rn.f64", Float64, residue, part) for part in parts]
             else:
@@ -147,12 +150,12 @@ class OzakiReconstruction:
         # The nearest multiple, by adding and subtracting a number whose last bit is 1.
         multiple = instruction("mul.rn.f64", Float64, sums[0], 1.0 / product(count))
         multiple = shifted(shifted(multiple, 1.5 * _BASE), -1.5 * _BASE)
-        left = [fused(multiple, -whole[p], sums[p]) for p in range(3)]
+        left = [fused(multiple, -whole[p], sums[p]) for p in range(used)]
         # The first two may cancel to the size of the third: they are added with their rounding error (two-sum).
         total = left[0] + left[1]
         second = total - left[0]
         error = (left[0] - (total - second)) + (left[1] - second)
-        return total + (error + left[2])
+        return total + (error + left[2] if cutlass.const_expr(used == 3) else error)
 
     @cute.jit
     def residue(
@@ -193,13 +196,16 @@ class ComplexReconstruction(OzakiReconstruction):
                 both = cute.make_rmem_tensor(cute.make_layout(PARTS), Float64)
                 for part in cutlass.range_constexpr(PARTS):
                     whole = self.whole_number(words, byte + v, count, part)
-                    both[part] = alpha * self.scaled(whole, row_scale, columns[col + v])
-                both[1] = sign * both[1]
+                    both[part] = Float64(alpha) * self.scaled(whole, row_scale, columns[col + v])
+                both[1] = Float64(sign) * both[1]
                 if cutlass.const_expr(self.reads_c):
-                    addend = pair_at(mC, (row, col + v), Float64)
+                    addend = pair_at(mC, (row, col + v), self.part)
                     for part in cutlass.range_constexpr(PARTS):
-                        both[part] = both[part] + beta * addend[part]
-                cute.autovec_copy(both, pair_at(mD, (row, col + v), Float64))
+                        both[part] = both[part] + Float64(beta) * Float64(addend[part])
+                rounded = cute.make_rmem_tensor(cute.make_layout(PARTS), self.part)
+                for part in cutlass.range_constexpr(PARTS):
+                    rounded[part] = self.part(both[part])
+                cute.autovec_copy(rounded, pair_at(mD, (row, col + v), self.part))
 
     @cute.jit
     def residue(
@@ -230,8 +236,10 @@ def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:
     residues = major_tensor("uint8", 1, batch=1, vector=16)
     is_complex = "planes" in types
     kernel = (ComplexReconstruction if is_complex else OzakiReconstruction)(config, types)
-    c, d = (major_tensor("complex128" if is_complex else "float64", 1) for _ in range(2))
+    real = dtype_named(real_of(types))
+    element = next(one for one in (COMPLEX64, COMPLEX128) if one.part == real) if is_complex else real
+    c, d = (major_tensor(element.name, 1) for _ in range(2))
     scales = (tensor_1d("int32"), tensor_1d("int32"))
-    factors = (Float64(1), Float64(0), *((Float64(1),) if is_complex else ()))
+    factors = tuple(map(kernel.part, (1, 0, 1) if is_complex else (1, 0)))
     products = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
     return Buildable(kernel, (residues, scales, c, d, factors, Int32(1), *products))

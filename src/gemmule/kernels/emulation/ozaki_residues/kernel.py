@@ -25,7 +25,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.instruction import instruction
-from gemmule.kernels.emulation.moduli import counts_of, scale_step
+from gemmule.kernels.emulation.moduli import counts_of, real_of, scale_step
 from gemmule.kernels.emulation.ozaki_config import (
     LINES,
     NOT_FINITE,
@@ -38,7 +38,7 @@ from gemmule.kernels.emulation.ozaki_config import (
 )
 from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
 from gemmule.kernels.parts.complex_parts import pair_at
-from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
+from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.words import packed, words_at
 
 _WARPS = THREADS // 32
@@ -55,6 +55,7 @@ class OzakiResidues:
         self.counts = counts_of(types)
         self.moduli = MODULI[: self.counts[-1]]
         self.parts = PARTS if "planes" in types else 1
+        self.part = cute_type(real_of(types))
         self.runs = config.runs
 
     @cute.jit
@@ -134,8 +135,10 @@ class OzakiResidues:
                         if cutlass.const_expr(self.parts == 1):
                             values[0, e, r] = mS[k + 32 * e + lane, line]
                         else:
-                            pair = pair_at(mS, (PARTS * (k + 32 * e + lane), line), Float64)
-                            cute.autovec_copy(pair, values[None, e, r])
+                            pair = cute.make_rmem_tensor(cute.make_layout(PARTS), self.part)
+                            cute.autovec_copy(pair_at(mS, (PARTS * (k + 32 * e + lane), line), self.part), pair)
+                            for part in cutlass.range_constexpr(PARTS):
+                                values[part, e, r] = Float64(pair[part])
         for r in cutlass.range_constexpr(self.runs):
             line, k = places[r]
             if line < mS.shape[1]:
@@ -174,7 +177,7 @@ class OzakiResidues:
         # In two steps: each is a power of two that float64 has. The scale marks lines that are not finite.
         scale = scale if scale != NOT_FINITE else Int32(0)
         if cutlass.const_expr(len(self.counts) > 1):
-            scale = scale + scale_step(count)
+            scale = scale + scale_step(count, self.counts)
         half = scale >> 1
         first, second = power(half), power(scale - half)
         planes = []
@@ -239,7 +242,7 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
     arguments = []
     for name in "ab":
         arguments += [
-            major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1),
+            major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1),
             tensor_1d("int32"),
             major_tensor("int8", 0, batch=1, vector=16),
         ]
