@@ -33,6 +33,7 @@ ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
 # Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides; and K so long that
 # it is accumulated in parts.
 _EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048), (64, 768, 2**17))
+_CONJUGATED = _EXTENTS[2]
 # Element types of A, B and D, and the precisions that say something of them.
 _TYPES = {
     ("float64", "float64", "float64"): (Precision.IEEE, Precision.OZAKI, *INT8_PRODUCTS),
@@ -94,7 +95,7 @@ def products() -> tuple[GemmProblem, ...]:
             plain = GemmProblem(m, n, k, (), left, right, None, out, precision=precision)
             found += [plain, dataclasses.replace(plain, c=out, beta=1)]
             # As specs name them: of one layout, with tiles that do not divide.
-            if a.kind is Kind.COMPLEX and all(rows) and m % 2:
+            if a.kind is Kind.COMPLEX and all(rows) and (m, n, k) == _CONJUGATED:
                 marks = itertools.product((False, True), repeat=2)
                 found += [
                     dataclasses.replace(
