@@ -42,7 +42,6 @@ from .ozaki_config import (
 )
 from .residues import MOST_K
 
-COMPLEX = (COMPLEX64, COMPLEX128)
 _MODULI = ("14", "15", "16", "guarded")
 #: Microseconds of a launch on an H200; and bytes that residues and reconstruction read and write in one.
 _LAUNCH, _RESIDUES_BYTES, _RECONSTRUCTION_BYTES = 2.0, 2.5e6, 3.0e6
@@ -67,7 +66,7 @@ def fewest_moduli(problem: GemmProblem) -> int:
 
 #: Of guarded products by how many there are at most: how many ordinary numbers need, and of them for each modulus.
 _GUARDED_BATCHES = {
-    **{planes * choices[-1]: (planes * choices[0], planes) for choices in CHOICES.values() for planes in (1, PLANES)}
+    planes * choices[-1]: (planes * choices[0], planes) for choices in CHOICES.values() for planes in (1, PLANES)
 }
 
 
@@ -248,7 +247,7 @@ PRODUCTS = KernelSpec(
 
 def _why_not_reconstruction(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if problem.d.dtype not in (FLOAT64, *COMPLEX) or problem.precision not in FEWEST_INT8_PRODUCTS:
+    if problem.d.dtype not in (FLOAT64, COMPLEX64, COMPLEX128) or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"D is {problem.d.dtype}; this kernel runs after ozaki_gemm"
     return None
 
