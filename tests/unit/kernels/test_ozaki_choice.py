@@ -219,7 +219,7 @@ def test_complex_elements_have_three_products_a_modulus_and_their_own_native_ker
     problem = problem_of(2048, 2048, 2048, dtype="complex128", precision=Precision.OZAKI)
     launches, held = chosen(problem).launches(problem)
     assert [one.spec.name for one in launches] == [
-        "ozaki_complex", "ozaki_gemm", "ozaki_magnitudes", "ozaki_guard", "guard_decision", "ozaki_residues",
+        "ozaki_complex", "ozaki_scales", "ozaki_magnitudes", "ozaki_guard", "guard_decision", "ozaki_residues",
         "ozaki_products", "ozaki_reconstruction", "complex128_guarded",
     ]  # fmt: skip
     assert held["residues of rows"] == 3 * 16 * 2048 * 2048

@@ -20,8 +20,14 @@ from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.guard_steps import guarded_native
 from gemmule.kernels.emulation.ozaki_config import PARTS, SIDE, THREADS, RealFormsConfig
-from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as SCALES
-from gemmule.kernels.emulation.ozaki_gemm.spec import emulation, emulation_us, native_kernel, pays, why_not_elements
+from gemmule.kernels.emulation.ozaki_gemm.spec import (
+    SCALES,
+    emulation,
+    emulation_us,
+    native_kernel,
+    pays,
+    why_not_elements,
+)
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 

@@ -193,11 +193,6 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_key(1, problem.a.dtype))
 
 
-def _signatures(arch: Arch) -> tuple[Signature, ...]:
-    double = every_signature(a_major="km", b_major="nk", moduli=("14", "15", "16", "guarded"))(arch)
-    return (*double, (*major_keys("k", "k"), *moduli_key(Precision.OZAKI), *forms_key(1, FLOAT32)))
-
-
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of the scales: a CTA for each K-major line, or for some MN-major ones."""
     del config
@@ -281,7 +276,7 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
-    signatures=_signatures,
+    signatures=every_signature(a_major="km", b_major="nk", moduli=("14", "15", "16", "guarded")),
     why_not=refuse_no_config,
     signature=signature,
     launch=launch,
@@ -292,4 +287,30 @@ SPEC = KernelSpec(
     cost_in_us=True,
     next_kernel=next_kernel,
     outdone=outdone,
+)
+
+
+def _takes_all(problem: GemmProblem, arch: Arch) -> None:
+    del problem, arch
+
+
+def _parts_signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    keys = (*major_keys("k", "k"), *moduli_key(Precision.OZAKI))
+    return tuple((*keys, *forms_key(1, real)) for real in (FLOAT64, FLOAT32))
+
+
+#: The scales of the parts of complex elements.
+SCALES = dataclasses.replace(
+    SPEC,
+    name="ozaki_scales",
+    summary="powers of two that make integers of the parts of complex elements",
+    signatures=_parts_signatures,
+    why_not=refuse_no_config,
+    refuses=_takes_all,
+    refuses_types=None,
+    cost=None,
+    costs=None,
+    next_kernel=None,
+    outdone=None,
 )
