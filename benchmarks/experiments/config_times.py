@@ -225,6 +225,10 @@ _COMPLEX128: tuple[dict[str, int], ...] = (
     {"tile_m": 128, "warps_m": 8, "warps_n": 1, "stages": 3},
     {"tile_m": 32, "warps_m": 2, "warps_n": 1, "stages": 6},
     {"tile_m": 32, "warps_m": 2, "warps_n": 1, "stages": 6, "mma_k": 16},
+    # Deeper k-tiles.
+    *({"warps_m": 4, "warps_n": 1, "tile_k": 16, "stages": 3, "mma_k": k} for k in (4, 8, 16)),
+    {"tile_k": 16, "stages": 3},
+    {"tile_m": 32, "tile_k": 16},
 )
 
 

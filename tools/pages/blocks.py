@@ -23,8 +23,8 @@ virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give th
 …`` kernels of others that run there. ``fuzz FILE`` says how many random problems of each kernel were checked,
 ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE …`` the same of earlier campaigns, ``untuned
 FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a
-shipped table, ``accuracy FILE`` errors of guarded products and what ran, ``errors FILE`` those of others, ``float8
-FILE`` products of 8-bit floats beside cuBLASLt's,
+shipped table, ``accuracy FILE [TYPE…]`` errors of guarded products and what ran, ``errors FILE`` those of others,
+``float8 FILE`` products of 8-bit floats beside cuBLASLt's,
 ``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on random products
 and ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two versions, ``batches FILE …`` products
 of small matrices in batches, ``grouped FILE …`` grouped products, ``transpose_shapes FILE …`` transposes of extreme
@@ -150,9 +150,10 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             records = read_records(results / file)
             if name == "bench":
                 content = bench_block(records, rest, Path(plots_folder).parent)
+            elif name == "accuracy":
+                content = accuracy_table(records, rest)
             else:
                 tables = {
-                    "accuracy": accuracy_table,
                     "bits": faithfulness.bits_table,
                     "ceilings": ceiling_table,
                     "choices": choices_block,
