@@ -143,7 +143,7 @@ def child(report: Path, words: list[str]) -> None:
     begin = time.monotonic()
     spans = Spans()
     with observed(spans):
-        from gemmule_command import main as command
+        from gemmule_command import script as command
 
         sys.argv = ["gemmule", "matmul", *words]
         with contextlib.suppress(SystemExit):

@@ -2,9 +2,10 @@
 
 ``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 each way
 is called again and again for a while before it is timed: OpenBLAS's threads spin after a product, and would slow the
-way that comes next. The medians are written, by their `executor` also those of gemmule's two ways. NumPy is left out
-where it took three times as long as the best of the size before, as are samples for which there is no time. ``--parts``
-prints, instead, what the copies of a round trip take: by the driver from pageable memory, and staged by gemmule.
+way that comes next. The ways come in their order, then the other way round. The medians are written, by their
+`executor` also those of gemmule's two ways. NumPy is left out where it took three times as long as the best of the size
+before, as are samples for which there is no time. ``--parts`` prints, instead, what the copies of a round trip take: by
+the driver from pageable memory, and staged by gemmule.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from gemmule.runtime.driver import call
 from gemmule.runtime.round_trip import Staging, link_of
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-#: Seconds that the samples of a size and type may take, the most of a way, and seconds that it is called before.
-BUDGET_S, MOST, BEFORE_S = 1.0, 15, 0.06
+#: Seconds that the samples of a size and type may take, the most of a way each time, and seconds of calls before.
+BUDGET_S, MOST, BEFORE_S = 1.0, 15, 0.04
 #: Multiple of the best time from which a way is left out at larger sizes; and the least size at which it may be.
 HOPELESS, FROM = 3.0, 4096
 #: Side up to which a sample is the mean of ten calls.
@@ -69,21 +70,27 @@ def filled(n: int, dtype: str) -> np.ndarray:
     return np.resize(block, (n, n))
 
 
+def sampled(way: Callable[[Any, Any], Any], a: np.ndarray, b: np.ndarray, budget: float) -> list[float]:
+    """Return the seconds of a way's calls, after some that do not count, within a budget of seconds."""
+    calls = 10 if len(a) <= SEVERAL else 1
+    # The first brings rates that are measured once.
+    taken = [seconds(way, a, b) for _ in range(2)][1:]
+    while sum(taken) < BEFORE_S:
+        taken.append(seconds(way, a, b))
+    # The first of the largest are within a few percent of the others.
+    samples = taken[-1:] if taken[-1] > budget else []
+    while not samples or (len(samples) < MOST and sum(samples) * calls < budget):
+        samples.append(seconds(way, a, b, calls))
+    return samples
+
+
 def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
     """Return the median seconds of each way."""
     a, b = filled(n, dtype), filled(n, dtype)
-    calls, found = 10 if n <= SEVERAL else 1, {}
-    for name, way in ways.items():
-        # The first brings rates that are measured once.
-        taken = [seconds(way, a, b) for _ in range(2)][1:]
-        while sum(taken) < BEFORE_S:
-            taken.append(seconds(way, a, b))
-        # The first of the largest are within a few percent of the others.
-        samples = taken[-1:] if taken[-1] > BUDGET_S / 2 else []
-        while not samples or (len(samples) < MOST and sum(samples) * calls < BUDGET_S / len(ways)):
-            samples.append(seconds(way, a, b, calls))
-        found[name] = statistics.median(samples)
-    return found
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    for name in (*ways, *reversed(ways)):
+        samples[name] += sampled(ways[name], a, b, BUDGET_S / 2 / len(ways))
+    return {name: statistics.median(each) for name, each in samples.items()}
 
 
 def records_of(dtype: str, most: int) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 import gemmule as gm
@@ -194,6 +196,34 @@ def test_compiled_without_a_break(torch, gt, backend):
         expected.square().mean().backward()
         for one, other in zip(model.parameters(), expected_model.parameters(), strict=True):
             assert_close(torch, one.grad, other.grad, "float32", 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
+@pytest.mark.parametrize("rows", [(1, 1), (8, 1), (33,)], ids=str)
+def test_programs_queue_products_whose_layouts_they_state(torch, gt, rows):
+    from gemmule.torch import linear_cache
+
+    # More layers of a kind than times that one is looked at, with a bias and without.
+    kinds = [bool(number % 3) for number in range(2 * linear_cache.MOST_LOOKS)]
+    layers = [torch.nn.Linear(256, 256, bias, "cuda", torch.bfloat16) for bias in kinds]
+    model = torch.nn.Sequential(*layers)
+    expected_model = copy.deepcopy(model)
+    gt.replace_linear(model)
+    linear_cache.forget()
+    torch._dynamo.reset()
+    compiled = torch.compile(model)
+    with torch.no_grad():
+        for call in range(5):
+            (x,) = normal(torch, "bfloat16", (*rows, 256))
+            if call == 3:
+                model[1].weight.mul_(-2)
+                expected_model[1].weight.mul_(-2)
+            got = compiled(x)
+            torch.testing.assert_close(got, expected_model(x), rtol=0.05, atol=0.01)
+    known = [one for each in linear_cache._intos.values() for one in each]
+    assert len(known) == 2
+    assert all(isinstance(layouts, str) for layouts in linear_cache._intos)
 
 
 def test_autocast(torch, gt):

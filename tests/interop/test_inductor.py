@@ -4,16 +4,37 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gemmule.torch  # noqa: E402
+from gemmule.torch import inductor, linear_cache  # noqa: E402
 
 #: Of what Inductor imports.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path, monkeypatch):
-    """Programs of no other run are loaded."""
+def said(tmp_path, monkeypatch):
+    """Return what calls say of their layouts, which is checked; programs of no other run are loaded."""
+    from torch._inductor.select_algorithm import extern_kernels
+
+    inductor.add_lowering(gemmule.torch.product.gemm)
+    found = []
+
+    def checked(*inputs, out, layouts=None, precision=None):
+        found.append(layouts)
+        if layouts is not None:
+            assert layouts == inductor._layouts([Layout(one) for one in (*inputs, out)], precision)
+        linear_cache.product_into(*inputs, out=out, layouts=layouts, precision=precision)
+
+    monkeypatch.setattr(extern_kernels, "gemmule_gemm", checked)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
+    return found
+
+
+class Layout:
+    """What Inductor knows of a tensor, as it is."""
+
+    def __init__(self, tensor):
+        self.device, self.dtype, self.size, self.stride = tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def compiled(function, *given, **options):
@@ -29,13 +50,15 @@ def randn(*shape, requires_grad=False):
 
 
 @pytest.mark.parametrize("shape", [(7, 33), (3, 5, 33), (1, 33)])
-def test_a_layer_is_a_call_into_the_programs_memory(shape):
+def test_a_layer_is_a_call_into_the_programs_memory(shape, said):
     x, weight = randn(*shape), randn(17, 33)
     with torch.no_grad():
         result, code = compiled(lambda x, w: gemmule.torch.linear(x, w), x, weight)
     assert "extern_kernels.gemmule_gemm(" in code
     assert "torch.ops.gemmule" not in code
     assert result.shape == (*shape[:-1], 17)
+    assert len(said) == 1
+    assert said[0].startswith("cpu torch.float32 None [[")
     torch.testing.assert_close(result, torch.nn.functional.linear(x, weight))
 
 
@@ -68,6 +91,27 @@ def test_a_bias_and_a_batch_are_dispatched():
     torch.testing.assert_close(second, x @ batch)
 
 
+def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
+    monkeypatch.setattr(inductor, "adds_in_the_kernel", lambda *_: True)
+    x, weight, bias = randn(4, 1, 6), randn(5, 6), randn(5)
+
+    def layers(x, weight, bias):
+        # Of another scale, shape or rank it is none.
+        return (
+            gemmule.torch.linear(x, weight, bias),
+            gemmule.torch.linear(x, weight, bias * 2 + 1),
+            gemmule.torch.addmm(bias, x[:, 0], weight.mT, beta=2),
+            gemmule.torch.addmm(bias[:4, None], x[:, 0], weight.mT),
+        )
+
+    with torch.no_grad():
+        results, code = compiled(layers, x, weight, bias)
+        for got, expected in zip(results, layers(x, weight, bias), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert len(said) == code.count("extern_kernels.gemmule_gemm(") == 2
+    assert code.count("torch.ops.gemmule.gemm.default(") == 2
+
+
 def test_trained():
     x, weight = randn(6, 4, requires_grad=True), randn(3, 4, requires_grad=True)
     result, code = compiled(lambda x, w: gemmule.torch.linear(x, w), x, weight)
@@ -78,17 +122,66 @@ def test_trained():
     torch.testing.assert_close(weight.grad, expected.mT @ x.detach())
 
 
-def test_other_numbers_of_rows():
+def test_other_numbers_of_rows(said):
     weight = randn(5, 8)
     layer = torch.compile(lambda x: gemmule.torch.linear(x, weight), dynamic=True)
     with torch.no_grad():
         for rows in (3, 9, 2, 31):
             x = randn(rows, 8)
             torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, weight))
+    # What differs from call to call is not known when the program is made.
+    assert said == [None] * 4
 
 
-def test_a_precision_goes_with_the_call():
+def test_factors_that_the_program_makes(said):
+    """Their layouts are decided while the program is made."""
+    x, weight, other = randn(3, 1, 16), randn(16, 16), randn(5, 16)
+
+    def layers(x, weight, other):
+        first = gemmule.torch.linear(x * 2, weight)
+        second = gemmule.torch.linear((first.transpose(0, 1) + 1).transpose(0, 1), weight.mT * 3)
+        return gemmule.torch.linear(second[:, -1].relu(), torch.cat((other, other)))
+
+    with torch.no_grad():
+        result, _ = compiled(layers, x, weight, other)
+        torch.testing.assert_close(result, layers(x, weight, other), rtol=1e-4, atol=1e-3)
+    assert len(said) == 3
+    assert None not in said
+
+
+def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch):
+    queued = []
+
+    def cached(a, b, **_):
+        # As the call cache, which caches nothing within a mode, such as the one of a program's first call.
+        return None if torch._C._len_torch_dispatch_stack() else lambda addresses, stream: queued.append(addresses)
+
+    monkeypatch.setattr(linear_cache, "cached_gemm", cached)
+    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: 7)
+    monkeypatch.setattr(linear_cache, "_LOW", 63)
+    linear_cache.forget()
+    # More layers of a kind than times that one is looked at.
+    weights = [randn(16, 16) for _ in range(linear_cache.MOST_LOOKS + 2)]
+
+    def layers(x):
+        for weight in weights:
+            x = gemmule.torch.linear(x, weight)
+        return x
+
+    program, counts = torch.compile(layers), []
+    with torch.no_grad():
+        for _ in range(3):
+            before = len(queued)
+            program(randn(8, 16))
+            counts.append(len(queued) - before)
+    linear_cache.forget()
+    assert len(said) == 3 * len(weights)
+    assert counts == [0, len(weights) - 1, len(weights)]
+
+
+def test_a_precision_goes_with_the_call(said):
     x, weight = randn(8, 16), randn(16, 8)
     with torch.no_grad():
         _, code = compiled(lambda x, w: gemmule.torch.matmul(x, w, precision="ieee"), x, weight)
     assert "precision='ieee'" in code
+    assert said[0].startswith("cpu torch.float32 ieee ")

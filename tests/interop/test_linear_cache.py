@@ -40,14 +40,20 @@ class Gpu:
 
     def cached_gemm(self, a, b, c=None, *, beta=0.0, out=None, bias=None, precision=None):
         """Stand in for the function of that name."""
+        if torch._C._len_torch_dispatch_stack():
+            return None
         assert c is None or c is out
         assert beta == (c is not None)
         kinds = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in (a, b, c, bias) if x is not None]
         result = torch.empty(torch.matmul(a, b).shape, dtype=a.dtype)
+        syrk = a.data_ptr() == b.data_ptr()
 
         def queue(addresses, stream):
             assert stream == 7
             self.queued += 1
+            if syrk:
+                # A SYRK kernel reads A alone.
+                addresses = (addresses[0], addresses[0], *addresses[2:])
             *given, at = (memory(*pair) for pair in zip(addresses, (*kinds, result), strict=True))
             at[...] = given[0] @ given[1] + (given[2] if len(given) > 2 else 0)
 
@@ -686,15 +692,83 @@ def test_calls_that_autocast_has_cast_are_cached(gpu):
 
 @pytest.mark.parametrize("shape", [(4, 16), (2, 3, 16)], ids=str)
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_product_into_memory_of_a_program_is_queued_without_a_plan(gpu, shape, grad):
-    _, weight, _ = operands(*shape, bias=False, grad=grad)
+@pytest.mark.parametrize("layouts", [None, "those of the program"])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_a_product_into_memory_of_a_program_is_queued_without_a_plan(gpu, shape, grad, layouts, with_bias):
+    _, weight, bias = operands(*shape, bias=with_bias, grad=grad)
+    inputs = (weight.mT, bias) if with_bias else (weight.mT,)
     for call in range(4):
         x, out = (torch.full((*shape[:-1], last), torch.nan, dtype=torch.float64) for last in (16, 8))
         with torch.no_grad():
             x.normal_()
-            _, queued = seen(gpu, lambda x=x, out=out: linear_cache.product_into(x, weight.mT, out=out))
-            torch.testing.assert_close(out, x @ weight.mT)
+            _, queued = seen(gpu, lambda x=x, out=out: linear_cache.product_into(x, *inputs, out=out, layouts=layouts))
+            torch.testing.assert_close(out, functional.linear(x, weight, bias))
         assert queued == (call > 0)
+
+
+def test_first_calls_of_a_program_are_within_a_mode_and_looked_at_later(gpu):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    first, second, out = torch.randn(3, 8, 8, dtype=torch.float64)
+    with Mode():
+        # As many as there are layers.
+        for _ in range(2 * linear_cache.MOST_LOOKS):
+            assert seen(gpu, lambda: linear_cache.product_into(first, second, out=out, layouts="8 x 8"))[1] == 0
+    calls = [seen(gpu, lambda: linear_cache.product_into(first, second, out=out, layouts="8 x 8"))[1] for _ in range(3)]
+    assert calls == [0, 1, 1]
+
+
+def test_addresses_that_need_a_plan_have_one_in_a_known_layout_too(gpu):
+    first, second = torch.randn(2, 8, 8, dtype=torch.float64)
+    unaligned = torch.randn(65, dtype=torch.float64)[1:].view(8, 8)
+    bias, third = torch.randn(8, dtype=torch.float64), unaligned[0]
+    for *inputs, queued in (
+        *((first, second, 0), (first, second, 1), (unaligned, second, 0), (first, first, 0)),
+        *((first, second, bias, 0), (first, second, bias, 1), (first, second, third, 0)),
+    ):
+        out = torch.full((8, 8), torch.nan, dtype=torch.float64)
+        layouts = "8 x 8" if len(inputs) == 2 else "8 x 8 and 8"
+        into = seen(gpu, lambda i=inputs, o=out, w=layouts: linear_cache.product_into(*i, out=o, layouts=w))
+        assert into == (None, queued)
+        torch.testing.assert_close(out, inputs[0] @ inputs[1] + (inputs[2] if len(inputs) > 2 else 0))
+    clear_choices()
+    assert not linear_cache._intos
+
+
+@pytest.mark.parametrize("layouts", [None, "8 x 8"])
+def test_a_syrk_plan_is_not_cached_for_other_factors_of_a_program(gpu, layouts):
+    x, y = torch.randn(2, 8, 8, dtype=torch.float64)
+    for b, queued in ((x, 0), (y, 0), (y, 1), (x, 0)):
+        out = torch.full((8, 8), torch.nan, dtype=torch.float64)
+        into = seen(gpu, lambda b=b, out=out: linear_cache.product_into(x, b.mT, out=out, layouts=layouts))
+        assert into == (None, queued)
+        torch.testing.assert_close(out, x @ b.mT)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_syrk_plan_is_not_cached_for_other_factors_of_a_layer(gpu, grad):
+    x, y = torch.randn(2, 8, 8, dtype=torch.float64)
+    y.requires_grad_(grad)
+    for weight, queued in ((x[:].requires_grad_(grad), 0), (y, 0), (y, 1), (x[:].requires_grad_(grad), 0)):
+        got, count = seen(gpu, lambda weight=weight: gt.linear(x, weight))
+        assert count == queued
+        torch.testing.assert_close(got, x @ weight.mT)
+
+
+@pytest.mark.parametrize("shared", ["x", "weight"])
+def test_a_syrk_plan_is_not_cached_for_other_gradients(gpu, shared):
+    for call in range(4):
+        given = {name: torch.randn(8, 8, dtype=torch.float64, requires_grad=True) for name in ("x", "weight")}
+        result = gt.linear(*given.values())
+        # The first gradient shares its memory with a factor.
+        grad = torch.randn(8, 8, dtype=torch.float64) if call else given[shared].detach()
+        got, queued = seen(gpu, lambda r=result, g=grad, i=given: torch.autograd.grad(r, [*i.values()], g))
+        assert queued == (2 if call > 1 else 0)
+        torch.testing.assert_close(got, (grad @ given["weight"], grad.mT @ given["x"]))
 
 
 def test_a_product_into_memory_in_another_layout_is_planned(gpu):

@@ -7,6 +7,7 @@ from typing import Any, Never
 
 from numpy import ndarray
 
+from gemmule.host.gemm import WITHOUT_ERRORS
 from gemmule.runtime.arrays.descriptions import executor_in_environment
 from gemmule.runtime.stream import stream_handle
 
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
-_multiplies, _executor = CALLS.by_layout, executor_in_environment
+_multiply_of, _executor = CALLS.by_layout.get, executor_in_environment
 
 
 @plans.attached(plans.matmul)
@@ -111,9 +112,11 @@ def matmul(
            [3., 4.]])
     """
     if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
-        multiply = _multiplies.get((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
-        if multiply is not None and a.flags.aligned and b.flags.aligned:
-            return multiply(a, b)
+        dtype = a.dtype
+        if dtype is b.dtype:
+            multiply = _multiply_of((_executor(), dtype, a.shape, b.shape, a.strides, b.strides))
+            if multiply is not None:
+                return WITHOUT_ERRORS.run(multiply, a, b)
     at = None
     if _replays and out_dtype is precision is executor is None:
         at = (id(a), id(b), id(out))

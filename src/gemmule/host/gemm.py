@@ -56,7 +56,7 @@ def gemm(a: Array, b: Array, out: Array, *, alpha: Scalar = 1, beta: Scalar = 0,
     checked_gemm(a, b, out, alpha=alpha, beta=beta, c=c).run(a, b, out, c)
 
 
-class _Own(threading.local):
+class _WithoutErrors(threading.local):
     """Of each thread, what calls a function while NumPy ignores floating point errors.
 
     NumPy has that setting in a context variable. To enter a context where it is set takes a tenth of `numpy.errstate`,
@@ -69,7 +69,8 @@ class _Own(threading.local):
         self.run: Callable[..., Any] = context.run
 
 
-_OWN = _Own()
+#: ``WITHOUT_ERRORS.run(function, *arguments)`` calls a function like that, in the calling thread.
+WITHOUT_ERRORS = _WithoutErrors()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,22 +84,17 @@ class CheckedGemm:
     scale: np.dtype[Any]  #: Type in which it is scaled.
     direct: bool  #: Whether one call of NumPy writes the output.
     alone: bool = False  #: Whether that is a product of two matrices.
-    #: That call: `numpy.dot` for small matrices, which begins sooner, or `numpy.matmul`. `numpy.dot` clears the output
-    #: first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
+    #: That call: `numpy.ndarray.dot` for small matrices, which begins sooner, or `numpy.matmul`. The former clears the
+    #: output first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
     multiply: Callable[..., Any] = np.matmul
 
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
         """Write the product into `out`, which shares no memory with `a` or `b`; `c` is None where it is not read."""
         if self.direct:
-            _OWN.run(self.multiply, a, b, out)
+            WITHOUT_ERRORS.run(self.multiply, a, b, out)
         elif out.size:
             with np.errstate(all="ignore"):
                 self._run_in_blocks(a, b, out, None if self.beta == 0 or c is None else _addend(out, c))
-
-    def product(self, a: Array, b: Array) -> Array:
-        """Return the product of two matrices, if they are `alone`."""
-        found: Array = _OWN.run(self.multiply, a, b)
-        return found
 
     def _run_in_blocks(self, a: Array, b: Array, out: Array, addend: Array | None) -> None:
         m, k = a.shape[-2:]
@@ -143,7 +139,7 @@ def checked_gemm(
         and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
     alone = direct and a.ndim == b.ndim == 2 and arithmetic.exact_run is None and out.flags.c_contiguous
-    multiply = np.dot if alone and takes_no_thread(m, n, k, out.dtype) else np.matmul
+    multiply = np.ndarray.dot if alone and takes_no_thread(m, n, k, out.dtype) else np.matmul
     return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)
 
 

@@ -16,7 +16,8 @@ from .launch import LoadedKernel
 from .tensor_maps import encoded, map_at, move
 
 #: Frames that a launch keeps for addresses that come again, as those of a model's layers do, and all launches together.
-MOST_FRAMES, MOST_IN_ALL = 64, 4096
+#: The largest models have more than a hundred layers, and up to two products of a kind in each.
+MOST_FRAMES, MOST_IN_ALL = 256, 4096
 #: How many all launches keep now.
 FRAMES_KEPT = [0]
 # A tensor map stands at a multiple of 64 bytes, so all parameters do.

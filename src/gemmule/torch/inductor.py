@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from .linear_cache import product_into
-from .product import TRACED
+from .product import TRACED, adds_in_the_kernel
 
 _NAME = "gemmule_gemm"
 _LOWERINGS, _EXTERN = "torch._inductor.lowering", "torch._inductor.select_algorithm"
@@ -30,16 +30,35 @@ def add_lowering(operator: Any) -> bool:
     dispatched = lowering.fallback_handler(operator, add_to_fallback_set=False)
 
     def lower(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
-        sizes_a, sizes_b = a.get_size(), b.get_size()
-        in_python = not extern.V.graph.cpp_wrapper
-        if c is not None or alpha != 1 or out_dtype is not None or len(sizes_b) != 2 or not in_python:
+        inputs, sizes_b = [a, b], b.get_size()
+        calls = alpha == 1 and out_dtype is None and len(sizes_b) == 2 and not extern.V.graph.cpp_wrapper
+        if c is not None:
+            # A bias of columns, as `compute` finds it.
+            inputs.append(c)
+            calls &= beta == 1 and [*c.get_size()] == [sizes_b[-1]] and c.get_dtype() == a.get_dtype()
+            calls &= adds_in_the_kernel(a.get_device().type == "cuda", a.get_dtype(), precision)
+        if not calls:
             return dispatched(a, b, c, alpha, beta, out_dtype, precision)
-        layout = extern.ir.FixedLayout(a.get_device(), a.get_dtype(), [*sizes_a[:-1], sizes_b[-1]])
-        options = {} if precision is None else {"precision": precision}
-        return choice.bind(extern.realize_inputs(a, b), layout, **options).output_node()
+        out = extern.ir.FixedLayout(a.get_device(), a.get_dtype(), [*a.get_size()[:-1], sizes_b[-1]])
+        inputs = extern.realize_inputs(*inputs)
+        for one in inputs:
+            one.freeze_layout()
+        options = {"layouts": _layouts([*(one.get_layout() for one in inputs), out], precision)}
+        if precision is not None:
+            options["precision"] = precision
+        return choice.bind(inputs, out, **options).output_node()
 
     lowering.register_lowering(operator, type_promotion_kind=None)(lower)
     return True
+
+
+def _layouts(layouts: list[Any], precision: str | None) -> str | None:
+    """Return device, type, precision and each tensor's extents and strides; None where there are symbols among them."""
+    extents = [[*layout.size, *layout.stride] for layout in layouts]
+    if not all(isinstance(extent, int) or extent.is_Integer for one in extents for extent in one):
+        return None
+    first = layouts[0]
+    return f"{first.device} {first.dtype} {precision} {extents}"
 
 
 TRACED.append(add_lowering)

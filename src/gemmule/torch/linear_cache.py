@@ -120,16 +120,21 @@ class _Backward:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Into:
-    """A product of two tensors of one description, into memory that is apart from them."""
+    """A product of two tensors of one description, with a bias or without, into memory that is apart from them."""
 
-    check: Callable[..., bool]  #: Guard of the factors and the output.
+    check: Callable[..., bool]  #: Guard of the factors, the bias if there is one, and the output.
     queue: Queue  #: Queues the product.
     device: int  #: The GPU.
 
-    def run(self, a: Any, b: Any, out: Any) -> bool:
+    def run(self, a: Any, b: Any, bias: Any, out: Any) -> bool:
         """Queue the product; return False where the addresses need a plan of their own."""
+        addresses: tuple[int, ...]
         addresses = pa, pb, at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        if (pa | pb | at) & _LOW or pa == pb or not (pa and pb and at):
+        together = pa | pb | at
+        if bias is not None:
+            pc = bias.data_ptr()
+            addresses, together = (pa, pb, pc, at), together | pc
+        if together & _LOW or pa == pb or 0 in addresses:
             return False
         self.queue(addresses, _raw_stream(self.device))
         return True
@@ -189,16 +194,25 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     return result
 
 
-def product_into(a: Any, b: Any, *, out: Any, precision: str | None = None) -> None:
-    """Compute ``a @ b`` into `out`, in a program of Inductor's: its own memory, apart from the factors."""
-    key = (a.shape, b.shape, a.dtype, precision)
+def product_into(
+    a: Any, b: Any, bias: Any = None, *, out: Any, layouts: str | None = None, precision: str | None = None
+) -> None:
+    """Compute ``a @ b + bias`` into `out`, in a program of Inductor's: its own memory, apart from the others.
+
+    Such a program has plain tensors. Where it says what `layouts` they have, in words that no other layouts or
+    precision have, nothing else has to be read of them but the addresses.
+    """
+    given = (a, b, out) if bias is None else (a, b, bias, out)
+    key = (a.shape, b.shape, a.dtype, bias is None, precision) if layouts is None else layouts
     for known in _intos.get(key, ()):
-        if known.check(a, b, out) and known.run(a, b, out):
+        if (layouts is not None or known.check(*given)) and known.run(a, b, bias, out):
             return
     # Parameters ask for gradients in programs that are trained.
-    factors = [one.detach() if one.requires_grad else one for one in (a, b)]
-    gm.gemm(*factors, out=out, precision=precision)
-    _keep(_intos, key, (a, b, out), lambda: _into_of((a, b, out), factors, precision))
+    inputs = [one.detach() if one is not None and one.requires_grad else one for one in (a, b, bias)]
+    gm.gemm(*inputs[:2], bias=inputs[2], out=out, precision=precision)
+    # The first call of a program is within a mode of the compiler's, in which no call is cached: nothing is looked for.
+    if not operators_are_seen():
+        _keep(_intos, key, given, lambda: _into_of(given, inputs, precision))
 
 
 def _saved(x: Any, weight: Any) -> Any:
@@ -262,7 +276,9 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
     # A guard takes no tensor twice.
     if _guards is None or looks >= MOST_LOOKS or len(set(map(id, given))) < len(given):
         return
-    if any(one.data_ptr() & _LOW for one in given):
+    first, *others = (one.data_ptr() for one in given)
+    # The first is a factor of each product. A plan for two factors in the same memory (SYRK) holds for such alone.
+    if first in others or any(address & _LOW for address in (first, *others)):
         return
     if any(known.check(*given) for known in cache.get(key, ())):
         # It is cached, and the addresses need a plan of their own.
@@ -286,7 +302,7 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
     # As `compute` calls it.
     if len(given) == 2:
         bias, queue = "", cached_gemm(x, weight.mT, precision=precision)
-    elif adds_in_the_kernel(x, precision):
+    elif adds_in_the_kernel(x.is_cuda, x.dtype, precision):
         bias, queue = "kernel", cached_gemm(x, weight.mT, bias=given[2].detach(), precision=precision)
     else:
         bias, queue = "result", cached_gemm(x, weight.mT, result, beta=1.0, out=result, precision=precision)
@@ -296,9 +312,10 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
     return _Forward(_guards(*given), _maker(result), queue, bias, x.get_device(), options)
 
 
-def _into_of(given: tuple[Any, ...], factors: list[Any], precision: str | None) -> _Into | None:
-    queue = cached_gemm(*factors, out=given[2], precision=precision)
-    return None if queue is None or _guards is None else _Into(_guards(*given), queue, given[0].get_device())
+def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> _Into | None:
+    a, b, bias = inputs
+    queue = cached_gemm(a, b, bias=bias, out=given[-1], precision=precision)
+    return None if queue is None or _guards is None else _Into(_guards(*given), queue, a.get_device())
 
 
 def _backward_of(given: tuple[Any, ...], of_input: bool, of_weight: bool, precision: str | None) -> _Backward | None:

@@ -28,7 +28,7 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
     if c is None or beta == 0:
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision)
     addend = _plain(c)
-    if beta == 1 and addend.shape != shape and adds_in_the_kernel(a, precision):
+    if beta == 1 and addend.shape != shape and adds_in_the_kernel(a.is_cuda, a.dtype, precision):
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision, bias=addend)
     # Otherwise what is broadcast is laid out in the output first and read there as C: the sum is rounded once, too.
     out = torch.empty(shape, dtype=dtype, device=a.device)
@@ -37,9 +37,9 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
     return gm.gemm(a, b, addend, alpha=alpha, beta=beta, out=out, precision=precision)
 
 
-def adds_in_the_kernel(a: Any, precision: str | None) -> bool:
-    """Return whether the kernels for these types read a bias by themselves: those for tensor cores do."""
-    return a.is_cuda and (a.dtype.itemsize == 2 or (a.dtype == torch.float32 and precision == "tf32"))
+def adds_in_the_kernel(is_cuda: bool, dtype: Any, precision: str | None) -> bool:
+    """Return whether the kernels for a type read a bias by themselves: those for tensor cores do."""
+    return is_cuda and (dtype.itemsize == 2 or (dtype == torch.float32 and precision == "tf32"))
 
 
 def _plain(x: Any) -> Any:

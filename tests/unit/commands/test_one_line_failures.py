@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.outofcore.stores.formats.npy_header import read_header
+from gemmule.runtime import driver
 
 SOURCES = Path(gm.__file__).parents[1]
 
@@ -167,6 +169,61 @@ def test_a_process_ends_with_its_code_once_its_threads_have_ended(word, code, in
     assert ("gemmule" in done.stdout) == (code == 0)
     assert done.stdout.splitlines()[code == 0 :] == ["slow", "registered", *(["taken apart"] if injected else [])]
     assert ("No such option" in done.stderr) == (code != 0)
+
+
+@pytest.mark.parametrize(("word", "code"), [("--version", 0), ("--versions", 2)])
+def test_a_process_that_calls_the_command_goes_on_with_its_code(word, code):
+    begun = (
+        "import atexit, sys\n"
+        "atexit.register(print, 'taken apart')\n"
+        "from gemmule_command import main\n"
+        f"sys.argv = ['gemmule', {word!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print('code', end.code)\n"
+        "sys.exit(7)"
+    )
+    env = os.environ | {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 7
+    assert done.stdout.splitlines()[-2:] == [f"code {code}", "taken apart"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX closes the stream")
+@pytest.mark.parametrize(
+    ("closed", "word", "code"), [(">&-", "--version", 0), (">&- 2>&-", "--versions", 2)], ids=["one", "both"]
+)
+def test_a_stream_that_was_closed_before_the_process_began(closed, word, code, tmp_path):
+    begun = (
+        "import atexit, pathlib, sys\n"
+        "assert sys.stdout is None\n"
+        "atexit.register(pathlib.Path('taken apart').touch)\n"
+        f"from gemmule_command import script; sys.argv = ['gemmule', {word!r}]; script()"
+    )
+    env = os.environ | {"PYTHONPATH": str(SOURCES)}
+    command = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-c", begun]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert not (tmp_path / "taken apart").exists()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, UnsupportedError])
+def test_a_driver_that_cannot_be_started_ahead_is_left_to_what_needs_it(error, monkeypatch):
+    started = []
+
+    def module():
+        started.append(threading.current_thread().name)
+        raise error("no driver")
+
+    monkeypatch.setattr(driver, "driver_module", module)
+    monkeypatch.setattr(threading, "excepthook", lambda failed: started.append(failed.exc_value))
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "gpu")
+    # A file that is missing is refused before anything else looks for a GPU.
+    done = run("matmul", "gone.npy", "B.npy", "-o", "C.npy")
+    for thread in threading.enumerate():
+        if thread.name == "gemmule-driver":
+            thread.join()
+    assert "gemmule-driver" in started
+    assert not any(isinstance(one, Exception) for one in started)
+    assert "gone.npy" in done.output
 
 
 def test_names_in_public_docstrings_can_be_imported():

@@ -218,7 +218,7 @@ def test_matrices_that_one_thread_multiplies_begin_sooner(dtype, side):
         a = np.ones((size, size), dtype)
         return checked_gemm(a, a, np.empty((size, size), dtype, out_order)).multiply
 
-    assert call(side) is np.dot
+    assert call(side) is np.ndarray.dot
     assert call(side + 1) is np.matmul
-    # numpy.dot takes no such output.
+    # It takes no such output.
     assert call(side, "F") is np.matmul

@@ -68,6 +68,26 @@ def test_launches_that_are_gone_make_room_for_frames_of_others(made, monkeypatch
         gc.collect()
 
 
+def test_frames_are_counted_once(made):
+    before = direct.FRAMES_KEPT[0]
+    launch = made(FakeDriver())
+    for _ in range(2):
+        for layer in range(2, 5):
+            launch((0x1000 * layer, 0x20000, 0x300000), 7)
+            assert direct.FRAMES_KEPT[0] - before <= 3
+    # All but the one in use.
+    assert direct.FRAMES_KEPT[0] - before == 3
+    # Two calls at the same time have a frame each, with the same addresses.
+    both = launch.direct.take(), launch.direct.frame()
+    for frame, at in zip(both, (0x5000, 0x6000), strict=True):
+        direct.point(frame, (0x7000, 0x20000, 0x300000))
+        launch.direct.give(launch.direct.pointed(frame, (at, 0x20000, 0x300000)))
+    assert direct.FRAMES_KEPT[0] - before == 4
+    del launch, both, frame
+    gc.collect()
+    assert direct.FRAMES_KEPT[0] == before
+
+
 def test_threads_do_not_write_into_one_another(made):
     fake = FakeDriver(wait=0.001)
     launch = made(fake)

@@ -164,8 +164,8 @@ class HostCall:
 
     @property
     def quick(self) -> Callable[[Array, Array], Array] | None:
-        """What multiplies two aligned matrices on the host and returns the result; None where more is to be done."""
-        return self._gemm.product if self._plain and isinstance(self._gemm, CheckedGemm) and self._gemm.alone else None
+        """NumPy's function of two matrices that is all that is done, on the host; None where more is to be done."""
+        return self._gemm.multiply if self._plain and isinstance(self._gemm, CheckedGemm) and self._gemm.alone else None
 
     def run(self, library: HostCallArrays, described: Described, out: Any, in_place: bool) -> Any:
         """Compute it with other arrays; return None where a plan has to look at them.
@@ -234,8 +234,8 @@ PLAIN = ("matmul", 1, 0, None, None, None)
 
 
 def layout_of(a: Array, b: Array) -> tuple[Any, ...]:
-    """Return what `matmul` with two NumPy arrays alone is found by; it writes this out itself."""
-    return executor_in_environment(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides
+    """Return what `matmul` with two NumPy arrays of one type alone is found by; it writes this out itself."""
+    return executor_in_environment(), a.dtype, a.shape, b.shape, a.strides, b.strides
 
 
 def seen_once(*_: Any) -> None:
@@ -254,8 +254,8 @@ class CallCache:
     by_description : dict of tuple to DeviceCall or HostCall
         Calls by their description.
     by_layout : dict of tuple to callable
-        Of `matmul` with two NumPy arrays alone, what multiplies such on the host, by types, shapes and strides, and
-        ``GEMMULE_EXECUTOR``.
+        Of `matmul` with two NumPy arrays alone, NumPy's function that multiplies such on the host, by type, shapes and
+        strides, and ``GEMMULE_EXECUTOR``. It is called without floating point errors, and takes unaligned arrays.
     by_shapes : dict of tuple to Replay
         Of libraries whose guards let all arrays of a kind through, the replays of the latter that are found by shapes
         and arguments alone: the guard checks the rest of the description.

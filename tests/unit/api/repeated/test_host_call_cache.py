@@ -282,7 +282,15 @@ def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
         patched.setattr("gemmule.api.product", None)
         assert np.array_equal(gm.matmul(b, a), first)
     # Whatever differs is found otherwise, or planned.
-    for others in ((a.T, b), (a.astype("f4"), b.astype("f4")), (a.view(Subclass), b), (LAYOUTS["unaligned"](a), b)):
+    single = a.astype("f4"), b.astype("f4")
+    for others in (
+        (a.T, b),
+        single,
+        (a, single[1]),
+        (single[0], b),
+        (a.view(Subclass), b),
+        (LAYOUTS["unaligned"](a), b),
+    ):
         assert np.array_equal(gm.matmul(*others), others[0] @ others[1])
     assert gm.matmul(a, b, out_dtype="float32").dtype == np.float32
     out = np.zeros((4, 4))
