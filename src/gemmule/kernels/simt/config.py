@@ -20,6 +20,8 @@ LANES_M, LANES_N = 4, 8
 SECTOR = 8
 #: Rows of a panel of a stage.
 PANEL = 32
+#: Most bytes of a row of a K-major operand that a warp copies at once.
+_LINE_BYTES = 64
 #: Copies whose mask is a signed number of 32 bits.
 _MAX_COPIES = 31
 #: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
@@ -133,6 +135,11 @@ class SimtConfig(Config):
     def vector(self) -> int:
         """Elements of the vectors that a thread reads from shared memory."""
         return VECTOR_BYTES // self.itemsize
+
+    @property
+    def line_k(self) -> int:
+        """k of a row of a K-major operand that a warp copies at once: all are of one group of warps."""
+        return min(_LINE_BYTES // self.itemsize, self.tile_k // self.warps_k) if self.threads > LANES_M * LANES_N else SECTOR
 
     @property
     def cluster(self) -> int:

@@ -1,8 +1,9 @@
 """Stages of float32 operands in shared memory, for products by FMAs: k-tiles of MN-major panels, however they come.
 
 A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k are contiguous. Threads read vectors of
-4 rows. A K-major operand is transposed by its copies, 4 bytes each: a warp copies 4 rows by 8 k, which are whole
-sectors of device memory, and with 4 elements of padding after each k all banks of shared memory.
+4 rows. A K-major operand is transposed by its copies, 4 bytes each: a warp copies 2 rows by 16 k, or 4 by 8, which are
+whole sectors of device memory, and with 4 elements of padding after each k all banks of shared memory: of every second
+8 k, the halves of a vector are swapped.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class SimtStage(StageLayout):
     """Layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
 
     itemsize: int = _ITEM
+    line_k: int = SECTOR  #: k of a line of a K-major operand's copies, 8 or 16.
 
     @property
     def line(self) -> int:
-        return (SECTOR if self.k_major else PANEL) * self.itemsize
+        return (self.line_k if self.k_major else PANEL) * self.itemsize
 
     @property
     def pitch(self) -> int:
@@ -47,8 +49,12 @@ class SimtStage(StageLayout):
         return 0
 
     def offset(self, row: Any, k: Any) -> Any:
-        """Return the offset of an element in bytes."""
+        """Return the offset of a vector of rows in bytes."""
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
+
+    def row_swizzle(self, k: Any) -> Any:
+        """Return what a k changes (xor) in the number of a row within its vector."""
+        return k // SECTOR % 2 * 2 if self.k_major and self.line_k > SECTOR else 0
 
 
 @dataclass(frozen=True)
@@ -78,12 +84,13 @@ class TransposingCopies(MaskedCopies):
 
     def step(self, p: Any) -> tuple[Any, Any]:
         line = p * self.lines
-        return line % self.stage.extent, line // self.stage.extent * SECTOR
+        return line % self.stage.extent, line // self.stage.extent * self.stage.line_k
 
     @cute.jit
     def target(self):
+        # Pieces are whole vectors of rows and pairs of 8 k apart: the swizzle is the same.
         row, k = self.origin()
-        return self.stage.offset(row, k)
+        return self.stage.offset(row ^ self.stage.row_swizzle(k), k)
 
     @cute.jit
     def piece_target(self, target, p):

@@ -90,8 +90,10 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         self.vector = config.vector
-        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
-        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
+        self.stageA, self.stageB = (
+            SimtStage(extent, config.tile_k, types[major] == "k", config.itemsize, config.line_k)
+            for extent, major in ((config.tile_m, "a_major"), (config.tile_n, "b_major"))
+        )
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
@@ -190,10 +192,12 @@ class SimtGemmMainloop(CpAsyncMainloop):
         parity = cutlass.const_expr(step % 2)
         for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
             offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * self.vector, step))
-            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
+            swizzle = cutlass.const_expr(self.stageA.row_swizzle(step))
+            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset, swizzle)
         for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
             offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * self.vector, step))
-            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
+            swizzle = cutlass.const_expr(self.stageB.row_swizzle(step))
+            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset, swizzle)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
@@ -210,6 +214,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
 
 @cute.jit
-def _read_vector(vector: cute.Tensor, address):
+def _read_vector(vector: cute.Tensor, address, swizzle: cutlass.Constexpr[int]):
     place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR * Float32.width // 8)
-    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
+    found = cute.make_rmem_tensor(cute.make_layout(VECTOR), Float32)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), found)
+    for v in cutlass.range_constexpr(VECTOR):
+        vector[v] = found[v ^ swizzle]
