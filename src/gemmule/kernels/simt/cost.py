@@ -255,8 +255,10 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
-    # These are copied by element.
-    short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
+    # These are copied by element. Of complex elements those of K-major operands are, too.
+    short = [far or (along and parts > 1) for along, far in zip(k_major, unaligned, strict=True)]
+    transposed = [few and along for few, along in zip(short, k_major, strict=True)]
+    by_two = [along and not few for few, along in zip(short, k_major, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
@@ -267,8 +269,8 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
         "resident": min(
-            config.resident(sum(copies)),
-            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
+            config.resident(sum(copies), by_two[0] * config.thread_m + by_two[1] * config.thread_n),
+            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*transposed) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,

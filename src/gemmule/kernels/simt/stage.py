@@ -1,26 +1,32 @@
 """Stages of float32 operands in shared memory, for products by FMAs: k-tiles of MN-major panels, however they come.
 
 A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k are contiguous. Threads read vectors of
-4 rows. A K-major operand is transposed by its copies, 4 bytes each: a warp copies 2 rows by 16 k, or 4 by 8, which are
-whole sectors of device memory, and with 4 elements of padding after each k all banks of shared memory: of every second
-8 k, the halves of a vector are swapped.
+4 rows. A K-major operand whose rows begin anywhere is transposed by its copies, 4 bytes each: a warp copies 2 rows by
+16 k, or 4 by 8, which are whole sectors of device memory, and with 4 elements of padding after each k all banks of
+shared memory: of every second 8 k, the halves of a vector are swapped.
+
+One whose rows are multiples of 16 bytes is copied as it is, and threads read two k of a row at once. Pieces of 16 bytes
+are swizzled within 128 bytes, so that eight lanes, whose rows are 4 apart, read from all of these.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, ClassVar
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Float32, Int32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.parts.async_copy import copy_masked_async
 from gemmule.kernels.parts.stage_copies import StageCopies, StageLayout
 
-from .config import PANEL, SECTOR, VECTOR_BYTES
+from .config import PANEL, SECTOR, VECTOR, VECTOR_BYTES
 
 _ITEM = FLOAT32.itemsize
+#: Bytes of all banks of shared memory.
+_BANK_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class SimtStage(StageLayout):
 
     itemsize: int = _ITEM
     line_k: int = SECTOR  #: k of a line of a K-major operand's copies, 8 or 16.
+    #: k of a read.
+    depth_read: ClassVar[int] = 1
 
     @property
     def line(self) -> int:
@@ -52,9 +60,90 @@ class SimtStage(StageLayout):
         """Return the offset of a vector of rows in bytes."""
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
 
+    def start(self, row: Any, k: Any) -> tuple[Any, Any]:
+        """Return the offset of a thread's first vector, and 0: nothing is swizzled."""
+        return self.offset(row, k), 0
+
+    @cute.jit
+    def read(self, fragments, start, stage, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
+        """Read this thread's vectors of rows of one k.
+
+        Parameters
+        ----------
+        fragments : Tensor
+            Registers: (k of a read, elements of a vector, vectors, reads).
+        start : tuple of Int32
+            Address of the first vector in the first stage, and its swizzle.
+        stage : Int32
+            Bytes from the first stage to this one.
+        step, lanes : int
+            The k, and lanes of a warp along the rows.
+        """
+        offset, swizzle, parity = start[0] + stage, cutlass.const_expr(self.row_swizzle(step)), step % 2
+        vector = cutlass.const_expr(VECTOR_BYTES // self.itemsize)
+        for f in cutlass.range_constexpr(cute.size(fragments, mode=[2])):
+            found = _read(offset + self.offset(f * lanes * vector, step), VECTOR_BYTES // _ITEM)
+            for v in cutlass.range_constexpr(VECTOR_BYTES // _ITEM):
+                fragments[0, v, f, parity] = found[v ^ swizzle]
+
     def row_swizzle(self, k: Any) -> Any:
         """Return what a k changes (xor) in the number of a row within its vector."""
         return k // SECTOR % 2 * 2 if self.k_major and self.line_k > SECTOR else 0
+
+
+@dataclass(frozen=True)
+class KMajorStage(StageLayout):
+    """Layout of a k-tile of a K-major operand of 4-byte elements whose rows are copied by 16 bytes."""
+
+    depth_read: ClassVar[int] = 2
+
+    @property
+    def line(self) -> int:
+        return self.depth * self.itemsize
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of the stage."""
+        return self.bytes
+
+    def swizzle(self, line: Any) -> Any:
+        return line // VECTOR % (_BANK_BYTES // VECTOR_BYTES) * VECTOR_BYTES
+
+    def offset(self, row: Any, k: Any) -> Any:
+        """Return the offset of an element in bytes."""
+        return ((row * self.depth + k) * self.itemsize) ^ self.swizzle(row)
+
+    def start(self, row: Any, k: Any) -> tuple[Any, Any]:
+        """Return the offset of 128 bytes with a thread's first row, a multiple of 4, and k, and where these are there.
+
+        Swizzled; what `read` adds to the latter is an exclusive or.
+        """
+        along = k * self.itemsize
+        within = along % _BANK_BYTES
+        return row * self.line + along - within, within ^ self.swizzle(row)
+
+    @cute.jit
+    def read(self, fragments, start, stage, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
+        """Read two k of this thread's rows; of the second one nothing is left to read. Parameters as of `SimtStage`."""
+        if cutlass.const_expr(step % self.depth_read == 0):
+            parity = cutlass.const_expr(step // self.depth_read % 2)
+            for f, v in itertools.product(range(cute.size(fragments, mode=[2])), range(VECTOR)):
+                row = f * lanes * VECTOR + v
+                byte = (row * self.depth + step) * self.itemsize
+                within = byte % _BANK_BYTES
+                place = start[0] + stage + (byte - within) + (start[1] ^ (within ^ self.swizzle(row)))
+                found = _read(place, self.depth_read)
+                for k in cutlass.range_constexpr(self.depth_read):
+                    fragments[k, v, f, parity] = found[k]
+
+
+@cute.jit
+def _read(address, length: cutlass.Constexpr[int]):
+    """Return so many elements of 4 bytes in shared memory, in registers."""
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=length * _ITEM)
+    found = cute.make_rmem_tensor(cute.make_layout(length), Float32)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(length)), found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -77,6 +166,15 @@ class MaskedCopies(StageCopies):
         """Issue the asynchronous copies of one part of a k-tile."""
         for p in cutlass.range_constexpr(*self.pieces(part)):
             copy_masked_async(self.piece_target(target, p), self.piece_source(gX, source, p), self.size, mask, p)
+
+
+class KMajorCopies(MaskedCopies):
+    """Copies of 16 bytes into a `KMajorStage`."""
+
+    @cute.jit
+    def target(self):
+        row, k = self.origin()
+        return self.stage.offset(row, k)
 
 
 class TransposingCopies(MaskedCopies):
