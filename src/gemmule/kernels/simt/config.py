@@ -138,7 +138,7 @@ class SimtConfig(Config):
 
     @property
     def line_k(self) -> int:
-        """k of a row of a K-major operand that a warp copies at once: all are of one group of warps."""
+        """K of a row of a K-major operand that a warp copies at once: all are of one group of warps."""
         return (
             min(_LINE_BYTES // self.itemsize, self.tile_k // self.warps_k)
             if self.threads > LANES_M * LANES_N
