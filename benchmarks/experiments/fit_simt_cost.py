@@ -53,9 +53,17 @@ def main() -> None:
     """Fit, and print rates, factors and how good the choices are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+", help="of times on one chip")
+    parser.add_argument(
+        "--mn-major",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="RECORD",
+        help="only products of MN-major operands of it",
+    )
     given = parser.parse_args()
     records: list[dict[str, Any]] = []
-    for path in given.records:
+    for path in (*given.records, *given.mn_major):
         found = read_records(path)
         (every,) = (one for one in found if one["record"] == "configs")
         of_path = {
@@ -64,7 +72,7 @@ def main() -> None:
             if every.get("kernels", [SPEC.name] * (number + 1))[number] == SPEC.name
         }
         for one in found:
-            if one["record"] == "config_times":
+            if one["record"] == "config_times" and (path in given.records or one["layout"] == "tn"):
                 times_us = {of_path[x]: time for x, time in one["times_us"].items() if x in of_path}
                 records.append(one | {"times_us": times_us})
     gpu = rates_for(found[0]["gpu"], _SMS)

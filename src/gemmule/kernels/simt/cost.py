@@ -42,9 +42,9 @@ class SimtRates:
         Microseconds of a launch, and of the exchange of partial sums in a cluster: for itself and for each other CTA.
     cycles : float
         Cycles a microsecond; others are in cycles of a scheduler.
-    copy, read, k_tile : float
-        Of a copy of 4 bytes by a warp, of its read of 16 bytes a lane from shared memory, and of a k-tile's
-        synchronisation.
+    copy, transposing, read, k_tile : float
+        Of a copy of 4 bytes by a warp along rows of an MN-major operand, and across those of a K-major one, of its read
+        from shared memory, and of a k-tile's synchronisation.
     latency, alone : float
         The least of a k-tile, and the part of a CTA's own that it cannot hide alone.
     start, epilogue : float
@@ -58,6 +58,7 @@ class SimtRates:
     peer: float
     cycles: float
     copy: float
+    transposing: float
     read: float
     k_tile: float
     latency: float
@@ -92,8 +93,9 @@ class SimtFacts:
         CTAs of an SM in a full wave.
     warps : array
         Warps of a CTA for each scheduler.
-    products, copies, reads, outputs : array
-        Of a thread: FMAs, copies of 4 bytes and reads of vectors for a k-tile, and elements of its tile.
+    products, copies, transposed, reads, outputs : array
+        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands and reads for a k-tile, and elements of
+        its tile.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -108,6 +110,7 @@ class SimtFacts:
     warps: Any
     products: Any
     copies: Any
+    transposed: Any
     reads: Any
     outputs: Any
     factor: Any
@@ -150,7 +153,8 @@ def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     Cycles to issue a CTA's k-tile, the sixth power of the least of a k-tile, a CTA's start and epilogue, a full wave's
     k-tile and the latter; and the microseconds of a launch with its exchange.
     """
-    issue = (of.products + rates.copy * of.copies + rates.read * of.reads + rates.k_tile) * of.warps
+    copies = rates.copy * of.copies + rates.transposing * of.transposed
+    issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps
     latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
     wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
@@ -170,6 +174,7 @@ RATES = SimtRates(
     peer=0.0392,
     cycles=2439.0,
     copy=15.48,
+    transposing=15.48,
     read=0.0,
     k_tile=395.7,
     latency=313.7,
@@ -275,8 +280,13 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         ),
         "warps": config.threads / 128,
         "products": config.thread_m * config.thread_n * steps * parts**2,
-        "copies": sum(count for count, few in zip(copies, short, strict=True) if few),
-        "reads": (config.thread_m + config.thread_n) // config.vector * steps,
+        "copies": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and not along),
+        "transposed": sum(count for count, through in zip(copies, transposed, strict=True) if through),
+        # Of a K-major operand two k of a row at once, else one of a vector of rows.
+        "reads": sum(
+            extent * steps // (2 if twice else config.vector)
+            for extent, twice in zip((config.thread_m, config.thread_n), by_two, strict=True)
+        ),
         "outputs": config.thread_m * config.thread_n * parts,
         "factor": factors.get(
             (config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0)

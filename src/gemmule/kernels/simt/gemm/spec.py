@@ -65,9 +65,11 @@ def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, whole tiles, D's type and the epilogue."""
     oriented, _, _ = row_result(problem)
     a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), result_vector(oriented, VECTOR)
-    majors = "k" if a.row_major else "m", "n" if b.row_major else "k"
+    # What padding holds after the last k would be multiplied.
+    a_key = ("k", 4 if oriented.a.padded else a.copy_bytes) if a.row_major else ("m", a.copy_bytes)
+    b_key = ("n", b.copy_bytes) if b.row_major else ("k", 4 if oriented.b.padded else b.copy_bytes)
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k)) and vector > 1
-    plain = _signature((majors[0], a.copy_bytes), (majors[1], b.copy_bytes), vector, whole)
+    plain = _signature(a_key, b_key, vector, whole)
     return (*plain, *_output(oriented.d.dtype), *epilogue_signature(oriented.epilogue))
 
 
