@@ -195,7 +195,7 @@ class SimtConfig(Config):
         copies : int
             Copies of a thread for a k-tile.
         k_major : int
-            Rows of a thread tile, and columns, of which two k are read at once.
+            Rows of a thread tile, and columns, of which several k are read at once.
         """
         elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + k_major
         registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS

@@ -44,7 +44,7 @@ class SimtRates:
         Cycles a microsecond; others are in cycles of a scheduler.
     copy, transposing, read, k_tile : float
         Of a copy of 4 bytes by a warp along rows of an MN-major operand, and across those of a K-major one, of its read
-        from shared memory, and of a k-tile's synchronisation.
+        of four k at once beyond that of a vector of rows, and of a k-tile with its synchronisation.
     latency, alone : float
         The least of a k-tile, and the part of a CTA's own that it cannot hide alone.
     start, epilogue : float
@@ -94,8 +94,8 @@ class SimtFacts:
     warps : array
         Warps of a CTA for each scheduler.
     products, copies, transposed, reads, outputs : array
-        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands and reads for a k-tile, and elements of
-        its tile.
+        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, and reads of four k at once for a
+        k-tile; and elements of its tile.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -166,8 +166,8 @@ def _larger(one: Any, other: Any) -> Any:
     return (one**6 + other**6) ** (1 / 6)
 
 
-#: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100. Reads are part of a k-tile's synchronisation: with
-#: one group of warps they are not told apart.
+#: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100. Reads of vectors of rows are part of a k-tile's
+#: synchronisation: with one group of warps they are not told apart.
 RATES = SimtRates(
     launch=2.348,
     exchange=1.094,
@@ -263,7 +263,7 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
     # These are copied by element. Of complex elements those of K-major operands are, too.
     short = [far or (along and parts > 1) for along, far in zip(k_major, unaligned, strict=True)]
     transposed = [few and along for few, along in zip(short, k_major, strict=True)]
-    by_two = [along and not few for few, along in zip(short, k_major, strict=True)]
+    k_major_read = [along and not few for few, along in zip(short, k_major, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
@@ -274,7 +274,7 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
         "resident": min(
-            config.resident(sum(copies), by_two[0] * config.thread_m + by_two[1] * config.thread_n),
+            config.resident(sum(copies), k_major_read[0] * config.thread_m + k_major_read[1] * config.thread_n),
             _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*transposed) + _RESERVED),
             _THREADS // config.threads,
         ),
@@ -282,10 +282,10 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "products": config.thread_m * config.thread_n * steps * parts**2,
         "copies": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and not along),
         "transposed": sum(count for count, through in zip(copies, transposed, strict=True) if through),
-        # Of a K-major operand two k of a row at once, else one of a vector of rows.
         "reads": sum(
-            extent * steps // (2 if twice else config.vector)
-            for extent, twice in zip((config.thread_m, config.thread_n), by_two, strict=True)
+            extent * steps // config.vector
+            for extent, several in zip((config.thread_m, config.thread_n), k_major_read, strict=True)
+            if several
         ),
         "outputs": config.thread_m * config.thread_n * parts,
         "factor": factors.get(

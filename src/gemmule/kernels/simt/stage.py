@@ -5,8 +5,8 @@ A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k
 16 k, or 4 by 8, which are whole sectors of device memory, and with 4 elements of padding after each k all banks of
 shared memory: of every second 8 k, the halves of a vector are swapped.
 
-One whose rows are multiples of 16 bytes is copied as it is, and threads read two k of a row at once. Pieces of 16 bytes
-are swizzled within 128 bytes, so that eight lanes, whose rows are 4 apart, read from all of these.
+One whose rows are multiples of 16 bytes is copied as it is, and threads read four k of a row at once. Pieces of 16
+bytes are swizzled within 128 bytes, so that eight lanes, whose rows are 4 apart, read from all of these.
 """
 
 from __future__ import annotations
@@ -60,10 +60,6 @@ class SimtStage(StageLayout):
         """Return the offset of a vector of rows in bytes."""
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
 
-    def start(self, row: Any, k: Any) -> tuple[Any, Any]:
-        """Return the offset of a thread's first vector, and 0: nothing is swizzled."""
-        return self.offset(row, k), 0
-
     @cute.jit
     def read(self, fragments, start, stage, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
         """Read this thread's vectors of rows of one k.
@@ -72,14 +68,14 @@ class SimtStage(StageLayout):
         ----------
         fragments : Tensor
             Registers: (k of a read, elements of a vector, vectors, reads).
-        start : tuple of Int32
-            Address of the first vector in the first stage, and its swizzle.
+        start : Int32
+            Address of the first vector in the first stage.
         stage : Int32
             Bytes from the first stage to this one.
         step, lanes : int
             The k, and lanes of a warp along the rows.
         """
-        offset, swizzle, parity = start[0] + stage, cutlass.const_expr(self.row_swizzle(step)), step % 2
+        offset, swizzle, parity = start + stage, cutlass.const_expr(self.row_swizzle(step)), step % 2
         vector = cutlass.const_expr(VECTOR_BYTES // self.itemsize)
         for f in cutlass.range_constexpr(cute.size(fragments, mode=[2])):
             found = _read(offset + self.offset(f * lanes * vector, step), VECTOR_BYTES // _ITEM)
@@ -95,7 +91,7 @@ class SimtStage(StageLayout):
 class KMajorStage(StageLayout):
     """Layout of a k-tile of a K-major operand of 4-byte elements whose rows are copied by 16 bytes."""
 
-    depth_read: ClassVar[int] = 2
+    depth_read: ClassVar[int] = 4
 
     @property
     def line(self) -> int:
@@ -113,25 +109,16 @@ class KMajorStage(StageLayout):
         """Return the offset of an element in bytes."""
         return ((row * self.depth + k) * self.itemsize) ^ self.swizzle(row)
 
-    def start(self, row: Any, k: Any) -> tuple[Any, Any]:
-        """Return the offset of 128 bytes with a thread's first row, a multiple of 4, and k, and where these are there.
-
-        Swizzled; what `read` adds to the latter is an exclusive or.
-        """
-        along = k * self.itemsize
-        within = along % _BANK_BYTES
-        return row * self.line + along - within, within ^ self.swizzle(row)
-
     @cute.jit
     def read(self, fragments, start, stage, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
-        """Read two k of this thread's rows; of the second one nothing is left to read. Parameters as of `SimtStage`."""
+        """Read four k of this thread's rows at the first of them. Parameters as of `SimtStage`."""
         if cutlass.const_expr(step % self.depth_read == 0):
             parity = cutlass.const_expr(step // self.depth_read % 2)
             for f, v in itertools.product(range(cute.size(fragments, mode=[2])), range(VECTOR)):
                 row = f * lanes * VECTOR + v
                 byte = (row * self.depth + step) * self.itemsize
                 within = byte % _BANK_BYTES
-                place = start[0] + stage + (byte - within) + (start[1] ^ (within ^ self.swizzle(row)))
+                place = ((start + stage) ^ (within ^ self.swizzle(row))) + (byte - within)
                 found = _read(place, self.depth_read)
                 for k in cutlass.range_constexpr(self.depth_read):
                     fragments[k, v, f, parity] = found[k]

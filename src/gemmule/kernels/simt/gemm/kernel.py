@@ -4,13 +4,13 @@ Idea
     An operand is copied by the widest asynchronous copies that its rows allow, and none passes through registers.
     Stages of MN-major operands are MN-major: a thread reads vectors of 4 rows and of 4 columns for each k, and
     multiplies all by all. Of K-major operands with aligned rows stages are K-major and swizzled, and a thread reads
-    two k of each row at once. Those whose rows begin anywhere are transposed by their copies, 4 bytes each. Where
+    four k of each row at once. Those whose rows begin anywhere are transposed by their copies, 4 bytes each. Where
     there are few tiles, the CTAs of a cluster share one: each takes a part of K, and they exchange partial sums
     through distributed shared memory.
 Data movement
     The tile of 128 x 128: 32 FLOP a byte. For a k a thread with 8 x 8 accumulators reads 4 vectors of 16 bytes for 64
-    FMAs, or 8 of 8 bytes where both operands are K-major and aligned. Copies of 4 bytes are 4 instructions a thread
-    for 8 k of 128 rows, where those of 16 bytes are one.
+    FMAs, in any layout. Copies of 4 bytes are 4 instructions a thread for 8 k of 128 rows, where those of 16 bytes are
+    one.
 Limits
     The FMA units: an FMA of three registers leaves no issue slot for what copies and reads need, so that a thread tile
     of 8 x 8 reaches 94 % at most. And power, at large sizes.

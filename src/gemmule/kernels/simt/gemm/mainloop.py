@@ -54,8 +54,8 @@ class _Tile:
         Copies of A and of B.
     full, k_tiles : Int32
         k-tiles of this CTA that are inside the matrices in K, and all of them.
-    start_a, start_b : tuple of Int32
-        Address of this thread's first vector in the first stage, and its swizzle.
+    start_a, start_b : Int32
+        Address of this thread's first vector in the first stage.
     fragments_a, fragments_b : Tensor
         Vectors of rows and of columns of two reads: one is read while the other is multiplied.
     accumulators : Tensor
@@ -150,9 +150,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         if cutlass.const_expr(not self.whole):
             full = cutlass.min(depth // self.depth - first, k_tiles)
         k0 = self.group() * self.steps
-        (startA, swizzleA), (startB, swizzleB) = self.stageA.start(row, k0), self.stageB.start(col, k0)
-        starts = (stagesA + startA, swizzleA), (stagesB + startB, swizzleB)
-        self.accumulate(_Tile(a, b, full, k_tiles, *starts, rA, rB, rC), sources, k_tiles)
+        startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
+        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
         return rC, stagesA
 
     @cute.jit
