@@ -30,12 +30,44 @@ _BANK_BYTES = 128
 
 
 @dataclass(frozen=True)
-class SimtStage(StageLayout):
-    """Layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
+class FragmentStage(StageLayout):
+    """Layout of a k-tile that threads read fragments of rows from; its extent is a multiple of 32."""
+
+    #: k of a read.
+    depth_read: ClassVar[int]
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of the stage, with its padding."""
+        raise NotImplementedError
+
+    def offset(self, row: Any, k: Any) -> Any:
+        """Return the offset of the first of a vector of rows in bytes."""
+        raise NotImplementedError
+
+    def read(self, fragments: Any, start: Any, stage: Any, step: int, lanes: int) -> None:
+        """Read this thread's vectors of rows of one k, or of several at the first of them.
+
+        Parameters
+        ----------
+        fragments : Tensor
+            Registers: (k of a read, elements of a vector, vectors, reads).
+        start : Int32
+            Address of the first vector in the first stage.
+        stage : Int32
+            Bytes from the first stage to this one.
+        step, lanes : int
+            The k, and lanes of a warp along the rows.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SimtStage(FragmentStage):
+    """MN-major layout of a k-tile. `line` is a line of the copies: what a warp reads at once."""
 
     itemsize: int = _ITEM
     line_k: int = SECTOR  #: k of a line of a K-major operand's copies, 8 or 16.
-    #: k of a read.
     depth_read: ClassVar[int] = 1
 
     @property
@@ -49,7 +81,6 @@ class SimtStage(StageLayout):
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of the stage, with its padding."""
         return self.extent // PANEL * self.depth * self.pitch * self.itemsize
 
     def swizzle(self, line: Any) -> Any:
@@ -57,24 +88,10 @@ class SimtStage(StageLayout):
         return 0
 
     def offset(self, row: Any, k: Any) -> Any:
-        """Return the offset of a vector of rows in bytes."""
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
 
     @cute.jit
     def read(self, fragments, start, stage, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
-        """Read this thread's vectors of rows of one k.
-
-        Parameters
-        ----------
-        fragments : Tensor
-            Registers: (k of a read, elements of a vector, vectors, reads).
-        start : Int32
-            Address of the first vector in the first stage.
-        stage : Int32
-            Bytes from the first stage to this one.
-        step, lanes : int
-            The k, and lanes of a warp along the rows.
-        """
         offset, swizzle, parity = start + stage, cutlass.const_expr(self.row_swizzle(step)), step % 2
         vector = cutlass.const_expr(VECTOR_BYTES // self.itemsize)
         for f in cutlass.range_constexpr(cute.size(fragments, mode=[2])):
@@ -88,8 +105,8 @@ class SimtStage(StageLayout):
 
 
 @dataclass(frozen=True)
-class KMajorStage(StageLayout):
-    """Layout of a k-tile of a K-major operand of 4-byte elements whose rows are copied by 16 bytes."""
+class KMajorStage(FragmentStage):
+    """K-major layout of a k-tile of 4-byte elements, copied by 16 bytes."""
 
     depth_read: ClassVar[int] = 4
 
@@ -99,19 +116,16 @@ class KMajorStage(StageLayout):
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of the stage."""
         return self.bytes
 
     def swizzle(self, line: Any) -> Any:
         return line // VECTOR % (_BANK_BYTES // VECTOR_BYTES) * VECTOR_BYTES
 
     def offset(self, row: Any, k: Any) -> Any:
-        """Return the offset of an element in bytes."""
         return ((row * self.depth + k) * self.itemsize) ^ self.swizzle(row)
 
     @cute.jit
     def read(self, fragments, start, stage, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
-        """Read four k of this thread's rows at the first of them. Parameters as of `SimtStage`."""
         if cutlass.const_expr(step % self.depth_read == 0):
             parity = cutlass.const_expr(step // self.depth_read % 2)
             for f, v in itertools.product(range(cute.size(fragments, mode=[2])), range(VECTOR)):
@@ -136,6 +150,8 @@ def _read(address, length: cutlass.Constexpr[int]):
 @dataclass(frozen=True)
 class MaskedCopies(StageCopies):
     """Copies that a bit of a mask each allows, without branches; those outside the matrix are zeros."""
+
+    stage: FragmentStage
 
     @cute.jit
     def mask(self, gX: cute.Tensor, row0, k0):
@@ -166,6 +182,8 @@ class KMajorCopies(MaskedCopies):
 
 class TransposingCopies(MaskedCopies):
     """Copies of a K-major operand, which they transpose: each is one element."""
+
+    stage: SimtStage
 
     def step(self, p: Any) -> tuple[Any, Any]:
         line = p * self.lines
