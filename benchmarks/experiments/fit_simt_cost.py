@@ -63,7 +63,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     records: list[dict[str, Any]] = []
-    for path in (*given.records, *given.mn_major):
+    for path in (*given.records, *given.other_k_major):
         found = read_records(path)
         (every,) = (one for one in found if one["record"] == "configs")
         of_path = {
@@ -72,7 +72,7 @@ def main() -> None:
             if every.get("kernels", [SPEC.name] * (number + 1))[number] == SPEC.name
         }
         for one in found:
-            if one["record"] == "config_times" and (path in given.records or one["layout"] == "tn"):
+            if one["record"] == "config_times" and (path in given.records or one["layout"] == "tn" or one["k"] % 2):
                 times_us = {of_path[x]: time for x, time in one["times_us"].items() if x in of_path}
                 records.append(one | {"times_us": times_us})
     gpu = rates_for(found[0]["gpu"], _SMS)

@@ -20,8 +20,6 @@ LANES_M, LANES_N = 4, 8
 SECTOR = 8
 #: Rows of a panel of a stage.
 PANEL = 32
-#: Most bytes of a row of a K-major operand that a warp copies at once.
-_LINE_BYTES = 64
 #: Copies whose mask is a signed number of 32 bits.
 _MAX_COPIES = 31
 #: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
@@ -137,15 +135,6 @@ class SimtConfig(Config):
         return VECTOR_BYTES // self.itemsize
 
     @property
-    def line_k(self) -> int:
-        """K of a row of a K-major operand that a warp copies at once: all are of one group of warps."""
-        return (
-            min(_LINE_BYTES // self.itemsize, self.tile_k // self.warps_k)
-            if self.threads > LANES_M * LANES_N
-            else SECTOR
-        )
-
-    @property
     def cluster(self) -> int:
         """CTAs of a cluster."""
         return self.cluster_k
@@ -187,26 +176,18 @@ class SimtConfig(Config):
         """CTAs of the cluster that write: as many as divide the rows of a thread."""
         return max(count for count in range(1, self.cluster_k + 1) if self.summed_m % count == 0)
 
-    def resident(self, copies: int, k_major: int = 0) -> int:
-        """Return the CTAs of a multiprocessor that the compiler leaves registers for.
-
-        Parameters
-        ----------
-        copies : int
-            Copies of a thread for a k-tile.
-        k_major : int
-            Rows of a thread tile, and columns, of which several k are read at once.
-        """
-        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + k_major
+    def resident(self, copies: int) -> int:
+        """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
+        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n)
         registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS
         # Many copies need registers for their addresses.
         registers += _ADDRESSES * (copies > _MOST_COPIES)
         return max(_REGISTERS // (registers * self.threads), 1)
 
-    def shared_bytes(self, a_transposed: bool, b_transposed: bool) -> int:
-        """Return the shared memory of a CTA: operands that are transposed by their copies are padded."""
-        sides = (self.tile_m, a_transposed), (self.tile_n, b_transposed)
-        pitches = [extent // PANEL * (PANEL + self.vector * transposed) for extent, transposed in sides]
+    def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
+        """Return the shared memory of a CTA: K-major operands are padded."""
+        sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
+        pitches = [extent // PANEL * (PANEL + self.vector * k_major) for extent, k_major in sides]
         return max(sum(pitches) * self.tile_k * self.stages * self.itemsize, self.staging_bytes)
 
     @property

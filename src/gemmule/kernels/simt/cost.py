@@ -42,9 +42,9 @@ class SimtRates:
         Microseconds of a launch, and of the exchange of partial sums in a cluster: for itself and for each other CTA.
     cycles : float
         Cycles a microsecond; others are in cycles of a scheduler.
-    copy, transposing, read, k_tile : float
-        Of a copy of 4 bytes by a warp along rows of an MN-major operand, and across those of a K-major one, of its read
-        of four k at once beyond that of a vector of rows, and of a k-tile with its synchronisation.
+    copy, read, k_tile : float
+        Of a copy of 4 bytes by a warp, of its read of 16 bytes a lane from shared memory, and of a k-tile's
+        synchronisation.
     latency, alone : float
         The least of a k-tile, and the part of a CTA's own that it cannot hide alone.
     start, epilogue : float
@@ -58,7 +58,6 @@ class SimtRates:
     peer: float
     cycles: float
     copy: float
-    transposing: float
     read: float
     k_tile: float
     latency: float
@@ -93,9 +92,8 @@ class SimtFacts:
         CTAs of an SM in a full wave.
     warps : array
         Warps of a CTA for each scheduler.
-    products, copies, transposed, reads, outputs : array
-        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, and reads of four k at once for a
-        k-tile; and elements of its tile.
+    products, copies, reads, outputs : array
+        Of a thread: FMAs, copies of 4 bytes and reads of vectors for a k-tile, and elements of its tile.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -110,7 +108,6 @@ class SimtFacts:
     warps: Any
     products: Any
     copies: Any
-    transposed: Any
     reads: Any
     outputs: Any
     factor: Any
@@ -153,8 +150,7 @@ def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     Cycles to issue a CTA's k-tile, the sixth power of the least of a k-tile, a CTA's start and epilogue, a full wave's
     k-tile and the latter; and the microseconds of a launch with its exchange.
     """
-    copies = rates.copy * of.copies + rates.transposing * of.transposed
-    issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps
+    issue = (of.products + rates.copy * of.copies + rates.read * of.reads + rates.k_tile) * of.warps
     latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
     wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
@@ -166,15 +162,14 @@ def _larger(one: Any, other: Any) -> Any:
     return (one**6 + other**6) ** (1 / 6)
 
 
-#: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100. Reads of vectors of rows are part of a k-tile's
-#: synchronisation: with one group of warps they are not told apart.
+#: By `benchmarks/experiments/fit_simt_cost.py`, of times on an H100. Reads are part of a k-tile's synchronisation: with
+#: one group of warps they are not told apart.
 RATES = SimtRates(
     launch=2.348,
     exchange=1.094,
     peer=0.0392,
     cycles=2439.0,
     copy=15.48,
-    transposing=15.48,
     read=0.0,
     k_tile=395.7,
     latency=313.7,
@@ -260,10 +255,8 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
-    # These are copied by element. Of complex elements those of K-major operands are, too.
-    short = [far or (along and parts > 1) for along, far in zip(k_major, unaligned, strict=True)]
-    transposed = [few and along for few, along in zip(short, k_major, strict=True)]
-    k_major_read = [along and not few for few, along in zip(short, k_major, strict=True)]
+    # These are copied by element.
+    short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
@@ -274,19 +267,14 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
         "resident": min(
-            config.resident(sum(copies), k_major_read[0] * config.thread_m + k_major_read[1] * config.thread_n),
-            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*transposed) + _RESERVED),
+            config.resident(sum(copies)),
+            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
         "products": config.thread_m * config.thread_n * steps * parts**2,
-        "copies": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and not along),
-        "transposed": sum(count for count, through in zip(copies, transposed, strict=True) if through),
-        "reads": sum(
-            extent * steps // config.vector
-            for extent, several in zip((config.thread_m, config.thread_n), k_major_read, strict=True)
-            if several
-        ),
+        "copies": sum(count for count, few in zip(copies, short, strict=True) if few),
+        "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "outputs": config.thread_m * config.thread_n * parts,
         "factor": factors.get(
             (config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0)

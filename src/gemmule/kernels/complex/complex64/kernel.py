@@ -38,7 +38,7 @@ class Complex64Gemm:
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Complex64Mainloop(config, types)
-        self.resident = self.mainloop.resident
+        self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.epilogue = ComplexEpilogue(Float32, types)
 
     @cute.jit

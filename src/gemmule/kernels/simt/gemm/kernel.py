@@ -1,16 +1,13 @@
-"""Float32 GEMM on the FMA units, in all four layouts.
+"""Float32 GEMM on the FMA units, in all four layouts at one speed.
 
 Idea
-    An operand is copied by the widest asynchronous copies that its rows allow, and none passes through registers.
-    Stages of MN-major operands are MN-major: a thread reads vectors of 4 rows and of 4 columns for each k, and
-    multiplies all by all. Of K-major operands with aligned rows stages are K-major and swizzled, and a thread reads
-    four k of each row at once. Those whose rows begin anywhere are transposed by their copies, 4 bytes each. Where
-    there are few tiles, the CTAs of a cluster share one: each takes a part of K, and they exchange partial sums
-    through distributed shared memory.
+    The stages of both operands are MN-major, whatever the matrices are: a thread reads vectors of 4 rows and of 4
+    columns for each k, and multiplies all by all. A K-major operand is transposed by its asynchronous copies, 4 bytes
+    each, without a register, and so is one whose rows begin anywhere copied. Where there are few tiles, the CTAs of a
+    cluster share one: each takes a part of K, and they exchange partial sums through distributed shared memory.
 Data movement
     The tile of 128 x 128: 32 FLOP a byte. For a k a thread with 8 x 8 accumulators reads 4 vectors of 16 bytes for 64
-    FMAs, in any layout. Copies of 4 bytes are 4 instructions a thread for 8 k of 128 rows, where those of 16 bytes are
-    one.
+    FMAs. Copies of 4 bytes are 4 instructions a thread for 8 k of 128 rows, where those of 16 bytes are one.
 Limits
     The FMA units: an FMA of three registers leaves no issue slot for what copies and reads need, so that a thread tile
     of 8 x 8 reaches 94 % at most. And power, at large sizes.
@@ -43,7 +40,7 @@ class SimtGemm:
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
-        self.resident = self.mainloop.resident
+        self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
         self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused)

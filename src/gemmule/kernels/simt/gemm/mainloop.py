@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
-from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, MaskedCopies, SimtStage, TransposingCopies
+from gemmule.kernels.simt.stage import MaskedCopies, SimtStage, TransposingCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
 _ALIGNMENT = 1024
@@ -57,7 +57,7 @@ class _Tile:
     start_a, start_b : Int32
         Address of this thread's first vector in the first stage.
     fragments_a, fragments_b : Tensor
-        Vectors of rows and of columns of two reads: one is read while the other is multiplied.
+        Vectors of rows and of columns of two k: one is read while the other is multiplied.
     accumulators : Tensor
         Accumulators, (rows, columns).
     """
@@ -71,17 +71,6 @@ class _Tile:
     fragments_a: Any
     fragments_b: Any
     accumulators: Any
-
-
-def operand_copies(config: SimtConfig, extent: int, k_major: bool, copy_bytes: int, tiles: str) -> MaskedCopies:
-    """Return the copies of an operand, with the layout of its stages."""
-    steps, whole = config.tile_k // config.warps_k - 1, tiles == "whole"
-    if k_major and copy_bytes > config.itemsize:
-        return KMajorCopies(
-            KMajorStage(extent, config.tile_k, True, config.itemsize), copy_bytes, config.threads, steps, whole
-        )
-    stage = SimtStage(extent, config.tile_k, k_major, config.itemsize, config.line_k)
-    return (TransposingCopies if k_major else MaskedCopies)(stage, copy_bytes, config.threads, steps, whole)
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
@@ -101,22 +90,18 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         self.vector = config.vector
-        self.copyA, self.copyB = (
-            operand_copies(config, extent, types[f"{name}_major"] == "k", int(types[f"{name}_copies"]), types["tiles"])
-            for name, extent in (("a", config.tile_m), ("b", config.tile_n))
-        )
-        self.stageA, self.stageB = self.copyA.stage, self.copyB.stage
+        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
+        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
         self.whole = types["tiles"] == "whole"
-
-    @property
-    def resident(self) -> int:
-        """CTAs of a multiprocessor that the compiler leaves registers for."""
-        sides = (self.stageA, self.config.thread_m), (self.stageB, self.config.thread_n)
-        k_major = sum(extent for stage, extent in sides if stage.depth_read > 1)
-        return self.config.resident(self.copyA.count + self.copyB.count, k_major)
+        self.copyA, self.copyB = (
+            (TransposingCopies if stage.k_major else MaskedCopies)(
+                stage, int(copies), config.threads, self.copy_steps, self.whole
+            )
+            for stage, copies in ((self.stageA, types["a_copies"]), (self.stageB, types["b_copies"]))
+        )
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -127,10 +112,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA, rB = (
-            cute.make_rmem_tensor(cute.make_layout((stage.depth_read, VECTOR, count // self.vector, 2)), Float32)
-            for stage, count in ((self.stageA, rows), (self.stageB, cols))
-        )
+        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), Float32)
+        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
         rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
         wait_for_predecessor()
@@ -201,20 +184,32 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def advance(self, tile: _Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
-    def read(self, tile: Any, stage: Any, step: int) -> None:
-        """Read this thread's vectors of one k, or of several at once."""
-        self.stageA.read(tile.fragments_a, tile.start_a, stage, step, LANES_M)
-        self.stageB.read(tile.fragments_b, tile.start_b, stage, step, LANES_N)
+    @cute.jit
+    def read(self, tile, stage, step: cutlass.Constexpr[int]):
+        """Read this thread's vectors of one k into the registers of its parity."""
+        parity = cutlass.const_expr(step % 2)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
+            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * self.vector, step))
+            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
+            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * self.vector, step))
+            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
 
-    def multiply(self, tile: Any, stage: Any, step: int) -> None:
+    @cute.jit
+    def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
         """Add the products of one k."""
         del stage
-        a, b = (
-            fragments[step % layout.depth_read, None, None, step // layout.depth_read % 2]
-            for layout, fragments in ((self.stageA, tile.fragments_a), (self.stageB, tile.fragments_b))
+        parity = cutlass.const_expr(step % 2)
+        self.multiply_fragments(
+            tile.fragments_a[None, None, parity], tile.fragments_b[None, None, parity], tile.accumulators
         )
-        self.multiply_fragments(a, b, tile.accumulators)
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
         multiply_fragments(rA, rB, rC)
+
+
+@cute.jit
+def _read_vector(vector: cute.Tensor, address):
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR * Float32.width // 8)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
