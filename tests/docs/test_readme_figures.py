@@ -27,6 +27,7 @@ def tables(page: str, kind: str) -> list[list[Row]]:
         header, _, *rows = [
             [cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"
         ]
+        header = [head.removesuffix(" (p10 to p90)") for head in header]
         found.append([dict(zip(header, row, strict=True)) for row in rows])
     return found
 

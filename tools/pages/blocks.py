@@ -149,7 +149,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         else:
             records = read_records(results / file)
             if name == "bench":
-                content = bench_block(records, rest)
+                content = bench_block(records, rest, Path(plots_folder).parent)
             else:
                 tables = {
                     "accuracy": accuracy_table,
@@ -192,8 +192,24 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
     return _BLOCK.sub(block, text)
 
 
-def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
-    """Return the figures of measured products: of some kernels and sizes, or of all."""
+def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str], docs: Path = Path()) -> str:
+    """Return the figures of measured products: of some kernels and sizes, or of all.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        A record file.
+    words : sequence of str
+        Kernels and sizes, MxNxK.
+    docs : Path
+        The folder of the documentation, as the page links to it.
+
+    Raises
+    ------
+    KeyError
+        If the file has no such kernel.
+    """
+    heads = {"/ cuBLAS": "/ cuBLAS (p10 to p90)", "error u": f"[error u]({(docs / 'glossary.md').as_posix()})"}
     sizes = {tuple(map(int, word.split("x"))) for word in words if _SIZE.fullmatch(word)}
     kernels = [word for word in words if not _SIZE.fullmatch(word)]
     chosen = [r for r in records if not kernels or r.get("kernel", r.get("library")) in kernels]
@@ -204,8 +220,10 @@ def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str]) -> s
     measured = [r for r in chosen if r["record"] not in ("skipped", "check")]
     if sizes:
         measured = [r for r in measured if (r.get("m"), r.get("n"), r.get("k")) in sizes]
-        return markdown(*bench_tables.figures(GEMM, measured))
-    rows = markdown(*bench_tables.figures(GEMM, measured))
+    header, cells = bench_tables.figures(GEMM, measured)
+    rows = markdown([heads.get(head, head) for head in header], cells)
+    if sizes:
+        return rows
     notes = [*bench_tables.skipped(GEMM, chosen), *gemm_tables.controls(chosen)]
     return "\n".join([rows, *(f"\n{note}." for note in notes)])
 

@@ -300,29 +300,13 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
     return leading_dimension(matrix, (VECTOR_BYTES, matrix.dtype.itemsize), ends=True)
 
 
-#: The last products, the configs, the GPU and the costs.
-_last: list[tuple[Sequence[GemmProblem], Sequence[SimtConfig], GpuRates, list[list[float]]]] = []
-
-
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `simt_gemm`."""
-    for problems, asked, rates, found in _last:
-        if asked is configs and rates is gpu:
-            for one, its_costs in zip(problems, found, strict=True):
-                if one is problem:
-                    return its_costs
     return costs_together((problem,), configs, gpu)[0]
 
 
 def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu: GpuRates) -> list[list[float]]:
-    """Return `costs` of products that differ in how operands lie alone, and keep them for its next calls.
-
-    A kernel that prepares operands compares the product of the prepared ones with that of the others: it takes less
-    time to predict both at once.
-    """
+    """Return `costs` of products that differ in how operands lie alone: it takes less time than one after the other."""
     work = _limits(problems, configs, gpu)
-    every = (work.predicted_us(RATES) * work.facts.factor).reshape(len(problems), -1)
-    found: list[list[float]] = every.tolist()
-    # Replaced as a whole, for other threads.
-    _last[:] = [(problems, configs, gpu, found)]
+    found: list[list[float]] = (work.predicted_us(RATES) * work.facts.factor).reshape(len(problems), -1).tolist()
     return found

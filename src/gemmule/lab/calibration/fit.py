@@ -29,6 +29,8 @@ _HUBER, _PRIOR, _FARTHEST = 0.1, 0.03, math.log(32)
 _LIMIT = math.log(FARTHEST) - 0.01
 #: Steps of the fit, the change by which derivatives are found, and the first damping, and how it changes.
 _STEPS, _CHANGE, _DAMPING, _LESS, _MORE = 40, 1e-3, 1e-2, 0.3, 4.0
+#: Relative errors of single precision, in which times are predicted.
+_ROUNDING = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +72,7 @@ def fit(timed: Sequence[Timed], before: GpuRates) -> Fit:
     fitted_to = [one for number, one in enumerate(timed) if number % HELD_OUT != HELD_OUT - 1]
     found = [_fitted(fitted_to, dataclasses.replace(before, learned=chip)) for chip in learned_chips()]
     rates = min(found, key=lambda one: one[1])[0]
-    if error(left, before) <= error(left, rates):
+    if error(left, before) <= error(left, rates) + _ROUNDING:
         rates = before
     return Fit(rates, len(fitted_to), len(left), error(left, rates), error(left, before))
 

@@ -6,6 +6,9 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -38,6 +41,7 @@ from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
+from gemmule.kernels.hopper.cost.rates import OperandLayout, Operation, TileRates
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -333,22 +337,45 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
 
     They are infinite for configs that are not for a product's types.
     """
-    operation = operation_of(problem)
-    suitable, every = _suitable(configs, problem.a.dtype, (not operation.a.across, not operation.b.across))
+    return _costs(problem, operation_of(problem), configs, gpu)[0]
+
+
+def costs_with_prepared(
+    problem: GemmProblem, prepared: tuple[OperandLayout, OperandLayout], gpu: GpuRates
+) -> list[list[float]]:
+    """Return `costs` of a product of TF32, and of that of copies of its operands that lie as `prepared` says.
+
+    Predicting both at once takes less time than one after the other.
+    """
+    configs: Sequence[Any] = SPEC.configs_on(gpu)
+    own, others = _costs(problem, operation_of(problem)._replace(prepared=prepared), configs, gpu)
+    SPEC.keep_costs(problem, configs, gpu, own)
+    return [own, others]
+
+
+def _costs(
+    problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
+) -> list[list[float]]:
+    """Return `costs` of a product, and those of the prepared one if the operation has one."""
+    dtype = problem.a.dtype
+    # Of 32-bit operands both products have one list of configs, some of which take infinitely long for one.
+    k_major = (True, True) if dtype == FLOAT32 else (not operation.a.across, not operation.b.across)
+    suitable, every = _suitable(configs, dtype, k_major)
     if not suitable:
-        return [math.inf] * len(configs)
+        return [[math.inf] * len(configs) for _ in operation.each()]
     rates = rates_of(suitable, gpu)
-    times = times_us(operation, rates)
-    if problem.a.dtype.is_float8:
+    times = times_us(operation, rates).reshape(-1, rates.count)
+    if dtype.is_float8:
         times += promote_us(operation, rates)
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
-    if problem.a.dtype == FLOAT32 and (operation.a.across or operation.b.across):
-        times *= rates.remembered("registers", lambda: rates.each(_registers_factor))
+    if dtype == FLOAT32:
+        across = tuple([(one.a.across, one.b.across) for one in operation.each()])
+        times *= rates.remembered(across, lambda: np.array([_registers_factors(rates, *one) for one in across]))
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    return list(every((*times.tolist(), math.inf))[:-1])
+    return [list(every((*row, math.inf))[:-1]) for row in times.tolist()]
 
 
 @cache_for_configs
@@ -372,9 +399,17 @@ def _suitable(
     return tuple(suitable), operator.itemgetter(*every, -1)
 
 
-def _registers_factor(config: HopperGemmConfig) -> float:
-    """Return the factor of predicted times with an operand from registers."""
-    return 1 + (_SPLIT_A if config.cluster_k > 1 else _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS))
+def _registers_factors(rates: TileRates, *across: bool) -> list[float]:
+    """Return factors of predicted times where 32-bit operands, of rows and of columns, are MN-major or not."""
+
+    def factor(config: HopperGemmConfig) -> float:
+        k_major = not across[config.swap_ab], not across[1 - config.swap_ab]
+        if _why_not_registers(config, k_major) is not None:
+            return math.inf
+        more = _SPLIT_A if config.cluster_k > 1 else _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS)
+        return 1.0 if all(k_major) else 1 + more
+
+    return [factor(config) for config in rates.configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

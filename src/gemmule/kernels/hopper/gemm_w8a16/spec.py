@@ -162,8 +162,9 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return UPCAST.name if min(UPCAST.costs(problem, UPCAST.configs, gpu)) < cost else None
 
 
-def yields_to(problem: GemmProblem) -> str | None:
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the same kernel for more rows than were measured."""
+    del gpu
     return UPCAST.name if min(problem.m, problem.n) > _MOST_ROWS else None
 
 

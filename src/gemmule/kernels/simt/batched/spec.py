@@ -157,8 +157,9 @@ def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
 
 
-def _yields_to(problem: GemmProblem) -> str | None:
+def _yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of the type for larger matrices, for those that are surely larger."""
+    del gpu
     return _larger(problem).name if problem.m * problem.n > _MOST_OUTPUTS else None
 
 

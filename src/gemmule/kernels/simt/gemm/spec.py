@@ -23,7 +23,7 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR, SimtConfig, why_not_cluster
-from gemmule.kernels.simt.cost import costs, operand_copies, operands_lie
+from gemmule.kernels.simt.cost import costs, costs_together, operand_copies, operands_lie
 
 #: Types that C and D may have.
 OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
@@ -126,6 +126,13 @@ _MARGIN = 0.96, 0.9
 def is_small(problem: GemmProblem) -> bool:
     """Return whether it does not pay to prepare the operands of a product: to transpose or to repack them."""
     return problem.m * problem.n * problem.k * (problem.batch or (1,))[0] < _FEW
+
+
+def predict_with_prepared(problem: GemmProblem, prepared: GemmProblem, gpu: GpuRates) -> None:
+    """Predict a product and that of prepared operands at once, for the next calls of `costs`."""
+    products, configs = (problem, prepared), SPEC.configs_on(gpu)
+    for product, times in zip(products, costs_together(products, configs, gpu), strict=True):
+        SPEC.keep_costs(product, configs, gpu, times)
 
 
 def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
