@@ -54,13 +54,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+", help="of times on one chip")
     parser.add_argument(
-        "--mn-major",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="RECORD",
-        help="only products of MN-major operands of it",
-    )
+        "--other-k-major", type=Path, nargs="*", default=[], metavar="RECORD",
+        help="leave out aligned K-major operands of these: the kernel read them otherwise",
+    )  # fmt: skip
     given = parser.parse_args()
     records: list[dict[str, Any]] = []
     for path in (*given.records, *given.other_k_major):
