@@ -12,7 +12,7 @@ Half a warp still reads 4 columns of different remainders by 4, without bank con
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import cutlass
 from cutlass import Float64, cute
@@ -39,6 +39,7 @@ class Float64Stage(StageLayout):
 
     itemsize: int = _ITEM
     permuted: bool = False
+    along_panels: ClassVar[bool] = False
 
     @property
     def line(self) -> int:
