@@ -142,7 +142,7 @@ def main() -> None:
 
     start = np.concatenate([np.log(dataclasses.astuple(first_rates)), np.zeros(len(keys))])
     before = np.concatenate([start[:count], np.log([first_factors.get(key, 1.0) for key in keys])])
-    values = minimize(loss, before, method="L-BFGS-B", options={"maxiter": given.steps}).x
+    values = minimize(loss, before, method="L-BFGS-B", options={"maxiter": given.steps, "eps": 1e-5}).x
     print("RATES =", Float64Rates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
     for key, factor in zip(keys, np.exp(values[count:]), strict=True):
         print(f"    {key}: {factor:.3f},")

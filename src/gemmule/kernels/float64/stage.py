@@ -12,7 +12,7 @@ Half a warp still reads 4 columns of different remainders by 4, without bank con
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import cutlass
 from cutlass import Float64, cute
@@ -39,7 +39,6 @@ class Float64Stage(StageLayout):
 
     itemsize: int = _ITEM
     permuted: bool = False
-    along_panels: ClassVar[bool] = False
 
     @property
     def line(self) -> int:

@@ -6,8 +6,7 @@ thread loads the elements of a 4-byte piece one by one, and stores them together
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
+from typing import Any
 
 import cutlass
 from cutlass import Int32, Int64, Uint8, cute
@@ -29,8 +28,6 @@ class StageLayout:
     depth: int
     k_major: bool  #: Whether the operand is K-major: a line is a row.
     itemsize: int  #: Bytes of an element.
-    #: Whether consecutive threads copy the lines of one k of several panels, which are contiguous in device memory.
-    along_panels: ClassVar[bool] = False
 
     @property
     def bytes(self) -> int:
@@ -81,21 +78,6 @@ class StageCopies:
         """Lines from one piece of a thread to the next: consecutive threads copy consecutive pieces of a line."""
         return self.threads * self.size // self.stage.line
 
-    @property
-    def panels(self) -> int:
-        """Panels whose lines of one k consecutive threads copy, a power of two."""
-        stage, lines = self.stage, self.lines
-        if stage.k_major or not stage.along_panels or lines & (lines - 1):
-            return 1
-        return math.gcd(stage.extent * stage.itemsize // stage.line, lines)
-
-    def line_step(self, p: Any) -> Any:
-        """Return the lines in a stage from a thread's first piece to piece p."""
-        if self.panels == 1:
-            return p * self.lines
-        k, depth = p * (self.lines // self.panels), self.stage.depth
-        return k // depth * (self.panels * depth) + k % depth
-
     def pieces(self, part: int) -> tuple[int, int]:
         """Return the first piece of a part, and its end."""
         return part * self.count // self.parts, (part + 1) * self.count // self.parts
@@ -105,10 +87,7 @@ class StageCopies:
         """Return the line of this thread's first piece, and the byte in it."""
         tid, _, _ = cute.arch.thread_idx()
         per_line = cutlass.const_expr(self.stage.line // self.size)
-        line = tid // per_line
-        if cutlass.const_expr(self.panels > 1):
-            line = line % self.panels * self.stage.depth + line // self.panels
-        return line, tid % per_line * self.size
+        return tid // per_line, tid % per_line * self.size
 
     @cute.jit
     def origin(self):
@@ -121,7 +100,7 @@ class StageCopies:
 
     def step(self, p: Any) -> tuple[Any, Any]:
         """Return rows and elements of K from a thread's first piece to piece p."""
-        line = self.line_step(p)
+        line = p * self.lines
         if self.stage.k_major:
             return line, 0
         panel, inside = line // self.stage.depth, line % self.stage.depth
@@ -156,7 +135,7 @@ class StageCopies:
     @cute.jit
     def piece_target(self, target, p):
         """Return the address of piece p in shared memory."""
-        line = self.line_step(p)
+        line = p * self.lines
         return (target ^ self.stage.swizzle(line)) + line * self.stage.line
 
     @cute.jit
