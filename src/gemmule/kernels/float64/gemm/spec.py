@@ -124,8 +124,6 @@ SPEC = KernelSpec(
         *(Float64Config(tile_m=96, stages=3, mma_k=8, cluster_k=parts) for parts in (1, 2)),
         Float64Config(tile_n=96, stages=3, mma_k=8),
         Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8),
-        # Fewer bytes from L2, in lines of 256 bytes.
-        Float64Config(tile_m=128, tile_n=128, tile_k=32, warps_n=4, stages=3, mma_k=8),
         Float64Config(stages=3, mma_m=8, mma_k=4),
         Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=3, mma_m=8, mma_k=4),
     ),
