@@ -29,6 +29,8 @@ RATES = float64_cost.Float64Rates(
     tail=0.5536,
     odd_copies=1.0,
     odd_writes=1.0,
+    lines=1e-4,
+    sectors=1e-4,
 )
 #: By `float64_cost.key_of`; the first is of warp tiles of 16 x 64.
 FACTORS: dict[tuple[int, ...], float] = {

@@ -92,9 +92,10 @@ _ATOM_N = 8
 #: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
 _MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
 #: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, or over
-#: these at least, as its elements are read once for all columns; and where a cluster splits K. Fitted to the products
-#: of records 20261125T121807 and 20261125T131244 (an H100 and an H200).
-_COLUMNS_PER_A, _LEAST_COLUMNS, _SPLIT_A = 10, 48, 0.03
+#: these at least, as its elements are read once for all columns; more where CTAs share the loads of A; and where a
+#: cluster splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
+#: (H200s).
+_COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -406,8 +407,11 @@ def _registers_factors(rates: TileRates, *across: bool) -> list[float]:
         k_major = not across[config.swap_ab], not across[1 - config.swap_ab]
         if _why_not_registers(config, k_major) is not None:
             return math.inf
-        more = _SPLIT_A if config.cluster_k > 1 else _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS)
-        return 1.0 if all(k_major) else 1 + more
+        if all(k_major):
+            return 1.0
+        if config.cluster_k > 1:
+            return 1 + _SPLIT_A
+        return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
 
     return [factor(config) for config in rates.configs]
 
