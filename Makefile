@@ -6,7 +6,8 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = $(BIN)/python -m pytest
 # With a process for each core, threads of BLAS would only take each other's time: they wait by spinning.
-SPREAD = OPENBLAS_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile
+# Bytecode is written whatever the environment says: hundreds of processes import the package.
+SPREAD = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile
 
 TORCH = 2.13.0
 JAX = 0.10.2
@@ -24,8 +25,8 @@ help: ## list the targets
 demo: $(VENV)/.demo ## multiply real data and a large product, check both, draw a picture
 	$(BIN)/python demo/run.py
 
-test: $(VENV)/.dev ## the tests that need no GPU and little time, on all cores
-	$(SPREAD) -m "not gpu and not slow" --ignore tests/gpu
+test: $(VENV)/.dev ## the tests that need little time, no GPU and neither PyTorch nor JAX, on all cores
+	$(SPREAD) -m "not gpu and not slow" --ignore tests/gpu --ignore tests/interop
 
 test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is one
 	$(PYTEST)

@@ -34,9 +34,13 @@ def rng(request):
 
 
 def pytest_configure(config):
+    # Files go to workers in the order of `pytest_collection_modifyitems`.
+    config.option.loadscopereorder = False
     # Workers of pytest-xdist have the terminal's; commands shall print as into a pipe.
     os.environ.pop("COLUMNS", None)
-    if importlib.util.find_spec("hypothesis"):
+    # Not in the process that only hands out tests, which all others wait for.
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if runs_tests and importlib.util.find_spec("hypothesis"):
         from hypothesis import HealthCheck, settings
 
         # Properties hold however long an example takes: computers have other work too.
@@ -53,6 +57,16 @@ def pytest_configure(config):
         os.environ.setdefault("GEMMULE_RATES", str(config.cache.mkdir("gemmule-kernels") / "no-rates.json"))
 
 
+#: Folders of tests that may use JAX, which starts threads: no test after them can fork.
+WITH_JAX = {Path(__file__).parent / name for name in ("docs", "examples", "interop")}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Put the tests that may use JAX last; workers of pytest-xdist take the files with the most tests first."""
+    sizes = collections.Counter(item.path for item in items) if hasattr(config, "workerinput") else {}
+    items.sort(key=lambda item: (not WITH_JAX.isdisjoint(item.path.parents), -sizes.get(item.path, 0)))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
     """What is collected lives as long as the tests: it is not looked through for garbage, now or later."""
@@ -64,6 +78,13 @@ def pytest_collection(session):
         gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _heap_of_this_file():
+    """Collect what the file before left, and look for garbage among the objects of this file only from now on."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_logreport(report):
     if report.when == "call" or report.outcome != "passed":
         _session_counts[report.nodeid.split("[")[0]][report.outcome] += 1
@@ -73,6 +94,9 @@ _session_counts: dict[str, collections.Counter] = collections.defaultdict(collec
 
 
 def pytest_sessionfinish(session):
+    # pytest looks for garbage ten times at the end: once among all objects is enough.
+    gc.collect()
+    gc.freeze()
     folder = session.config.getoption("--record")
     # Where processes share the tests, the one that hears of all of them writes the record.
     if folder is None or hasattr(session.config, "workerinput"):

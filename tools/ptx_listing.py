@@ -21,7 +21,7 @@ from typing import Any
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
-from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
+from gemmule.core.dtype import INT8_PRODUCTS, Kind, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import contiguous
@@ -33,6 +33,7 @@ ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
 # Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides; and K so long that
 # it is accumulated in parts.
 _EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048), (64, 768, 2**17))
+_CONJUGATED = _EXTENTS[2]
 # Element types of A, B and D, and the precisions that say something of them.
 _TYPES = {
     ("float64", "float64", "float64"): (Precision.IEEE, Precision.OZAKI, *INT8_PRODUCTS),
@@ -49,6 +50,8 @@ _TYPES = {
     ("int8", "int8", "int32"): (Precision.IEEE,),
     ("int8", "int8", "int8"): (Precision.IEEE,),
     ("int32", "int32", "int32"): (Precision.IEEE,),
+    ("complex64", "complex64", "complex64"): (Precision.IEEE, Precision.OZAKI),
+    ("complex128", "complex128", "complex128"): (Precision.IEEE, Precision.OZAKI),
 }
 # What a register, a label or a symbol is called.
 _NAME = re.compile(r"%[a-z]+\d+\b|\$L__BB\d+_\d+")
@@ -76,7 +79,10 @@ def arch_of(spec: KernelSpec) -> Arch:
 
 @functools.cache
 def products() -> tuple[GemmProblem, ...]:
-    """Return products of every type, precision, extent and layout; with C, of A by its transpose, lower triangles."""
+    """Return products of every type, precision, extent and layout.
+
+    With C, of A by its transpose, lower triangles, of conjugates.
+    """
     found = []
     for (types, precisions), (m, n, k), rows in itertools.product(
         _TYPES.items(), _EXTENTS, itertools.product((True, False), repeat=2)
@@ -88,6 +94,16 @@ def products() -> tuple[GemmProblem, ...]:
         for precision in precisions:
             plain = GemmProblem(m, n, k, (), left, right, None, out, precision=precision)
             found += [plain, dataclasses.replace(plain, c=out, beta=1)]
+            # As specs name them: of one layout, with tiles that do not divide.
+            if a.kind is Kind.COMPLEX and all(rows) and (m, n, k) == _CONJUGATED:
+                marks = itertools.product((False, True), repeat=2)
+                found += [
+                    dataclasses.replace(
+                        plain, a=dataclasses.replace(left, conj=one), b=dataclasses.replace(right, conj=other)
+                    )
+                    for one, other in marks
+                    if one or other
+                ]
             if m <= n and precision is Precision.IEEE:
                 found.append(dataclasses.replace(plain, needed=BlockTriangle(0, STEP)))
             if (own := mark_own_transpose(plain, same=True)).own_transpose:

@@ -28,7 +28,7 @@ from typing import Any
 from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
-from gemmule.core.dtype import FLOAT32, Precision
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
@@ -41,11 +41,9 @@ from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
-from gemmule.kernels.hopper.gemm.spec import why_not as why_not_config
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.refusals import HOPPER
-from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.config import SimtConfig
@@ -133,8 +131,6 @@ _SHARED = 1.6, 9
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
 #: Largest difference of the logarithms of similar products' extents.
 _SIMILAR = 0.3
-#: Columns and elements of a tile for whose accumulators a thread has registers beside fragments of A.
-_MOST_COLUMNS, _MOST_OUTPUTS = 256, 128 * 256
 #: Kernels that spill more bytes a thread are left out.
 _MOST_SPILLED = 8
 
@@ -161,9 +157,9 @@ _SIMT = (
 
 #: Candidates of `h01_mma_sync`: rows, columns, warps along M and N, and stages; and CTAs of a cluster.
 _MMA_SYNC = {
-    (64, 64, 2, 2, 4): (1, 2, 3, 4, 6, 8),
+    (64, 64, 2, 2, 4): (1, 2, 3, 4, 5, 6, 7, 8),
     (128, 64, 2, 2, 4): (1, 2, 4, 8),
-    (128, 64, 4, 2, 4): (1, 2, 4, 8),
+    (128, 64, 4, 2, 4): (1, 2, 3, 4, 6, 8),
     (64, 128, 2, 2, 4): (2, 4),
     (128, 128, 2, 4, 4): (1, 2, 4, 8),
     (128, 256, 2, 4, 4): (1, 2, 4),
@@ -172,14 +168,15 @@ _MMA_SYNC = {
     (64, 256, 1, 4, 3): (1, 2, 4),
     # Warp tiles of 64 x 64, two CTAs an SM.
     (128, 128, 2, 2, 3): (2, 3, 4, 8),
-    (64, 128, 1, 2, 4): (1, 2, 4, 8),
+    (64, 128, 1, 2, 4): (1, 2, 3, 4, 8),
     (64, 64, 2, 2, 6): (1, 2, 4, 8),
     # For small results.
     (32, 64, 1, 2, 4): (1, 2, 3, 4, 8),
-    (64, 32, 2, 1, 4): (1, 2, 4, 8),
+    (64, 32, 2, 1, 4): (1, 2, 4, 6, 8),
     (32, 32, 1, 1, 4): (1, 2, 4),
     (32, 128, 1, 4, 4): (1, 2, 4, 8),
 }
+_DEEP = {"tile_k": 32, "stages": 3}
 #: Candidates of `float64_gemm`, as what differs from the default.
 _FLOAT64: tuple[dict[str, int], ...] = (
     # Deeper k-tiles, and more warps.
@@ -193,7 +190,14 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     ),
     # Larger warp tiles.
     *({side: 128, "stages": 3, "mma_k": k} for side in ("tile_m", "tile_n") for k in (8, 16)),
-    *({"tile_m": 96, "stages": 3, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2)),
+    *({side: 96, "stages": 3, "mma_k": 8, "cluster_k": ctas} for side in ("tile_m", "tile_n") for ctas in (1, 2)),
+    # Fewer bytes from L2 for each product, or longer lines of K.
+    *({side: 128, warps: 4, "mma_k": 16} for side, warps in (("tile_m", "warps_m"), ("tile_n", "warps_n"))),
+    *({"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": k, **x} for k in (8, 16) for x in ({}, _DEEP)),
+    *({side: 192, "warps_m": 4, "stages": 3, "mma_k": 8} for side in ("tile_m", "tile_n")),
+    *({"tile_n": 112, "warps_m": 4, "warps_n": 1, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 3)),
+    *({"tile_k": 32, "stages": 2, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2)),
+    *({"group": group} for group in (4, 16)),
     *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
     *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
     # For few tiles and a long K.
@@ -202,7 +206,7 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     *({"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": ctas} for ctas in (2, 8)),
     *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 8)),
     # For few rows.
-    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": k, "cluster_k": c} for k in (8, 16) for c in (1, 2, 4, 8)),
+    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 2, 4, 8)),
 )
 
 
@@ -225,6 +229,10 @@ _COMPLEX128: tuple[dict[str, int], ...] = (
     {"tile_m": 128, "warps_m": 8, "warps_n": 1, "stages": 3},
     {"tile_m": 32, "warps_m": 2, "warps_n": 1, "stages": 6},
     {"tile_m": 32, "warps_m": 2, "warps_n": 1, "stages": 6, "mma_k": 16},
+    # Deeper k-tiles.
+    *({"warps_m": 4, "warps_n": 1, "tile_k": 16, "stages": 3, "mma_k": k} for k in (4, 8, 16)),
+    {"tile_k": 16, "stages": 3},
+    {"tile_m": 32, "tile_k": 16},
 )
 
 
@@ -248,7 +256,7 @@ def mma_sync_choices() -> tuple[Choice, ...]:
         tile = MmaSyncConfig(tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n, stages=stages)
         found += [dataclasses.replace(tile, cluster_k=ctas) for ctas in clusters]
     transposed = [Choice(spec, one) for spec in (K_MAJOR, REPACKED) for one in spec.configs]
-    transposed += [Choice(HOPPER_GEMM, one) for one in CONFIGS if one not in FOR_FLOAT8]
+    transposed += [Choice(HOPPER_GEMM, one) for one in candidates() if one not in FOR_FLOAT8]
     return (*(Choice(MMA_SYNC, one) for one in dict.fromkeys(found)), *transposed)
 
 
@@ -335,30 +343,12 @@ def listed(path: Path, dtype: str) -> list[GemmProblem]:
     return found
 
 
-def takes_from_registers(problem: GemmProblem, choice: Choice) -> bool:
-    """Return whether `hopper_gemm`, which no call chooses there, has an MN-major A of TF32 in registers."""
-    if choice.spec is not HOPPER_GEMM or problem.a.dtype != FLOAT32:
-        return False
-    operands = [(name, x) for name, x in problem.operands().items() if name in "abd"]
-    if any(why_not_tma(name, x, ()) for name, x in operands) or why_not_stored(problem.d):
-        return False
-    config: Any = choice.config
-    if why_not_config(problem, HOPPER, config):
-        return False
-    if config.mma_tiles_m * config.tile_n > _MOST_COLUMNS or config.tile_m * config.tile_n > _MOST_OUTPUTS:
-        return False
-    majors = dict(choice.spec.signature(problem, config))
-    return (majors["a_major"], majors["b_major"]) == ("m", "k")
-
-
 def costs_of(problem: GemmProblem, choices: Sequence[Choice], gpu: GpuRates) -> list[float]:
     """Return the predicted microseconds of each choice, or of kernels that do not take the product infinity."""
     found = []
     for one in choices:
         assert one.spec.costs is not None
         refused = one.spec.refuses is not None and one.spec.refuses(problem, HOPPER)
-        if one.spec is HOPPER_GEMM and problem.a.dtype == FLOAT32:
-            refused = not takes_from_registers(problem, one)
         found.append(math.inf if refused else one.spec.costs(problem, [one.config], gpu)[0])
     return found
 
@@ -368,12 +358,7 @@ def plausible(problem: GemmProblem, choices: Sequence[Choice], device: Any, seed
     costs = costs_of(problem, choices, rates_for(device.name, device.multiprocessors))
     order = sorted(range(len(choices)), key=costs.__getitem__)
     order = [x for x in order if costs[x] < math.inf]
-    order = [
-        x
-        for x in order
-        if takes_from_registers(problem, choices[x])
-        or choices[x].spec.why_not(problem, device.arch, choices[x].config) is None
-    ]
+    order = [x for x in order if choices[x].spec.why_not(problem, device.arch, choices[x].config) is None]
     if choices[0].spec is not HOPPER_GEMM:
         # Of a kernel that prepares operands for another one, its best config; of other ones the best.
         first = {choices[x].spec.name: x for x in reversed(order)}
@@ -587,9 +572,11 @@ def main() -> None:
     print(f"{len(choices)} configs, {len(trials)} products, {points} points; {len(kept)} of {len(jobs)} kernels "
           f"compiled, {covered:.3f} of the points", flush=True)  # fmt: skip
     for job, result in compile_all([jobs[name] for name in kept], given.compilers):
-        if isinstance(result, CompileError) or result.resources.spill_bytes > _MOST_SPILLED:
+        error = isinstance(result, CompileError)
+        if error or result.resources.spill_bytes > _MOST_SPILLED:
             failing.add(str(job))
-            print(f"left out: {job}: {str(result)[:200]}", flush=True)
+            reason = str(result)[:200] if error else f"spills {result.resources.spill_bytes} bytes a thread"
+            print(f"left out: {job}: {reason}", flush=True)
     print(f"{time.time() - began:.0f} s: compiled", flush=True)
     trials = [
         (problem, able)

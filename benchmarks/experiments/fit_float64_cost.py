@@ -1,8 +1,9 @@
-"""Fit the rates of predicted times of `float64_gemm`, or `complex128_gemm`, to records of `config_times.py` and tuning.
+"""Fit rates of predicted times of `float64_gemm`, or `complex128_gemm`, to records of `config_times.py`, tuning, draws.
 
-Every fourth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
-fastest one and with cuBLASLt's first choice. `--choose` first says which configs together come closest to the best of
-all: each is the one that reduces most what the best of those before it loses. Needs SciPy, and no GPU.
+Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
+the fastest one and with cuBLASLt's first choice. Then all are fitted, and the rates printed. Of a draw, the time of the
+choice is fitted. `--choose` first says which configs together come closest to the best of all: each is the one that
+reduces most what the best of those before it loses. Needs SciPy, and no GPU.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ KINDS = {
 _SMS = 132
 #: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
 #: a third; and how much what choices lose counts beside errors of predicted times, and changes of rates and factors.
-_NEAR, _FASTER, _CHOICE, _PRIOR = 0.02, 0.15, 0.5, 0.02
+_NEAR, _FASTER, _CHOICE, _PRIOR = 0.02, 0.15, 1.5, 0.02
 
 
 class Product(NamedTuple):
@@ -65,6 +66,8 @@ def products(path: Path, dtype: str) -> list[Product]:
         elif one.get("kernel") == spec.name and "looked" in one:
             times = {config_class(**x["config"]): x["median_us"] for x in one["looked"]}
             first = one.get("yardstick_first_us")
+        elif one.get("kernel") == spec.name and one.get("chosen_by") == "dispatch":
+            times, first = {config_class(**one["config"]): one["median_us"]}, None
         else:
             continue
         problem = gemm_problem(one["m"], one["n"], one["k"], dtype, dtype, one["layout"])
@@ -93,6 +96,9 @@ def judged(found: Sequence[Product], configs: Sequence[Float64Config], logs: Any
     """Return what the choices by those predictions reach."""
     shares, ratios = [], []
     for number, one in enumerate(found):
+        if len(one.times) == 1:
+            # A draw's: nothing to choose among.
+            continue
         able = [config for config in configs if config in one.times]
         took = one.times[able[int(np.argmin(logs(number, able)))]]
         shares.append(min(one.times.values()) / took)
@@ -116,6 +122,7 @@ def main() -> None:
     spec, _, first_rates, first_factors = KINDS[given.dtype]
     found = [one for path in given.records for one in products(path, given.dtype)]
     configs = chosen(found, given.choose) if given.choose else list(spec.configs)
+    found = [one for one in found if not one.times.keys().isdisjoint(configs)]
     keys = list(dict.fromkeys(map(cost.key_of, configs)))
     count = len(dataclasses.fields(Float64Rates))
 
@@ -125,28 +132,32 @@ def main() -> None:
         limits = cost.limits(one.problem, able, one.gpu, rates)
         return np.log(limits) + values[count:][factors]
 
-    fitted = [number for number in range(len(found)) if number % HELD_OUT]
-    points = [(number, [config for config in configs if config in found[number].times]) for number in fitted]
+    every = list(range(len(found)))
+    fitted = [number for number in every if number % HELD_OUT]
 
-    def loss(values: Any) -> float:
+    def loss(values: Any, numbers: Sequence[int]) -> float:
         """Return how far predicted times are off in the mean, and what choices lose, and how far values moved."""
         lost = 0.0
-        for number, able in points:
+        for number in numbers:
+            able = [config for config in configs if config in found[number].times]
             times = np.log([found[number].times[config] for config in able])
             logs = predicted(values, number, able)
             weights, chances = np.exp((times.min() - times) / _FASTER), np.exp((logs.min() - logs) / _NEAR)
             errors = np.sqrt(np.square(logs - times) + 1e-4)
             lost += float(weights @ errors / weights.sum())
             lost += _CHOICE * float(chances @ (times - times.min()) / chances.sum())
-        return lost / len(points) + _PRIOR * float(np.square(values - start).sum())
+        return lost / len(numbers) + _PRIOR * float(np.square(values - start).sum())
 
     start = np.concatenate([np.log(dataclasses.astuple(first_rates)), np.zeros(len(keys))])
     before = np.concatenate([start[:count], np.log([first_factors.get(key, 1.0) for key in keys])])
-    values = minimize(loss, before, method="L-BFGS-B", options={"maxiter": given.steps}).x
-    print("RATES =", Float64Rates(*(float(f"{x:.4g}") for x in np.exp(values[:count]))))
-    for key, factor in zip(keys, np.exp(values[count:]), strict=True):
+    # The least is sought with steps that are larger than those of ceilings in the predicted times.
+    options = {"maxiter": given.steps, "eps": 1e-5}
+    values = minimize(loss, before, (fitted,), method="L-BFGS-B", options=options).x
+    after = minimize(loss, values, (every,), method="L-BFGS-B", options=options).x
+    print("RATES =", Float64Rates(*(float(f"{x:.4g}") for x in np.exp(after[:count]))))
+    for key, factor in zip(keys, np.exp(after[count:]), strict=True):
         print(f"    {key}: {factor:.3f},")
-    for name, numbers in (("fitted", fitted), ("held out", sorted(set(range(len(found))) - set(fitted)))):
+    for name, numbers in (("fitted", fitted), ("held out", sorted(set(every) - set(fitted)))):
         some = [found[number] for number in numbers]
         for when, given_values in (("before", before), ("now", values)):
             text = judged(some, configs, lambda x, able, v=given_values, n=numbers: predicted(v, n[x], able))

@@ -53,9 +53,13 @@ def main() -> None:
     """Fit, and print rates, factors and how good the choices are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+", help="of times on one chip")
+    parser.add_argument(
+        "--other-k-major", type=Path, nargs="*", default=[], metavar="RECORD",
+        help="leave out aligned K-major operands of these: the kernel read them otherwise",
+    )  # fmt: skip
     given = parser.parse_args()
     records: list[dict[str, Any]] = []
-    for path in given.records:
+    for path in (*given.records, *given.other_k_major):
         found = read_records(path)
         (every,) = (one for one in found if one["record"] == "configs")
         of_path = {
@@ -64,7 +68,7 @@ def main() -> None:
             if every.get("kernels", [SPEC.name] * (number + 1))[number] == SPEC.name
         }
         for one in found:
-            if one["record"] == "config_times":
+            if one["record"] == "config_times" and (path in given.records or one["layout"] == "tn" or one["k"] % 2):
                 times_us = {of_path[x]: time for x, time in one["times_us"].items() if x in of_path}
                 records.append(one | {"times_us": times_us})
     gpu = rates_for(found[0]["gpu"], _SMS)

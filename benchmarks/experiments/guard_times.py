@@ -20,12 +20,13 @@ from config_times import Timer
 from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import CompileError, UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
-from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX_NATIVE
+from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
+from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.decision import decision_choice
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI
@@ -38,10 +39,15 @@ from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.device import get_device
 
 #: The guarded and the native kernel, and squares.
-KERNELS = {"float64": (OZAKI, NATIVE), "complex128": (OZAKI_COMPLEX, COMPLEX_NATIVE)}
+KERNELS = {
+    "float64": (OZAKI, NATIVE),
+    "complex128": (OZAKI_COMPLEX, COMPLEX128_GEMM),
+    "complex64": (OZAKI_COMPLEX, COMPLEX64_GEMM),
+}
 SIDES = {
     "float64": (2048, 1024, 4096, 1536, 512, 256, 2560, 3072, 1792),
     "complex128": (8192, 2048, 4096, 1024, 1536),
+    "complex64": (8192, 2048, 4096, 1024, 768),
 }
 #: Algorithms of cuBLASLt that are timed, those that its heuristic names first.
 _ALGORITHMS = 4
@@ -71,10 +77,11 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
     }
 
 
-def spread(pool: Pool) -> None:
+def spread(pool: Pool, dtype: str) -> None:
     """Multiply all inputs by random powers of two."""
-    for part in pool.inputs.view(torch.float64).split(1 << 26):
-        part.mul_(torch.exp2(torch.randint(-_SPAN, _SPAN, part.shape, device="cuda").double()))
+    real = getattr(torch, dtype_named(dtype).part.name)
+    for part in pool.inputs.view(real).split(1 << 26):
+        part.mul_(torch.exp2(torch.randint(-_SPAN, _SPAN, part.shape, device="cuda").to(real)))
     torch.cuda.synchronize()
 
 
@@ -126,7 +133,7 @@ def main() -> None:
         pools, timer = {"emulated": Pool(), "refused": Pool()}, Timer(gpu)
         for pool in pools.values():
             pool.fill(given.dtype)
-        spread(pools["refused"])
+        spread(pools["refused"], given.dtype)
         warm = time.time()
         while time.time() - warm < _WARM_UP:
             measured(gpu, lt, timer, pools, problems[-1])

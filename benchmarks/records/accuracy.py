@@ -1,9 +1,10 @@
-"""Errors of float64 and float32 products with ``precision="ozaki"`` on a GPU, by inputs from harmless to hostile.
+"""Errors of products with ``precision="ozaki"`` on a GPU, real and complex, by inputs from harmless to hostile.
 
 python benchmarks/records/accuracy.py benchmarks/results [--only NAME]
 
-Writes an `accuracy` record for each input: the largest componentwise error in units of u (|A| |B|)ij, of the guarded
-product, the native kernel, cuBLAS, and cuBLAS with its own emulation of float64, which a process of its own runs with
+Writes an `accuracy` record for each input: the largest componentwise error in units of u (|A| |B|)ij, of complex types
+that of a part, in units of the sum of magnitudes of its 2 K products; of the guarded product, the native kernel,
+cuBLAS, and cuBLAS with its own emulation of float64, which a process of its own runs with
 CUBLAS_EMULATE_DOUBLE_PRECISION=1; the bound of the native product; and what ran. `same_special` says whether elements
 that are not finite are those of the native product. Every product is forced through the guard, whatever a call would
 choose at its size. Needs an NVIDIA Hopper GPU and PyTorch.
@@ -30,7 +31,7 @@ from float64_errors import exact_product
 
 from gemmule.compiler.pool import compile_all, jobs_of
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT32, FLOAT64, DType, Precision
+from gemmule.core.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType, Kind, Precision
 from gemmule.core.errors import CompileError
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
@@ -44,7 +45,12 @@ from gemmule.runtime.execute import run_kernel
 
 SPECS = {spec.name: spec for spec in REGISTRY}
 #: Kernels by type: the guarded one, and the native one.
-KERNELS = {FLOAT64: ("ozaki_gemm", "float64_gemm"), FLOAT32: ("bf16x6_gemm", "simt_gemm")}
+KERNELS = {
+    FLOAT64: ("ozaki_gemm", "float64_gemm"),
+    FLOAT32: ("bf16x6_gemm", "simt_gemm"),
+    COMPLEX128: ("ozaki_complex", "complex128_gemm"),
+    COMPLEX64: ("ozaki_complex", "complex64_gemm"),
+}
 SIDE, DEPTHS, SPANS = 128, (1, 2, 16, 64, 256, 1024, 4096, 16384, 65536), (40, 100, 200, 300)
 #: Squares that are measured beside it, and their precisions.
 SQUARES = (512, 1024, 2048, 3072, 4096, 8192, 12288)
@@ -56,6 +62,8 @@ HOPPER = Arch.parse("sm_90a")
 #: Variables that make cuBLAS emulate float64 wherever it can.
 EMULATION = {"CUBLAS_EMULATE_DOUBLE_PRECISION": "1", "CUBLAS_EMULATION_STRATEGY": "eager"}
 Matrices = tuple[torch.Tensor, torch.Tensor]
+#: Inputs that are drawn for real and imaginary parts by themselves.
+OF_PARTS = ("uniform", "integers", "Hilbert", "Vandermonde")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +83,8 @@ class Input:
 
 def inputs() -> Iterator[Input]:
     """Yield every input."""
-    for dtype in (FLOAT64, FLOAT32):
-        spans = SPANS if dtype == FLOAT64 else SPANS[:2]
+    for dtype in KERNELS:
+        spans = SPANS if dtype.part == FLOAT64 else SPANS[:2]
         for k in DEPTHS:
             yield from (Input(name, k, dtype, ordinary=True) for name in ("normal", "uniform", "integers"))
         for spread in (0.5, 1, 2, 4):
@@ -86,6 +94,10 @@ def inputs() -> Iterator[Input]:
                 yield Input(f"span of 2^{span} in {where}", 1024, dtype)
         for name in ("Hilbert", "Vandermonde", "graded", "denormals", "infinity", "NaN", "zeros"):
             yield Input(name, 256, dtype)
+        if dtype.kind is Kind.COMPLEX:
+            # Where 3M in floating point loses the small part of a result.
+            for name in ("imaginary parts of 2^-40", "imaginary parts of 2^-10", "no imaginary parts"):
+                yield Input(name, 256, dtype)
 
 
 def powers(span: int, *shape: int) -> torch.Tensor:
@@ -96,14 +108,28 @@ def powers(span: int, *shape: int) -> torch.Tensor:
 def factors(given: Input) -> Matrices:
     """Return A and B, the same in every process."""
     torch.manual_seed(zlib.crc32(given.key.encode()))
-    a, b = _factors(given.name, given.k)
-    if given.dtype == FLOAT32:
-        a, b = a.float().contiguous(), b.float().contiguous()
-    return a, b
+    if given.dtype.kind is Kind.COMPLEX:
+        a, b = complex_factors(given.name, given.k)
+    else:
+        a, b = _factors(given.name, given.k, (normal(SIDE, given.k), normal(given.k, SIDE)))
+    dtype = getattr(torch, given.dtype.name)
+    return a.to(dtype).contiguous(), b.to(dtype).contiguous()
 
 
-def _factors(name: str, k: int) -> Matrices:
-    a, b = normal(SIDE, k), normal(k, SIDE)
+def complex_factors(name: str, k: int) -> Matrices:
+    """Return complex factors, whose parts are of the same kind, unless the name says otherwise."""
+    first, second = ((normal(SIDE, k), normal(k, SIDE)) for _ in range(2))
+    if "imaginary" in name:
+        share = 2.0 ** int(name.split("^")[1]) if "^" in name else 0.0
+        second = share * second[0], share * second[1]
+    numbers = tuple(map(torch.complex, first, second))
+    if name in OF_PARTS or name.startswith("(x"):
+        return tuple(map(torch.complex, _factors(name, k, first), _factors(name, k, second)))
+    return _factors(name, k, numbers)
+
+
+def _factors(name: str, k: int, numbers: Matrices) -> Matrices:
+    a, b = numbers
     index = torch.arange(max(SIDE, k), device="cuda", dtype=torch.float64)
     rows, depth = index[:SIDE], index[:k]
     if name == "uniform":
@@ -170,23 +196,36 @@ def ran(a: torch.Tensor, b: torch.Tensor) -> str:
     return decision_name(problem, int(word.item()))
 
 
-def compile_kernels() -> None:
-    """Compile what will run, and what `bench` chooses of squares, on all cores."""
+def compile_kernels(only: str) -> None:
+    """Compile what will run, and without `only` what `bench` chooses of squares, on all cores."""
     jobs = []
     for dtype, (guarded, native) in KERNELS.items():
-        for k in {one.k for one in inputs() if one.dtype == dtype}:
+        for k in {one.k for one in inputs() if one.dtype == dtype and only in one.key}:
             plain = gemm_problem(SIDE, SIDE, k, dtype.name, dtype.name, "nn")
             for name, precision in ((guarded, Precision.OZAKI), (native, Precision.IEEE)):
                 jobs += jobs_of(
                     Choice(SPECS[name], SPECS[name].default), dataclasses.replace(plain, precision=precision), HOPPER
                 )
-        for side, precision in itertools.product(SQUARES, SQUARE_PRECISIONS[dtype]):
+        for side, precision in itertools.product(() if only else SQUARES, SQUARE_PRECISIONS.get(dtype, ())):
             plain = gemm_problem(side, side, side, dtype.name, dtype.name, "nn")
             problem = dataclasses.replace(plain, precision=precision)
             jobs += jobs_of(choose(problem, HOPPER, multiprocessors=132), problem, HOPPER)
     for job, result in compile_all(list(dict.fromkeys(jobs))):
         if isinstance(result, CompileError):
             print(job, result, flush=True)
+
+
+class ComplexReference:
+    """The parts of a complex product, real products of twice the length."""
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        real, imag = torch.cat((a.real, -a.imag), 1), torch.cat((a.real, a.imag), 1)
+        self.real = Reference(real, torch.cat((b.real, b.imag)))
+        self.imag = Reference(imag, torch.cat((b.imag, b.real)))
+
+    def error(self, out: torch.Tensor) -> float:
+        """Return the largest error of a part."""
+        return max(self.real.error(out.real), self.imag.error(out.imag))
 
 
 class Reference:
@@ -215,7 +254,8 @@ class Reference:
 
 
 def special(out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return where an output is NaN, and where it is infinite of either sign."""
+    """Return where an output, or a part of it, is NaN, and where it is infinite of either sign."""
+    out = torch.view_as_real(out) if out.is_complex() else out
     return torch.isnan(out), out == math.inf, out == -math.inf
 
 
@@ -225,11 +265,13 @@ def measured(given: Input) -> dict[str, Any]:
     guarded, native = KERNELS[given.dtype]
     product = multiply(guarded, Precision.OZAKI, a, b)
     plain = multiply(native, Precision.IEEE, a, b)
-    reference = Reference(a, b)
+    is_complex = given.dtype.kind is Kind.COMPLEX
+    reference = (ComplexReference if is_complex else Reference)(a, b)
+    bound = 2 * given.k + 6 if is_complex else given.k + 3
     return {
         "record": "accuracy", "dtype": given.dtype.name, "precision": Precision.OZAKI.value, "input": given.name,
         "ordinary": given.ordinary, "m": SIDE, "n": SIDE, "k": given.k, "error_u": reference.error(product),
-        "bound_u": given.k + 3, "native_u": reference.error(plain), "cublas_u": reference.error(a @ b),
+        "bound_u": bound, "native_u": reference.error(plain), "cublas_u": reference.error(a @ b),
         "ran": ran(a, b), "same_special": all(map(torch.equal, special(product), special(plain))),
     }  # fmt: skip
 
@@ -266,7 +308,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile only")
     options = parser.parse_args()
     if options.compile:
-        compile_kernels()
+        compile_kernels(options.only)
         return
     if options.cublas:
         print(json.dumps(cublas()))

@@ -217,11 +217,19 @@ def test_an_epilogue_of_nothing_is_that_of_the_bias(torch):
         assert torch.equal(gm.grouped_gemm(a, b, ends, bias=bias, epilogue="relu"), wanted.relu())
 
 
+@pytest.mark.parametrize("axis", "mnk")
+def test_float32_is_refused_in_one_line(torch, gt, axis):
+    """Of each divided dimension, by both names; nothing is rounded to a smaller type unasked."""
+    a, b = (x.float() for x in operands(torch, axis, 5, 800))
+    ends = random_ends(torch, 5, 800)
+    for multiply in (lambda: gm.grouped_gemm(a, b, ends), lambda: gt.grouped_mm(a, b, offs=ends)):
+        with pytest.raises(gm.UnsupportedError, match=r"A is float32.*both of one type among bfloat16, float16"):
+            multiply()
+
+
 def test_what_does_not_fit_is_said_in_one_line(torch):
     a, b = operands(torch, "m", 5, 800)
     ends = random_ends(torch, 5, 800)
-    with pytest.raises(gm.UnsupportedError, match="both of one type among bfloat16, float16"):
-        gm.grouped_gemm(a.float(), b.float(), ends)
     with pytest.raises(gm.UnsupportedError, match="contiguous along M"):
         gm.grouped_gemm(a.mT.contiguous().mT, b, ends)
 

@@ -161,7 +161,7 @@ def test_the_command_with_trace_and_record(tmp_path):
 def test_the_tables_of_the_kernel_that_is_chosen():
     done = run(1024, 1024, 1024, "--dtype", "float64")
     assert done.returncode == 0, done.stderr
-    for words in ("time by kernel, us", "time by call into CUDA, us", "time by copy, us", "sizes of copies"):
+    for words in ("time by kernel, us", "time by CUDA API call, us", "time by copy, us", "sizes of copies"):
         assert words in done.stdout
 
 

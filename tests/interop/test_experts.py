@@ -77,6 +77,13 @@ def test_values_and_gradients(both, tokens, slots, beyond):
         torch.testing.assert_close(got, wanted)
 
 
+@pytest.mark.parametrize("index", [[3, 1, 3], [6, 0, 6], [5, 6, 7], [4, 4, 4]], ids=str)
+def test_a_token_with_equal_numbers(both, index):
+    """One expert for several slots, and several slots without an expert."""
+    x, _, weights = routed(1, 3)
+    torch.testing.assert_close(*(module(x, torch.tensor([index]), weights) for module in both))
+
+
 def test_no_tokens(both):
     x, index, weights = routed()
     assert both[1](x[:0], index[:0], weights[:0]).shape == (0, 8)

@@ -45,6 +45,12 @@ def assert_close(got, expected, dtype="float64"):
     np.testing.assert_allclose(*wide, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 4)
 
 
+def test_a_matrix_to_add_comes_with_beta():
+    x = np.arange(4.0).reshape(2, 2)
+    with pytest.raises(ArgumentError, match=r"give beta=1, or omit c"):
+        gj.gemm(x, x, x)
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(
     ("first", "second"),

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from gemmule.kernels.emulation.ozaki_complex import spec as of_complex
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
+
+_CACHES = (own._next_kernel, of_complex._next_kernel)
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 512 columns."""
     monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
-    own._next_kernel.cache_clear()
+    _clear()
     yield
-    own._next_kernel.cache_clear()
+    _clear()
+
+
+def _clear():
+    for cache in _CACHES:
+        cache.cache_clear()

@@ -13,11 +13,19 @@ _ERRORS = {
 }  # fmt: skip
 
 
-def accuracy_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return what ran and the largest errors as shares of the native product's bound, an input a row."""
+def accuracy_table(records: Sequence[Mapping[str, Any]], dtypes: Sequence[str] = ()) -> str:
+    """Return what ran and the largest errors as shares of the native product's bound, an input a row.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        Those of other kinds are left out.
+    dtypes : sequence of str
+        Types that are shown; none are all.
+    """
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for one in records:
-        if one["record"] == "accuracy":
+        if one["record"] == "accuracy" and (not dtypes or one["dtype"] in dtypes):
             found.setdefault((one["dtype"], one["input"]), []).append(one)
     rows = []
     for (dtype, name), every in found.items():

@@ -23,8 +23,8 @@ virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give th
 …`` kernels of others that run there. ``fuzz FILE`` says how many random problems of each kernel were checked,
 ``sanitizer FILE`` what compute-sanitizer found, ``random_problems FILE …`` the same of earlier campaigns, ``untuned
 FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a
-shipped table, ``accuracy FILE`` errors of guarded products and what ran, ``errors FILE`` those of others, ``float8
-FILE`` products of 8-bit floats beside cuBLASLt's,
+shipped table, ``accuracy FILE [TYPE…]`` errors of guarded products and what ran, ``errors FILE`` those of others,
+``float8 FILE`` products of 8-bit floats beside cuBLASLt's,
 ``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on random products
 and ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two versions, ``batches FILE …`` products
 of small matrices in batches, ``grouped FILE …`` grouped products, ``transpose_shapes FILE …`` transposes of extreme
@@ -149,10 +149,11 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         else:
             records = read_records(results / file)
             if name == "bench":
-                content = bench_block(records, rest)
+                content = bench_block(records, rest, Path(plots_folder).parent)
+            elif name == "accuracy":
+                content = accuracy_table(records, rest)
             else:
                 tables = {
-                    "accuracy": accuracy_table,
                     "bits": faithfulness.bits_table,
                     "ceilings": ceiling_table,
                     "choices": choices_block,
@@ -192,8 +193,24 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
     return _BLOCK.sub(block, text)
 
 
-def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
-    """Return the figures of measured products: of some kernels and sizes, or of all."""
+def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str], docs: Path = Path()) -> str:
+    """Return the figures of measured products: of some kernels and sizes, or of all.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        A record file.
+    words : sequence of str
+        Kernels and sizes, MxNxK.
+    docs : Path
+        The folder of the documentation, as the page links to it.
+
+    Raises
+    ------
+    KeyError
+        If the file has no such kernel.
+    """
+    heads = {"/ cuBLAS": "/ cuBLAS (p10 to p90)", "error u": f"[error u]({(docs / 'glossary.md').as_posix()})"}
     sizes = {tuple(map(int, word.split("x"))) for word in words if _SIZE.fullmatch(word)}
     kernels = [word for word in words if not _SIZE.fullmatch(word)]
     chosen = [r for r in records if not kernels or r.get("kernel", r.get("library")) in kernels]
@@ -204,8 +221,10 @@ def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str]) -> s
     measured = [r for r in chosen if r["record"] not in ("skipped", "check")]
     if sizes:
         measured = [r for r in measured if (r.get("m"), r.get("n"), r.get("k")) in sizes]
-        return markdown(*bench_tables.figures(GEMM, measured))
-    rows = markdown(*bench_tables.figures(GEMM, measured))
+    header, cells = bench_tables.figures(GEMM, measured)
+    rows = markdown([heads.get(head, head) for head in header], cells)
+    if sizes:
+        return rows
     notes = [*bench_tables.skipped(GEMM, chosen), *gemm_tables.controls(chosen)]
     return "\n".join([rows, *(f"\n{note}." for note in notes)])
 

@@ -7,18 +7,18 @@ from typing import Any
 
 from .markdown import markdown
 
-#: What a row says of its kind of product, and its page, from docs.
+#: What a row says of its kind of product, and its page, from docs/notebook.
 _KINDS = {
-    "bfloat16": ("bfloat16", "hopper/hopper_gemm.md"),
-    "float16": ("float16", "hopper/hopper_gemm.md"),
-    "own": ("bfloat16, A times its own transpose", "hopper/hopper_syrk.md"),
-    "float8": ('float8_e4m3fn with `precision="float8"`, to bfloat16', "hopper/operands.md"),
-    "int8": ("int8, to int32", "hopper/hopper_gemm.md"),
-    "tf32": ('float32 with `precision="tf32"`', "hopper/operands.md"),
-    "float32": ("float32", "ladder/g07_cp_async.md"),
-    "bf16x6": ('float32 with `precision="bf16x6"`', "hopper/bf16x6_gemm.md"),
-    "float64": ("float64", "ladder/float64_gemm.md"),
-    "ozaki-15": ('float64 with `precision="ozaki-15"`', "hopper/ozaki_gemm.md"),
+    "bfloat16": ("bfloat16", "../hopper/hopper_gemm.md"),
+    "float16": ("float16", "../hopper/hopper_gemm.md"),
+    "own": ("bfloat16, A times its own transpose", "../hopper/hopper_syrk.md"),
+    "float8": ('float8_e4m3fn with `precision="float8"`, to bfloat16', "../hopper/operands.md"),
+    "int8": ("int8, to int32", "../hopper/hopper_gemm.md"),
+    "tf32": ('float32 with `precision="tf32"`', "../hopper/operands.md"),
+    "float32": ("float32", "../ladder/g07_cp_async.md"),
+    "bf16x6": ('float32 with `precision="bf16x6"`', "../hopper/bf16x6_gemm.md"),
+    "float64": ("float64", "../ladder/float64_gemm.md"),
+    "ozaki-15": ('float64 with `precision="ozaki-15"`', "../hopper/ozaki_gemm.md"),
 }
 
 

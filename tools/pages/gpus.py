@@ -11,10 +11,10 @@ from .markdown import markdown
 
 #: Architecture, GPUs, how kernels for it were tested, and the SMs of the first GPU.
 _GPUS = (
-    ("sm_90a", "H100, H200", "on the hardware", 132),
+    ("sm_90a", "H100, H200", "the hardware", 132),
     ("sm_80", "A100, A30", "virtual GPU", 108),
     ("sm_86", "RTX 30, A10, A40", "virtual GPU", 82),
-    ("sm_89", "RTX 40, L4, L40", "virtual GPU", 128),
+    ("sm_89", "RTX 40 (RTX 4090), L4, L40", "virtual GPU", 128),
     ("sm_100a", "B200", "virtual GPU", 148),
     ("sm_120a", "RTX 50", "virtual GPU", 170),
 )
@@ -39,9 +39,9 @@ def gpus_table() -> str:
                 chosen = choose(problem, Arch.parse(arch), multiprocessors=sms, tuned=False)
                 kernels.append(chosen.spec.name)
             except GemmuleError:
-                kernels.append("refused")
-        speed = "measured" if tested == "on the hardware" else "not measured"
-        kernels = [f"`{kernel}`" if kernel != "refused" else kernel for kernel in kernels]
+                kernels.append("unsupported")
+        speed = "measured" if tested == "the hardware" else "not measured"
+        kernels = [f"`{kernel}`" if kernel != "unsupported" else kernel for kernel in kernels]
         rows.append([gpus, arch, tested, speed, *kernels])
-    rows.append(["older, or none", "", "falls back to the host", "NumPy's", *(["host's BLAS"] * len(_TYPES))])
-    return markdown(["GPU", "compiled for", "tested", "speed", *(dtype for dtype, _ in _TYPES)], rows)
+    rows.append(["older, or none", "", "", "", *(["host's BLAS"] * len(_TYPES))])
+    return markdown(["GPU", "compiled for", "tested on", "speed", *(dtype for dtype, _ in _TYPES)], rows)

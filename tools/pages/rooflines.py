@@ -231,7 +231,7 @@ def unit_text(unit: str) -> str:
 
 def table(places: Sequence[Place]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: a kernel a row, with its intensities, its roof and what it reaches of it."""
-    header = ["kernel", "FLOP a byte of DRAM", "FLOP a byte of L2", "roof is", "roof, TFLOP/s", "TFLOP/s", "of roof"]
+    header = ["kernel", "FLOP/byte of DRAM", "FLOP/byte of L2", "roof is", "roof, TFLOP/s", "TFLOP/s", "of roof"]
     rows = [
         [
             place.name,

@@ -596,8 +596,8 @@ def grouped_gemm(
     out : array, optional
         Where the result goes, row-major; it shares no memory with the operands.
     out_dtype : dtype or str, optional
-        Element type of the result: by default that of the operands; on a GPU it may be float32, and is of 16 or 32
-        bits for 8-bit floats.
+        Element type of the result: by default that of the operands, and bfloat16 with scales. On a GPU it may be
+        float32; of 8-bit floats it is of 16 or 32 bits there, so that without scales it must be given.
     precision : {'ieee', 'float8'}, optional
         ``'float8'`` for 8-bit floats on a GPU, as of `matmul`.
     stream, executor

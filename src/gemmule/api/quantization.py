@@ -293,7 +293,8 @@ def quantize(
     """Round a matrix to 8-bit floats, with scales: ``x`` is about ``values * scales``. Of a stack, each matrix.
 
     The scale of a part is its largest magnitude over the largest number of `dtype`, and 2**-126 at least. Scales of
-    ``float8_e8m0fnu`` are rounded up to powers of two.
+    ``float8_e8m0fnu`` are rounded up to powers of two. What shares a scale with an infinity or NaN is NaN in ``values *
+    scales`` and in products: such a scale is infinite or NaN.
 
     Parameters
     ----------

@@ -184,6 +184,8 @@ BF16_PRODUCTS = 6
 #: Products of int8 that emulate one of float64, those that the guarded form chooses among, and the fewest of each.
 INT8_PRODUCTS = {Precision.OZAKI_14: 14, Precision.OZAKI_15: 15, Precision.OZAKI_16: 16}
 GUARDED_PRODUCTS = (14, 15, 16)
+#: Those among which the guard of complex64 chooses, of each of three products.
+GUARDED_COMPLEX64 = (7, 8, 9)
 FEWEST_INT8_PRODUCTS = {**INT8_PRODUCTS, Precision.OZAKI: GUARDED_PRODUCTS[0]}
 #: Errors of FLOAT8's sums over (|A| |B|)ij: the bound, four times 34 truncations to 13 bits of the fraction; and the
 #: most that was observed, see docs/decisions/0014-sums-of-8-bit-floats.md.

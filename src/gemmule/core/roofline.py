@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gemmule.core.dataclass import dataclass
 
 from .chip import Chip
-from .dtype import BF16_PRODUCTS, FEWEST_INT8_PRODUCTS, DType, Precision
+from .dtype import BF16_PRODUCTS, FEWEST_INT8_PRODUCTS, GUARDED_COMPLEX64, GUARDED_PRODUCTS, DType, Kind, Precision
 from .errors import ArgumentError, UnsupportedError
 from .problem import GemmProblem, Problem
 
@@ -131,12 +131,19 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
         and chip.peaks.bf16_tensor is not None
     ):
         rates["bf16_tensor"] = chip.peaks.bf16_tensor / BF16_PRODUCTS
-    double = a.name == b.name and a.part.name == "float64"
-    if precision in FEWEST_INT8_PRODUCTS and double and chip.peaks.int8_tensor is not None:
-        rates["int8_tensor"] = chip.peaks.int8_tensor / FEWEST_INT8_PRODUCTS[precision]
+    if a.name == b.name and chip.peaks.int8_tensor is not None and (products := _int8_products(a, precision)):
+        rates["int8_tensor"] = chip.peaks.int8_tensor / products
     if not rates:
         raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")
     return max(rates.items(), key=lambda item: item[1])
+
+
+def _int8_products(dtype: DType, precision: Precision) -> float:
+    """Return how many products of int8 emulate a real one at least, or 0."""
+    if precision is Precision.OZAKI and dtype.kind is Kind.COMPLEX:
+        # Three of each residue for four real ones.
+        return 3 / 4 * (GUARDED_COMPLEX64 if dtype.part.name == "float32" else GUARDED_PRODUCTS)[0]
+    return FEWEST_INT8_PRODUCTS.get(precision, 0) if dtype.name == "float64" else 0
 
 
 def _units(dtype: DType, precision: Precision) -> tuple[str, ...]:

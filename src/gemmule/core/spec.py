@@ -174,9 +174,9 @@ class KernelSpec:
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     #: ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
     outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
-    #: ``yields_to(problem)`` is the name of a later kernel that is faster for a problem of such extents, if that takes
-    #: it, or None: then no time is predicted.
-    yields_to: Callable[[Any], str | None] | None = dataclasses.field(default=None, compare=False)
+    #: ``yields_to(problem, gpu)`` is the name of a later kernel that is surely faster for a problem, if that takes it,
+    #: or None: then no time is predicted.
+    yields_to: Callable[[Any, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
     #: Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
     mirrors: bool = False
     #: own_refuses, own_why_not: `refuses` without the reasons of `refuses_types`, and `why_not` without those of
@@ -197,7 +197,7 @@ class KernelSpec:
         if self.costs is not None:
             fill("costs", _LastCosts(self.costs))
         fill("own_refuses", self.refuses)
-        fill("own_why_not", functools.partial(_why_not_config, self, self.why_not))
+        fill("own_why_not", _OwnWhyNot(self, self.why_not))
         if self.refuses_types is not None:
             fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
         fill("is_refused", CachedForKinds(functools.partial(_is_refused, self.refuses)))
@@ -211,6 +211,17 @@ class KernelSpec:
     def configs_on(self, gpu: GpuRates | None) -> tuple[Config, ...]:
         """Return the configs for a GPU: persistent ones with one CTA an SM; unchanged for None."""
         return self.configs if gpu is None else configs_on(self.configs, gpu.multiprocessors)
+
+    def keep_costs(self, problem: Problem, configs: Sequence[Any], gpu: GpuRates, costs: Sequence[float]) -> None:
+        """Cache the costs of a problem that were predicted together with others, for the next calls of `costs`."""
+        assert isinstance(self.costs, _LastCosts)
+        self.costs.keep(problem, configs, gpu, costs)
+
+    def by_known_costs(self, problem: Problem, gpu: GpuRates) -> Iterator[Config]:
+        """Yield the configs, those of least cost first if costs are cached: these are supported more likely."""
+        configs = self.configs_on(gpu)
+        known = self.costs.known(problem, configs, gpu) if isinstance(self.costs, _LastCosts) else None
+        yield from configs if known is None else (configs[number] for number in least_first(known))
 
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
         """Return the supported config of least cost, and the cost; None where no config supports the problem.
@@ -254,24 +265,37 @@ def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
 
 
 class _LastCosts:
-    """A kernel's `costs`; those of the last call are cached: the kernels of a choice ask for each other's."""
+    """A kernel's `costs`; those of the last two calls are cached.
+
+    The kernels of a choice ask for each other's: of a product with operands as they are, and with prepared ones.
+    """
 
     __slots__ = ("_costs", "_last")
 
     def __init__(self, costs: _Costs) -> None:
         self._costs = costs
-        self._last: tuple[object, object, object, Sequence[float]] | None = None
+        self._last: tuple[tuple[object, object, object, Sequence[float]], ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         return _LastCosts, (self._costs,)
 
     def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float]:
-        last = self._last
-        if last is not None and last[0] is problem and last[1] is configs and last[2] is gpu:
-            return last[3]
-        found = self._costs(problem, configs, gpu)
-        self._last = problem, configs, gpu, found
+        found = self.known(problem, configs, gpu)
+        if found is None:
+            found = self._costs(problem, configs, gpu)
+            self.keep(problem, configs, gpu, found)
         return found
+
+    def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float] | None:
+        """Return cached costs, or None."""
+        for one in self._last:
+            if one[0] is problem and one[1] is configs and one[2] is gpu:
+                return one[3]
+        return None
+
+    def keep(self, problem: Any, configs: Sequence[Any], gpu: GpuRates, costs: Sequence[float]) -> None:
+        """Cache costs. The tuple is replaced as a whole, for other threads."""
+        self._last = (problem, configs, gpu, costs), *self._last[:1]
 
 
 class _TypesThenOwn:
@@ -310,8 +334,28 @@ def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str
     return reason or spec.own_why_not(problem, arch, config)
 
 
-def _why_not_config(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
-    return why_not_epilogue(spec, problem) or own(problem, arch, config)
+class _OwnWhyNot:
+    """A kernel's `why_not` without the reasons of `refuses`; the result of the last call is cached.
+
+    A kernel that is said to be faster than another one is asked before it is chosen, and when it is.
+    """
+
+    __slots__ = ("_last", "_own", "_spec")
+
+    def __init__(self, spec: KernelSpec, own: _WhyNot) -> None:
+        self._spec, self._own = spec, own
+        self._last: tuple[object, object, object, str | None] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _OwnWhyNot, (self._spec, self._own)
+
+    def __call__(self, problem: Problem, arch: Arch, config: Any) -> str | None:
+        last = self._last
+        if last is not None and last[0] is problem and last[1] is config and last[2] is arch:
+            return last[3]
+        found = why_not_epilogue(self._spec, problem) or self._own(problem, arch, config)
+        self._last = problem, config, arch, found
+        return found
 
 
 def why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:

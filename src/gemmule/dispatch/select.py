@@ -269,7 +269,7 @@ def _choose(
             refused.append((spec.name, functools.partial(spec.own_refuses, inner, arch)))
             continue
         if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
-            larger = spec.yields_to(inner) if why_not_epilogue(spec, inner) is None else None
+            larger = spec.yields_to(inner, gpu) if why_not_epilogue(spec, inner) is None else None
             if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
                 refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
                 continue
@@ -325,7 +325,7 @@ def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> b
     part, launches = _part(problem, spec)
     if launches > MAX_LAUNCHES or spec.is_refused(part, arch):
         return False
-    return any(spec.own_why_not(part, arch, one) is None for one in spec.configs_on(gpu))
+    return any(spec.own_why_not(part, arch, one) is None for one in spec.by_known_costs(part, gpu))
 
 
 def _part(problem: Problem, spec: KernelSpec) -> tuple[Problem, int]:

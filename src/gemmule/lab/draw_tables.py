@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 #: Ratios below which products are counted.
 LOW, VERY_LOW = 0.95, 0.80
-_HEADER = ["type", "extents", "products", "compared", "of first choice", "of best of 8", "of PyTorch", "least"]
+_HEADER = ["type", "extents", "products", "compared", "vs first choice", "vs best of 8", "vs PyTorch", "least"]
 _HEADER += [f"below {LOW}", f"below {VERY_LOW:.2f}"]
 
 

@@ -40,15 +40,16 @@ class Experts:
         """
         tokens, slots = top_k_index.shape
         up, down = self.gate_up_proj, self.down_proj
-        chosen, order = top_k_index.reshape(-1).sort(stable=True)
-        experts = torch.arange(down.shape[0], device=order.device)
-        ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
-        # Of one token every row is the same.
-        rows = (
-            hidden_states.expand(slots, -1).contiguous()
-            if tokens == 1
-            else hidden_states.index_select(0, order // slots)
-        )
+        experts = torch.arange(down.shape[0], device=top_k_index.device)
+        chosen = top_k_index.reshape(-1)
+        if tokens == 1:
+            # Every row is the same, so that only counts are needed: two comparisons take less of the host than a sort.
+            ends = (chosen <= experts.unsqueeze(1)).sum(1, dtype=torch.int32)
+            rows = hidden_states.expand(slots, -1).contiguous()
+        else:
+            chosen, order = chosen.sort(stable=True)
+            ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
+            rows = hidden_states.index_select(0, order // slots)
         if self._in_one_pass(rows, up, down, ends):
             inner = gm.grouped_gemm(rows, up.detach().mT, ends, epilogue="swiglu")
             found = gm.grouped_gemm(inner, down.detach().mT, ends)
@@ -59,7 +60,8 @@ class Experts:
             top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
         weights = top_k_weights.to(found.dtype)
         if tokens == 1:
-            return weights.index_select(1, order) @ found
+            # A slot's row is behind those of smaller experts; slots of one expert, and those of none, have equal rows.
+            return weights @ found.index_select(0, (chosen < chosen.unsqueeze(1)).sum(1))
         # Each slot of a token reads its own row again, so that the sum has one order.
         found = found.index_select(0, order.argsort())
         return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)
@@ -107,9 +109,9 @@ def replace_experts(model: Any) -> tuple[str, ...]:
 
     A module is taken for experts if it has the parameters ``gate_up_proj`` (experts, 2 * inner, features) and
     ``down_proj`` (experts, features, inner) and an ``act_fn``, without biases, as the experts of Hugging Face's
-    transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters; its router is left
-    alone. Lists of experts that are modules each, as in transformers 4, are not replaced; nor are, with a warning,
-    those whose class overrides the `forward` of another one, or that have one of their own.
+    transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters, on a GPU float16 or
+    bfloat16; its router is left alone. Lists of experts that are modules each, as in transformers 4, are not replaced;
+    nor are, with a warning, those whose class overrides the `forward` of another one, or that have one of their own.
 
     Parameters
     ----------

@@ -93,8 +93,15 @@ def test_nothing_to_multiply_gives_zeros(executor, a, b, ends):
     assert not found.any()
 
 
-@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
-@pytest.mark.parametrize("epilogue", [None, "gelu", "swiglu"])
+# A bias alone is what the other two begin with.
+@pytest.mark.parametrize(
+    ("executor", "epilogue"),
+    [
+        *(("cpu", epilogue) for epilogue in (None, "gelu", "swiglu")),
+        *(("vgpu", epilogue) for epilogue in ("gelu", "swiglu")),
+        pytest.param("vgpu", None, marks=pytest.mark.slow),
+    ],
+)
 def test_an_epilogue_of_nothing_is_that_of_the_bias(executor, epilogue, rng):
     if executor == "vgpu":
         pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -111,8 +118,11 @@ def float8(rng, *shape):
     return rng.integers(-4, 5, shape).astype(FLOAT8_E4M3.numpy())
 
 
-@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
-@pytest.mark.parametrize("biased", [False, True])
+# Without a bias the kernel itself has a quicker test, and so has the way to it here, on the host.
+@pytest.mark.parametrize(
+    ("executor", "biased"),
+    [("cpu", False), ("cpu", True), ("vgpu", True), pytest.param("vgpu", False, marks=pytest.mark.slow)],
+)
 def test_scales_of_rows_and_columns_and_of_all(executor, biased, rng):
     if executor == "vgpu":
         pytest.importorskip("cutlass", reason="the kernel compiler is not installed")

@@ -42,9 +42,3 @@ def test_the_command(tmp_path, monkeypatch):
     )
     assert CliRunner().invoke(gemmule, [*command, "--beta", "1"]).exit_code == 0
     np.testing.assert_array_equal(np.load("y.npy"), X @ X + X)
-
-
-def test_jax():
-    product = pytest.importorskip("gemmule.jax", reason="JAX is not installed")
-    with pytest.raises(gm.ArgumentError, match=r"give beta=1, or omit c"):
-        product.gemm(X, X, X)

@@ -218,7 +218,9 @@ def test_a_result_that_the_check_cannot_prove_is_kept_and_told(folder):
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GEMMULE_EXECUTOR": "cpu"}
 
 SLOW = """
-import time
+import signal, time
+# Where the tests run in the background, a shell may have them ignore SIGINT, and so would the command.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from gemmule.host.tiles import HostTileSum
 from gemmule.cli import main
 add = HostTileSum.add
@@ -231,28 +233,12 @@ main()
 """
 
 
-def hear_interrupts() -> None:
-    """Where the tests run in the background, a shell may have them ignore SIGINT, and so would the command."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def process(*arguments: str, code: str | None = None):
-    command = [sys.executable, *(["-c", code] if code else ["-m", "gemmule.cli"]), "matmul", *arguments]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-        preexec_fn=hear_interrupts if os.name == "posix" else None,
-    )
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("steps", [1, 20])
 def test_a_signal_leaves_what_is_finished(folder, number, code, steps):
     options = ["A.npy", "B.npy", "-o", "C.npy", "--memory", "400KB", "--json"]
-    with process(*options, code=SLOW) as child:
+    command = [sys.executable, "-c", SLOW, "matmul", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as child:
         for _ in range(steps):
             assert child.stdout.readline() == "working\n"
         assert any(name.endswith(".partial") for name in names(folder))

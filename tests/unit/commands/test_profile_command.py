@@ -78,7 +78,7 @@ def test_the_tables(device):
     assert result.stdout.startswith(verdict)
     assert titles == [
         "96 x 80 x 64, float32: time by range, on the host, us", "96 x 80 x 64, float32: time by kernel, us",
-        "96 x 80 x 64, float32: time by call into CUDA, us", "96 x 80 x 64, float32: time by copy, us",
+        "96 x 80 x 64, float32: time by CUDA API call, us", "96 x 80 x 64, float32: time by copy, us",
         "96 x 80 x 64, float32: sizes of copies, MB",
     ]  # fmt: skip
     rows = [line.split() for line in result.stdout.splitlines()]

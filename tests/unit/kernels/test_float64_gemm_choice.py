@@ -33,11 +33,11 @@ def test_every_extent_finds_a_config(extent, arch):
     ("size", "tile", "cluster"),
     [
         ((8192, 8192, 8192), (64, 64), 1),
-        ((4095, 4095, 4095), (64, 64), 1),
+        ((4095, 4095, 4095), (128, 128), 1),
         ((1024, 1024, 1024), (64, 64), 1),
-        ((512, 512, 512), (32, 64), 1),
-        ((256, 256, 1024), (16, 64), 2),
-        ((512, 512, 8192), (64, 32), 2),
+        ((512, 512, 512), (32, 32), 1),
+        ((256, 256, 1024), (32, 32), 2),
+        ((512, 512, 8192), (32, 64), 2),
         ((16, 8192, 8192), (16, 64), 2),
         ((128, 128, 4096), (32, 32), 6),
     ],
@@ -56,6 +56,13 @@ def test_few_threads_copy_no_single_elements():
     assert thin in SPEC.configs
     assert SPEC.why_not(gemm(512), HOPPER, thin) is None
     assert "40 copies each are more than 32" in SPEC.why_not(gemm(511), HOPPER, thin)
+
+
+def test_wide_warp_tiles_copy_no_single_elements():
+    wide = Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8)
+    assert wide in SPEC.configs
+    assert SPEC.why_not(gemm(512), HOPPER, wide) is None
+    assert "228 of each thread are more than 224" in SPEC.why_not(gemm(511), HOPPER, wide)
 
 
 def test_ampere_has_one_shape_of_products():

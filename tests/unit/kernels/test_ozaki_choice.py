@@ -215,11 +215,23 @@ def test_the_guarded_form_launches_the_guard_first_and_the_native_kernel_last():
     assert launches[0].launch.workspaces[0].zeroed
 
 
+def test_complex_elements_have_three_products_a_modulus_and_their_own_native_kernel():
+    problem = problem_of(2048, 2048, 2048, dtype="complex128", precision=Precision.OZAKI)
+    launches, held = chosen(problem).launches(problem)
+    assert [one.spec.name for one in launches] == [
+        "ozaki_complex", "ozaki_scales", "ozaki_magnitudes", "ozaki_guard", "guard_decision", "ozaki_residues",
+        "ozaki_products", "ozaki_reconstruction", "complex128_guarded",
+    ]  # fmt: skip
+    assert held["residues of rows"] == 3 * 16 * 2048 * 2048
+    # Magnitudes of the sums of real parts, and of imaginary ones.
+    assert held["magnitudes of columns"] == 2 * held["magnitudes of rows"]
+
+
 @pytest.mark.parametrize(
     ("dtype", "guarded", "native", "sides"),
     [
         ("float64", "ozaki_gemm", "float64_gemm", (2048, 3072)),
-        ("complex128", "ozaki_complex", "complex128_gemm", (1536, 3072)),
+        ("complex128", "ozaki_complex", "complex128_gemm", (1024, 3072)),
         ("complex64", "ozaki_complex", "complex64_gemm", (256, 4096)),
     ],
 )

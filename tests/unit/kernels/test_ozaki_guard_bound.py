@@ -9,10 +9,10 @@ from fractions import Fraction
 import pytest
 
 from gemmule.kernels.emulation.guard import (
+    CHOICES,
     FEWEST_SAMPLES,
     INFINITE_BITS,
-    MAGNITUDE_SHIFT,
-    MODULI_CHOICES,
+    MAGNITUDE_SHIFTS,
     NEVER,
     SAMPLE_RUN,
     SCALE_STEPS,
@@ -24,17 +24,18 @@ from gemmule.kernels.emulation.guard import (
 from gemmule.kernels.emulation.residues import norm_limit, product
 
 
-def test_scales_of_more_moduli_stay_in_range():
+@pytest.mark.parametrize("real", CHOICES, ids=str)
+def test_scales_of_more_moduli_stay_in_range(real):
     """A line scaled for the fewest moduli, and by a step more, has a norm within the limit for as many as the step."""
-    fewest = norm_limit(MODULI_CHOICES[0])
-    for count, step in zip(MODULI_CHOICES, SCALE_STEPS, strict=True):
+    fewest = norm_limit(CHOICES[real][0])
+    for count, step in zip(CHOICES[real], SCALE_STEPS, strict=True):
         limit = norm_limit(count)
         assert math.ldexp(fewest[0], fewest[1] + 2 * step) <= math.ldexp(*limit)
         # One bit more would not be.
         assert math.ldexp(fewest[0], fewest[1] + 2 * step + 2) > math.ldexp(*limit)
         # Integers of 64 bits hold each element, and magnitudes of 8 bits the largest of the first.
         assert math.isqrt(product(count) // 2) < 2**63
-    assert math.sqrt(math.ldexp(*fewest)) * 2.0**-MAGNITUDE_SHIFT < 1.75 * 2**15
+    assert math.sqrt(math.ldexp(*fewest)) * 2.0 ** -MAGNITUDE_SHIFTS[real] < 1.75 * 2**15
 
 
 @pytest.mark.parametrize("k", [1, 2, 15, 16, 17, 255, 256, 511, 512, 8191, 8192, 2**16, 2**20])
@@ -46,24 +47,26 @@ def test_samples_are_enough_and_within_k(k):
     assert (runs - 1) * SAMPLE_RUN * period < k <= runs * SAMPLE_RUN * period
 
 
+@pytest.mark.parametrize("real", CHOICES, ids=str)
 @pytest.mark.parametrize("k", [1, 3, 64, 1000, 8192, 2**17])
-def test_shortfalls_are_ordered_as_lower_bounds_are(k):
-    shortfalls = largest_shortfalls(k)
+def test_shortfalls_are_ordered_as_lower_bounds_are(k, real):
+    shortfalls = largest_shortfalls(k, real)
     assert list(shortfalls) == sorted(set(shortfalls))
     assert shortfalls[-1] < NEVER
     for shortfall, step in zip(shortfalls, SCALE_STEPS, strict=True):
         passing = struct.unpack("<f", struct.pack("<i", INFINITE_BITS - shortfall))[0]
-        assert least_bound(k, step) < passing < 1.000001 * least_bound(k, step)
+        assert least_bound(k, step, real) < passing < 1.000001 * least_bound(k, step, real)
 
 
+@pytest.mark.parametrize("real", CHOICES, ids=str)
 @pytest.mark.parametrize("k", [4, 40, 1000])
 @pytest.mark.parametrize("step", SCALE_STEPS)
-def test_the_largest_error_is_just_within_the_bound(step, k):
+def test_the_largest_error_is_just_within_the_bound(step, k, real):
     """Lines of equal numbers, as large as they may be, all of which are rounded by nearly a half."""
-    limit = math.isqrt(int(math.ldexp(*norm_limit(MODULI_CHOICES[0])))) * 2**step
+    limit = math.isqrt(int(math.ldexp(*norm_limit(CHOICES[real][0])))) * 2**step
     whole = limit // (math.isqrt(k - 1) + 1)
     element = whole + Fraction(49, 100)
     error = k * (element * element - whole * whole)
-    least = least_bound(k, step) * 2.0 ** (2 * (MAGNITUDE_SHIFT + step))
-    allowed = Fraction(least) * (k + 1) / 2**53
+    least = least_bound(k, step, real) * 2.0 ** (2 * (MAGNITUDE_SHIFTS[real] + step))
+    allowed = Fraction(least) * (k + 1) * Fraction(real.unit_roundoff)
     assert 0.8 * allowed < error <= allowed

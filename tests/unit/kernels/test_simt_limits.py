@@ -13,6 +13,7 @@ from gemmule.core.gpu_rates import H100_RATES
 from gemmule.dispatch.select import choose
 from gemmule.kernels.simt.batched.spec import SPEC as BATCHED
 from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.cost import limits
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
 from gemmule.lab.products import gemm_problem
 
@@ -41,6 +42,20 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
         problem = gemm_problem(rows, 32, k, "float32", "float32", "nn")
         choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=sms, tuned=False)
         assert getattr(choice.config, "cluster", 1) <= (16 if sms == 132 else 8)
+
+
+@pytest.mark.parametrize(("ctas", "fit", "more"), [(3, 39, 40), (4, 30, 32), (6, 17, 18), (8, 15, 16), (16, 6, 8)])
+def test_clusters_that_do_not_fit_with_one_cta_an_sm_take_the_time_of_two(ctas, fit, more):
+    config = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=ctas)
+    for tiles, busiest in ((fit, 1), (more, 2)):
+        problem = gemm_problem(64 * tiles, 64, 4096, "float32", "float32", "tn")
+        assert limits(problem, (config,), H100_RATES).rest == [busiest]
+
+
+def test_two_ctas_an_sm_hold_more_than_twice_the_clusters_of_six_that_one_does():
+    config = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=6)
+    problem = gemm_problem(64 * 39, 64, 4096, "float32", "float32", "tn")
+    assert limits(problem, (config,), H100_RATES).rest == [2]
 
 
 @pytest.mark.parametrize(("ctas", "writers"), [(1, 1), (3, 2), (6, 4), (7, 4), (16, 8)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 
 import pytest
 
@@ -42,6 +43,16 @@ def test_tests_on_the_host_lie_in_the_folder_of_a_room():
     folders = {path.relative_to(TESTS / "unit").parts[0] for path in (TESTS / "unit").rglob("test_*.py")}
     rooms = {path.name for path in (TESTS.parent / "src" / "gemmule").iterdir() if path.is_dir()}
     assert folders <= rooms | {"tools", "benchmarks", "project"}
+
+
+#: How tests take JAX, which starts threads: no test after one of them could fork.
+JAX = re.compile(r"""^\s*import jax|importorskip\(["'](gemmule\.)?jax["']""", re.MULTILINE)
+
+
+def test_tests_with_jax_lie_where_they_come_last():
+    with_jax = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*.py") if JAX.search(path.read_text())}
+    # Those in `WITH_JAX` of conftest.py, and those on a GPU, which fork nothing.
+    assert {"interop"} <= with_jax <= {"docs", "examples", "interop", "gpu"}
 
 
 LATE = "def f():\n    from test_a import x"

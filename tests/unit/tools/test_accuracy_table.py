@@ -16,3 +16,5 @@ def test_an_input_is_a_row_with_its_worst_share_of_the_bound():
         "| float64 | normal | 1 to 64 | ozaki-14, ozaki-15 | 0.5 | 0.5 | 0.5 | 2 |",
         "| float64 | Hilbert | 256 | ieee | 0.01 | 0.01 | 0.01 |  |",
     ]
+    beside = [*records, product | {"dtype": "float32", "error_u": 1.0, "native_u": 2.0, "cublas_u": 2.0}]
+    assert accuracy_table(beside, ["float64"]) == accuracy_table(records) != accuracy_table(beside)

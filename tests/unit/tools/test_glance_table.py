@@ -28,12 +28,12 @@ def test_kinds_are_rows_and_edges_columns() -> None:
     assert glance_table(records).splitlines() == [
         "| M = N = K | layout | 512 | 1024 | 4095 | 4096 | 8192 |",
         "| --- | --- | --- | --- | --- | --- | --- |",
-        "| [bfloat16](hopper/hopper_gemm.md) | nt | 1.25 |  | 4.31 |  |  |",
-        "| [float64](ladder/float64_gemm.md) | nt |  | 0.90 (b) |  | 0.99 | 1.00* |",
+        "| [bfloat16](../hopper/hopper_gemm.md) | nt | 1.25 |  | 4.31 |  |  |",
+        "| [float64](../ladder/float64_gemm.md) | nt |  | 0.90 (b) |  | 0.99 | 1.00* |",
     ]
 
 
 def test_every_kind_has_a_page() -> None:
     root = Path(__file__).parents[3]
     assert set(glance.KINDS) == set(_KINDS)
-    assert all((root / "docs" / page).is_file() for _, page in _KINDS.values())
+    assert all((root / "docs" / "notebook" / page).is_file() for _, page in _KINDS.values())

@@ -142,7 +142,7 @@ def test_pages_hold_counts_and_places(tmp_path):
     name = "g01_naive_uncoalesced[tile_k=8]"
     assert f"| 1024 x 1024 x 1024, float32 | {name} | {name}, virtual GPU | g01_naive_uncoalesced[tile_k=16] |" in text
     assert "| instructions, of warps | 2 M | 3 M |  |" in text
-    assert "| kernel | FLOP a byte of DRAM | FLOP a byte of L2 | roof is | roof, TFLOP/s | TFLOP/s | of roof |" in text
+    assert "| kernel | FLOP/byte of DRAM | FLOP/byte of L2 | roof is | roof, TFLOP/s | TFLOP/s | of roof |" in text
     assert f"| {name} | 4.0 |  | device memory | 13.4 | 1.34 | 10.0 % |" in text
     assert "Counted at this size and not timed: g01_naive_uncoalesced[tile_k=16]." in text
     with pytest.raises(KeyError, match="no counts of g02"):

@@ -34,8 +34,9 @@ UNSEEN = {
 #: K of kernels whose last slice of the ordinary one lies where nothing is written afterwards.
 DEPTHS = {"h01_mma_sync": 130, "simt_gemm": 100}
 SHAPE = (130, 129, 70)
-#: Of a kernel of small tiles, eight of them a CTA, two rows of tiles and what is left over.
-SHAPES = {"simt_batched": (34, 33, 70)}
+#: Of a kernel of small tiles, eight of them a CTA, and of one whose products take longest: two rows of tiles, the last
+#: of which is ragged.
+SHAPES = {"simt_batched": (34, 33, 70), "complex128_gemm": (66, 65, 70)}
 
 
 def shape_for(spec):

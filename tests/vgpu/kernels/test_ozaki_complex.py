@@ -7,6 +7,10 @@ import pytest
 
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
+from gemmule.kernels.emulation.ozaki_gemm import spec as of_parts
+from support.ozaki_blocks import small_blocks
+
+__all__ = ["small_blocks"]
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -14,7 +18,7 @@ M, N, K = 19, 23, 70
 
 
 #: What ordinary products of a type are computed with.
-EMULATED = {"complex64": "bf16x6", "complex128": "ozaki-14"}
+EMULATED = {"complex64": "ozaki-7", "complex128": "ozaki-14"}
 
 
 def normal(rng, *shape, dtype="complex128"):
@@ -63,6 +67,41 @@ def test_layouts_conjugates_and_addends(conj, dtype, rng):
     assert ran == (EMULATED[dtype],)
     first, second = (x.conj() if name in conj else x for name, x in (("a", a), ("b", b)))
     assert share_of_bound(got, -0.5 * first, second, 2.0 * c) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "dtype"), [("row-major", "complex128"), ("column-major", "complex64")])
+def test_blocks_of_columns_and_parts_of_a_long_k(layout, dtype, monkeypatch, small_blocks, rng):
+    """Three blocks, the last one ragged, each of two parts of K that are added as residues."""
+    monkeypatch.setattr(of_parts, "MOST_K", 128)
+    a, b = normal(rng, 6, 200, dtype=dtype), normal(rng, 200, 1100, dtype=dtype)
+    if layout == "column-major":
+        got, ran = product(b.T, a.T, out=np.full((6, 1100), np.nan, dtype).T, conj_b=True)
+        got, a = got.T, a.conj()
+    else:
+        got, ran = product(a, b)
+    assert ran == (EMULATED[dtype],)
+    assert share_of_bound(got, a, b) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", EMULATED)
+@pytest.mark.parametrize("power", [-4, -40, None])
+def test_small_imaginary_parts_keep_their_digits(power, dtype, rng):
+    """Three products in floating point would lose them; where the guard cannot prove the bound, nothing is emulated."""
+    share = 0.0 if power is None else 2.0**power
+    a, b = ((x.real + 1j * share * x.imag).astype(dtype) for x in (normal(rng, M, K), normal(rng, K, N)))
+    got, ran = product(a, b)
+    assert (ran == ("ieee",)) == (power != -4)
+    assert share_of_bound(got, a, b) <= 1
+
+
+@pytest.mark.parametrize("dtype", EMULATED)
+def test_integers_are_exact_though_they_cancel(dtype, rng):
+    a, b = (rng.integers(-99, 100, shape) + 1j * rng.integers(-99, 100, shape) for shape in ((M, K), (K, N)))
+    got, ran = product(a.astype(dtype), b.astype(dtype))
+    assert ran == (EMULATED[dtype],)
+    np.testing.assert_array_equal(got, a @ b)
 
 
 @pytest.mark.slow

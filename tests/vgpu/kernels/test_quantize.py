@@ -59,12 +59,17 @@ def test_nothing_to_quantise(by, shape):
     assert (scales == 2.0**-126).all()
 
 
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize("scale_dtype", ["float32", E8M0])
 @pytest.mark.parametrize("by", ["block", "row", "tensor"])
-def test_an_exponent_of_nan_is_nan(by):
-    """What shares a scale with NaN is NaN, not a small number of either sign."""
-    x = np.ones((3, 16), np.float32)
-    x[0, 3] = np.nan
-    values, scales = gm.quantize(x, by=by, scale_dtype=E8M0, executor="cpu")
-    product = values.astype(np.float32) * scales.astype(np.float32)
-    assert np.isnan(product[0]).all()
-    assert np.isnan(product[1:]).all() if by == "tensor" else (np.abs(product[1:] - 1) < 0.1).all()
+def test_what_shares_a_scale_with_infinity_or_nan_is_nan(by, scale_dtype, executor):
+    """Not a small number of either sign, nor zero."""
+    for found in (np.nan, np.inf, -np.inf):
+        x = np.ones((3, 16), np.float32)
+        x[0, 3] = found
+        values, scales = gm.quantize(x, by=by, scale_dtype=scale_dtype, executor=executor)
+        assert not np.isfinite(scales[0].astype(np.float32)).any()
+        with np.errstate(invalid="ignore"):
+            product = values.astype(np.float32) * scales.astype(np.float32)
+        assert np.isnan(product[0]).all()
+        assert np.isnan(product[1:]).all() if by == "tensor" else (np.abs(product[1:] - 1) < 0.1).all()

@@ -106,12 +106,12 @@ class Ending:
             raise ArgumentError("the epilogue has a parameter c, but no c was given; pass a matrix c")
         if self.gated and beta != 0:
             raise ArgumentError(
-                f"beta={beta} adds c to the product, of which a gated form has two; leave beta away, and name c in the "
+                f"beta={beta} adds c to the product, of which a gated form has two; omit beta, and name c in the "
                 "function: lambda gate, up, c: gemmule.epilogue.silu(gate) * up + c"
             )
         if self.expression.names_c and beta != 0:
             raise ArgumentError(
-                f"beta={beta} adds c before the epilogue, which names c itself; leave beta away, or name c no more"
+                f"beta={beta} adds c before the epilogue, which names c itself; omit beta, or remove the parameter c"
             )
         for role in self.roles:
             shape, kind = views[role].shape, numpy_dtype(views[role].dtype_name)

@@ -29,6 +29,8 @@ RATES = float64_cost.Float64Rates(
     tail=0.5536,
     odd_copies=1.0,
     odd_writes=1.0,
+    lines=1e-4,
+    sectors=1e-4,
 )
 #: By `float64_cost.key_of`; the first is of warp tiles of 16 x 64.
 FACTORS: dict[tuple[int, ...], float] = {
@@ -39,6 +41,22 @@ FACTORS: dict[tuple[int, ...], float] = {
     (32, 32, 16, 8, 4, 4): 1.018,
     (64, 64, 8, 4, 1, 4): 1.009,
 }
+#: What predicted times of complex64 were fitted to, with the factors below: rates of float32 as they were then.
+COMPLEX64_RATES = simt_cost.SimtRates(
+    launch=2.348,
+    exchange=1.094,
+    peer=0.0392,
+    cycles=2439.0,
+    copy=15.48,
+    transposing=15.48,
+    read=0.0,
+    k_tile=395.7,
+    latency=313.7,
+    alone=0.7697,
+    start=377.5,
+    epilogue=45.09,
+    memory=3.5e6,
+)
 #: Measured times of complex64 by predicted ones: by rows, columns and CTAs of a cluster.
 COMPLEX64_FACTORS: dict[tuple[int, ...], float] = {
     (128, 128, 1): 1.19,
@@ -65,6 +83,6 @@ def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], 
 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex64_gemm`."""
-    found: list[float] = simt_cost.limits(problem, configs, gpu).predicted_us(simt_cost.RATES).tolist()
+    found: list[float] = simt_cost.limits(problem, configs, gpu).predicted_us(COMPLEX64_RATES).tolist()
     factors = [COMPLEX64_FACTORS.get((one.tile_m, one.tile_n, one.cluster_k), 1.0) for one in configs]
     return [factor * time for factor, time in zip(factors, found, strict=True)]

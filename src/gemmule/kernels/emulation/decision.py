@@ -47,4 +47,4 @@ def decision_name(problem: GemmProblem, products: int) -> str:
     """Return the precision that a decision is: that of the expert form, or ``ieee``."""
     if not products:
         return Precision.IEEE.value
-    return f"ozaki-{products}" if problem.a.dtype.part == FLOAT64 else Precision.BF16X6.value
+    return Precision.BF16X6.value if problem.a.dtype == FLOAT32 else f"ozaki-{products}"

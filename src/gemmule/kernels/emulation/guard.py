@@ -11,23 +11,25 @@ from __future__ import annotations
 import math
 import struct
 
-from gemmule.core.dtype import GUARDED_PRODUCTS
+from gemmule.core.dtype import FLOAT32, FLOAT64, GUARDED_COMPLEX64, GUARDED_PRODUCTS, DType
 
 from .residues import norm_limit
 
-#: Moduli that the guard chooses among; and bits by which scales for them exceed those for the fewest.
+#: Moduli that the guard chooses among, by the type of real numbers; and bits by which scales for them exceed those for
+#: the fewest.
+CHOICES = {FLOAT64: GUARDED_PRODUCTS, FLOAT32: GUARDED_COMPLEX64}
 MODULI_CHOICES, SCALE_STEPS = GUARDED_PRODUCTS, (0, 3, 7)
 #: Contiguous elements along K that are sampled; samples that are enough, and one of how many runs is one at least.
 SAMPLE_RUN, FEWEST_SAMPLES, LARGEST_PERIOD = 16, 256, 16
-#: What float8_e5m2 holds of an element is 2**-40 of the integer for the fewest moduli: 2**15 at most.
-MAGNITUDE_SHIFT = 40
+#: What float8_e5m2 holds of an element is the integer for the fewest moduli, shifted: 2**15 at most.
+MAGNITUDE_SHIFTS = {FLOAT64: 40, FLOAT32: 13}
 #: The scale of a line of zeros, whose products are exact. Its sampled magnitudes are large, so that they pass.
 ZERO_LINE = 2000
 #: Bits of an infinite float32, from which lower bounds are subtracted: the least bound has the largest shortfall. And
 #: the shortfall of what is never emulated.
 INFINITE_BITS, NEVER = 0x7F800000, 0x7FFFFFFF
-#: Bits of the significand of a float64; what the roundings of the bound itself may take of it.
-_SIGNIFICAND, _SPARE = 53, 17 / 16
+#: What the roundings of the bound itself may take of it.
+_SPARE = 17 / 16
 
 #: Magnitudes of float32, other than 0, whose parts in bfloat16 hold all bits, and no sum of whose products overflows:
 #: biased exponents from the first to before the second.
@@ -47,7 +49,7 @@ def sample_runs(k: int) -> int:
     return -(-k // (SAMPLE_RUN * sample_period(k)))
 
 
-def least_bound(k: int, step: int) -> float:
+def least_bound(k: int, step: int, real: DType = FLOAT64) -> float:
     """Return the least lower bound of sums of magnitudes, in units of the samples, with which scales suffice.
 
     Parameters
@@ -56,16 +58,19 @@ def least_bound(k: int, step: int) -> float:
         Extent.
     step : int
         Bits by which scales exceed those for the fewest moduli.
+    real : DType
+        Type of the numbers.
     """
-    fraction, exponent = norm_limit(MODULI_CHOICES[0])
+    fraction, exponent = norm_limit(CHOICES[real][0])
     limit = math.sqrt(math.ldexp(fraction, exponent)) * 2.0**step
     error = math.sqrt(k) * limit + k / 4
-    return _SPARE * error * 2.0 ** (_SIGNIFICAND - 2 * (MAGNITUDE_SHIFT + step)) / (k + 1)
+    return _SPARE * error * 2.0 ** -(2 * (MAGNITUDE_SHIFTS[real] + step)) / real.unit_roundoff / (k + 1)
 
 
-def largest_shortfalls(k: int) -> tuple[int, ...]:
+def largest_shortfalls(k: int, real: DType = FLOAT64) -> tuple[int, ...]:
     """Return for each choice of moduli the largest shortfall with which it suffices."""
     # The next float32 above: bits of positive ones are ordered as they are.
     return tuple(
-        INFINITE_BITS - 1 - struct.unpack("<i", struct.pack("<f", least_bound(k, step)))[0] for step in SCALE_STEPS
+        INFINITE_BITS - 1 - struct.unpack("<i", struct.pack("<f", least_bound(k, step, real)))[0]
+        for step in SCALE_STEPS
     )

@@ -18,9 +18,9 @@ from gemmule.kernels.hopper import tile_config
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params
 
-from .guard import MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_period, sample_runs
-from .guard_words import DECISION_WORD, GUARDED, SHORTFALL, word_param
-from .ozaki_config import SLICE, THREADS, DecisionConfig, MagnitudesConfig, ProductsConfig
+from .guard import CHOICES, MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_period, sample_runs
+from .guard_words import COMPLEX_FORMS, DECISION_WORD, GUARDED, SHORTFALL, forms_of, planes_of, word_param
+from .ozaki_config import PARTS, SLICE, THREADS, DecisionConfig, MagnitudesConfig, ProductsConfig
 from .ozaki_steps import product_costs, product_grid
 
 #: Microseconds of a launch on an H100; and bytes that magnitudes read in one.
@@ -32,35 +32,46 @@ def sampled_length(k: int) -> int:
     return -(-sample_runs(k) * SAMPLE_RUN // SLICE) * SLICE
 
 
+def bound_columns(problem: GemmProblem) -> int:
+    """Return the columns of sums of magnitudes: of a complex result those of real and of imaginary parts."""
+    return problem.n * (PARTS if planes_of(problem) > 1 else 1)
+
+
 def _takes_all(problem: GemmProblem, arch: Arch) -> None:
     del problem, arch
 
 
 def _magnitudes_signature(problem: GemmProblem, config: MagnitudesConfig) -> Signature:
     del config
-    return (("element", FLOAT64.name), *major_keys(*majors_of(problem)))
+    return (("element", FLOAT64.name), *major_keys(*majors_of(problem)), *forms_of(problem))
+
+
+def _magnitudes_signatures(arch: Arch) -> tuple[Signature, ...]:
+    real = every_signature(element=[FLOAT64], a_major="km", b_major="kn")(arch)
+    return (*real, *((("element", FLOAT64.name), *major_keys("k", "k"), *forms) for forms in COMPLEX_FORMS))
 
 
 def _magnitudes_launch(problem: GemmProblem, config: MagnitudesConfig) -> Launch:
     """Return the launch recipe: a thread for each run of each line, those of A first."""
     del config
     length, params, ctas = sampled_length(problem.k), [], 0
-    for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
+    sides = (("a", problem.a, problem.m, "rows"), ("b", problem.b.transposed(), bound_columns(problem), "columns"))
+    for operand, matrix, lines, name in sides:
         ld = matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
         params += [
             TensorParam(operand, (matrix.cols, matrix.rows), (ld,)),
             TensorParam(f"scales of {name}", (matrix.rows,), ()),
-            TensorParam(f"magnitudes of {name}", (length, matrix.rows), (length,)),
+            TensorParam(f"magnitudes of {name}", (length, lines), (length,)),
         ]
-        ctas += -(-length // SAMPLE_RUN * matrix.rows // THREADS)
+        ctas += -(-length // SAMPLE_RUN * lines // THREADS)
     every: tuple[Param, ...] = (*params, ScalarParam("period", INT32, sample_period(problem.k)))
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=every, overlaps=True)
 
 
 def _magnitudes_cost(problem: GemmProblem, config: MagnitudesConfig, gpu: GpuRates) -> float:
     del config
-    elements = (problem.m + problem.n) * sampled_length(problem.k)
-    return gpu.launch * _LAUNCH + elements * FLOAT64.itemsize / min(_BYTES, gpu.memory)
+    elements = (problem.m + bound_columns(problem)) * sampled_length(problem.k)
+    return gpu.launch * _LAUNCH + elements * problem.a.dtype.itemsize / min(_BYTES, gpu.memory)
 
 
 MAGNITUDES = KernelSpec(
@@ -70,7 +81,7 @@ MAGNITUDES = KernelSpec(
     package=f"{__package__}.ozaki_magnitudes",
     archs=(HOPPER,),
     configs=(MagnitudesConfig(),),
-    signatures=every_signature(element=[FLOAT64], a_major="km", b_major="kn"),
+    signatures=_magnitudes_signatures,
     why_not=refuse_no_config,
     signature=_magnitudes_signature,
     launch=_magnitudes_launch,
@@ -144,8 +155,9 @@ def _decision_launch(problem: GemmProblem, config: DecisionConfig) -> Launch:
 
 def decision_of(problem: GemmProblem) -> tuple[int, tuple[int, ...]]:
     """Return the fewest products, and for each choice from there on the largest shortfall with which it suffices."""
-    if problem.a.dtype == FLOAT64:
-        return MODULI_CHOICES[0], largest_shortfalls(problem.k)
+    real = problem.a.dtype
+    if real == FLOAT64 or planes_of(problem) > 1:
+        return CHOICES[real][0], largest_shortfalls(problem.k, real)
     return BF16_PRODUCTS, (0,) * len(MODULI_CHOICES)
 
 

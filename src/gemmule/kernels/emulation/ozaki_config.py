@@ -16,6 +16,8 @@ ACROSS, LINES = 16, 32
 PITCH = SLICE + 1
 #: Side of a square of complex elements that a CTA copies.
 SIDE = 32
+#: Products of residues for a complex product (3M), and parts of an element, which are successive along K.
+PLANES, PARTS = 3, 2
 #: The scale of a row or column with an element that is not finite.
 NOT_FINITE = 2**20
 

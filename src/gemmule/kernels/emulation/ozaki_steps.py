@@ -7,9 +7,17 @@ import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT64, INT8, INT8_PRODUCTS, Precision
+from gemmule.core.dtype import (
+    COMPLEX64,
+    COMPLEX128,
+    FEWEST_INT8_PRODUCTS,
+    FLOAT64,
+    INT8,
+    INT8_PRODUCTS,
+    Precision,
+)
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.launch import Launch, Param, TensorParam
+from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
@@ -17,12 +25,14 @@ from gemmule.kernels.hopper import tile_config
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_param, row_params, scale_params
 
-from .guard import MODULI_CHOICES
-from .guard_words import guard_params, guarded_key, with_guarded
+from .guard import CHOICES
+from .guard_words import COMPLEX_FORMS, forms_of, guard_params, guarded_key, planes_key, planes_of, with_guarded
 from .ozaki_config import (
     GROUP,
     LINES,
+    PARTS,
     PITCH,
+    PLANES,
     RUN,
     SLICE,
     THREADS,
@@ -42,26 +52,57 @@ def moduli_key(precision: Precision) -> Signature:
     return (("moduli", "guarded" if precision is Precision.OZAKI else str(INT8_PRODUCTS[precision])),)
 
 
-def most_moduli(precision: Precision) -> int:
+def most_moduli(problem: GemmProblem) -> int:
     """Return how many moduli there are at most, for which there must be memory."""
-    return MODULI_CHOICES[-1] if precision is Precision.OZAKI else INT8_PRODUCTS[precision]
+    guarded = problem.precision is Precision.OZAKI
+    return CHOICES[problem.a.dtype][-1] if guarded else INT8_PRODUCTS[problem.precision]
+
+
+def fewest_moduli(problem: GemmProblem) -> int:
+    """Return how many moduli ordinary numbers need."""
+    guarded = problem.precision is Precision.OZAKI
+    return CHOICES[problem.a.dtype][0] if guarded else INT8_PRODUCTS[problem.precision]
+
+
+#: Of guarded products by how many there are at most: how many ordinary numbers need, and of them for each modulus.
+_GUARDED_BATCHES = {
+    planes * choices[-1]: (planes * choices[0], planes) for choices in CHOICES.values() for planes in (1, PLANES)
+}
+
+
+def _guarded_batch(problem: GemmProblem) -> tuple[int, int]:
+    """Return how many products of residues ordinary numbers need, and how many there are for each modulus."""
+    guarded = problem.precision is Precision.OZAKI
+    return _GUARDED_BATCHES[problem.batch[0]] if guarded else (problem.batch[0], 1)
+
+
+def depth_of(problem: GemmProblem) -> int:
+    """Return K in the elements of a plane."""
+    return problem.k // (PARTS if planes_of(problem) > 1 else 1)
 
 
 def _why_not_residues(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in FEWEST_INT8_PRODUCTS:
+    if problem.a.dtype not in CHOICES or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
 def _residues_signature(problem: GemmProblem, config: ResiduesConfig) -> Signature:
     del config
-    return (*major_keys(*majors_of(problem)), *moduli_key(problem.precision))
+    return (*major_keys(*majors_of(problem)), *moduli_key(problem.precision), *forms_of(problem))
+
+
+def _residues_signatures(arch: Arch) -> tuple[Signature, ...]:
+    real = every_signature(a_major="km", b_major="kn", moduli=_MODULI)(arch)
+    complex_keys = (*major_keys("k", "k"), *moduli_key(Precision.OZAKI))
+    return (*real, *((*complex_keys, *forms) for forms in COMPLEX_FORMS))
 
 
 def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     """Return the launch recipe: CTAs for the lines of A, then for those of B."""
-    count, length = most_moduli(problem.precision), -(-problem.k // SLICE) * SLICE
+    count = most_moduli(problem) * planes_of(problem)
+    length = -(-depth_of(problem) // SLICE) * SLICE
     params: list[Param] = []
     ctas, shared = 0, 0
     for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
@@ -84,8 +125,8 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
 
 def _residues_cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     del config
-    elements = (problem.a.rows + problem.b.cols) * problem.k
-    moved = elements * (FLOAT64.itemsize + FEWEST_INT8_PRODUCTS[problem.precision])
+    written = fewest_moduli(problem) * planes_of(problem) * depth_of(problem)
+    moved = (problem.a.rows + problem.b.cols) * (problem.k * problem.a.dtype.itemsize + written)
     return gpu.launch * _LAUNCH + moved / min(_RESIDUES_BYTES, gpu.memory)
 
 
@@ -96,7 +137,7 @@ RESIDUES = KernelSpec(
     package=f"{__package__}.ozaki_residues",
     archs=(HOPPER,),
     configs=(ResiduesConfig(), ResiduesConfig(runs=1), ResiduesConfig(runs=4)),
-    signatures=every_signature(a_major="km", b_major="kn", moduli=_MODULI),
+    signatures=_residues_signatures,
     why_not=refuse_no_config,
     signature=_residues_signature,
     launch=_residues_launch,
@@ -121,7 +162,14 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _products_signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
     del config
-    return (("element", INT8.name), *adds_key(problem.c is not None), *guarded_key(problem.precision))
+    planes = planes_key(_guarded_batch(problem)[1])
+    return (("element", INT8.name), *adds_key(problem.c is not None), *guarded_key(problem.precision), *planes)
+
+
+def _products_signatures(arch: Arch) -> tuple[Signature, ...]:
+    real = every_signature(element=[INT8], adds=("no", "yes"))
+    guarded = every_signature(element=[INT8], adds=("no", "yes"), guarded=["yes"])(arch)
+    return (*with_guarded(real)(arch), *((*one, *planes_key(PLANES)) for one in guarded))
 
 
 def _tiles(problem: GemmProblem, config: ProductsConfig) -> int:
@@ -163,7 +211,7 @@ def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: 
     """Return roughly the times in microseconds: tiles that an SM computes one after another."""
     if problem.batch and problem.precision is Precision.OZAKI:
         # Ordinary numbers need the fewest moduli.
-        problem = dataclasses.replace(problem, batch=(FEWEST_INT8_PRODUCTS[problem.precision],))
+        problem = dataclasses.replace(problem, batch=_guarded_batch(problem)[:1])
     found = []
     for config in configs:
         waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
@@ -187,7 +235,7 @@ PRODUCTS = KernelSpec(
         ProductsConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1),
         ProductsConfig(tile_m=256, tile_n=128, stages=4, cluster_m=1, cluster_n=2),
     ),
-    signatures=with_guarded(every_signature(element=[INT8], adds=("no", "yes"))),
+    signatures=_products_signatures,
     why_not=refuse_no_config,
     signature=_products_signature,
     launch=_products_launch,
@@ -199,20 +247,29 @@ PRODUCTS = KernelSpec(
 
 def _why_not_reconstruction(problem: GemmProblem, arch: Arch) -> str | None:
     del arch
-    if problem.d.dtype != FLOAT64 or problem.precision not in FEWEST_INT8_PRODUCTS:
+    if problem.d.dtype not in (FLOAT64, COMPLEX64, COMPLEX128) or problem.precision not in FEWEST_INT8_PRODUCTS:
         return f"D is {problem.d.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
 def _reconstruction_signature(problem: GemmProblem, config: ReconstructionConfig) -> Signature:
     del config
-    return (*adds_key(problem.c is not None), *moduli_key(problem.precision))
+    return (*adds_key(problem.c is not None), *moduli_key(problem.precision), *forms_of(problem))
+
+
+def _reconstruction_signatures(arch: Arch) -> tuple[Signature, ...]:
+    real = every_signature(adds=("no", "yes"), moduli=_MODULI)(arch)
+    guarded = every_signature(adds=("no", "yes"), moduli=["guarded"])(arch)
+    return (*real, *((*one, *forms) for forms in COMPLEX_FORMS for one in guarded))
 
 
 def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
     """Return the launch recipe: a thread for four columns of a row."""
     del config
-    m, n, count = problem.m, problem.n, most_moduli(problem.precision)
+    m, n, planes = problem.m, problem.n, planes_of(problem)
+    count = most_moduli(problem) * planes
+    # Where A is conjugated, the conjugate of its product with the conjugate of B is computed.
+    sign = (ScalarParam("sign", problem.a.dtype, -1 if problem.a.conj else 1),) if planes > 1 else ()
     width = -(-n // GROUP) * GROUP
     params = (
         TensorParam("residues", (m, width, count), (width, m * width)),
@@ -220,6 +277,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
         TensorParam("columns", (n,), ()),
         *row_params(problem, ()),
         *scale_params(problem),
+        *sign,
         *guard_params(problem.precision),
     )
     ctas = -(-m * (width // RUN) // THREADS)
@@ -228,7 +286,8 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
 
 def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:
     del config
-    moved = FEWEST_INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
+    moved = fewest_moduli(problem) * planes_of(problem)
+    moved += problem.d.dtype.itemsize * (1 if problem.c is None else 2)
     return gpu.launch * _LAUNCH + problem.m * problem.n * moved / min(_RECONSTRUCTION_BYTES, gpu.memory)
 
 
@@ -239,7 +298,7 @@ RECONSTRUCTION = KernelSpec(
     package=f"{__package__}.ozaki_reconstruction",
     archs=(HOPPER,),
     configs=(ReconstructionConfig(),),
-    signatures=every_signature(adds=("no", "yes"), moduli=_MODULI),
+    signatures=_reconstruction_signatures,
     why_not=refuse_no_config,
     signature=_reconstruction_signature,
     launch=_reconstruction_launch,

@@ -96,7 +96,7 @@ def weights(count: int) -> tuple[tuple[tuple[float, float, float], ...], tuple[f
     """
     whole = product(count)
     bits = whole.bit_length()
-    units = (bits - _PART, bits - 2 * _PART)
+    units = (bits - _PART, max(bits - 2 * _PART, 0))
     found = []
     for modulus in MODULI[:count]:
         others = whole // modulus

@@ -8,6 +8,6 @@ from gemmule.kernels.parts.block_triangle import syrk_spec
 SPEC = syrk_spec(
     WHOLE,
     name="float64_syrk",
-    summary="float64 SYRK: a CTA for each tile on and below the block diagonal, none above",
+    summary="float64 SYRK, for out-of-core GEMMs: the block lower triangle alone is computed and written",
     smallest=64,
 )

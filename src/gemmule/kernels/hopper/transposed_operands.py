@@ -11,7 +11,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import KernelSpec, NextKernel
-from gemmule.kernels.transpose.cost import total_tile_costs
+from gemmule.kernels.transpose.cost import least_seconds, total_tile_costs
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 
 from .next_kernel import NextProduct, Prepared, WorkspaceCopy, with_copies
@@ -23,6 +23,11 @@ from .tma_tiles import why_not_tma
 _PACKING = RepackConfig()
 #: Microseconds on an H200 between one launch and the next.
 _LAUNCH = 1.3
+
+
+def least_transpose_us(nbytes: int, gpu: GpuRates) -> float:
+    """Return the least time in microseconds that is predicted of a transpose and its launch."""
+    return _LAUNCH * gpu.launch + 1e6 * least_seconds(nbytes, gpu)
 
 
 @dataclasses.dataclass

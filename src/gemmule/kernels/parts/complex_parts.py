@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cutlass
 from cutlass import cute
 
 
@@ -21,6 +22,14 @@ def scaled(scalar, real, imag):
         scaled_real -= scalar[1] * imag
         scaled_imag += scalar[1] * real
     return scaled_real, scaled_imag
+
+
+@cute.jit
+def pair_at(mX: cute.Tensor, place, part: cutlass.Constexpr[Any]):
+    """Return the two parts at a place in memory, of type `part`, aligned for one access."""
+    start = (mX.iterator + cute.crd2idx(place, mX.layout)).toint()
+    known = cute.make_ptr(part, start, cute.AddressSpace.gmem, assumed_align=2 * part.width // 8)
+    return cute.make_tensor(known, cute.make_layout(2))
 
 
 def stand_in_scalars(part: Any) -> tuple[Any, Any]:

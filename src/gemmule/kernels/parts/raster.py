@@ -2,8 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import cutlass
-from cutlass import cute
+from cutlass import Int32, Uint32, cute
+
+
+class Divisor(NamedTuple):
+    """A positive divisor of many numbers below 2**31, and the floor of (2**31 - 1) over it."""
+
+    value: Any
+    reciprocal: Any
+
+    @classmethod
+    def of(cls, value: Any) -> Divisor:
+        """Return the divisor, by the one division that there is."""
+        return cls(Int32(value), Int32(0x7FFFFFFF) // Int32(value))
+
+    def quotient(self, number: Any) -> Any:
+        """Return the floor of a number, not negative, over the divisor."""
+        # At most one too few, as the reciprocal is too small by at most 1.
+        least = Int32(cute.arch.mul_hi(Uint32(number << 1), Uint32(self.reciprocal)))
+        return least + Int32(number - least * self.value >= self.value)
+
+
+class RasterDivisors(NamedTuple):
+    """What indices of tiles are divided by: a matrix's tiles, those of a group of rows, and the last group's rows."""
+
+    matrix: Divisor
+    group: Divisor
+    last_rows: Divisor
+
+
+def raster_divisors(tiles_m: Any, tiles_n: Any, group: int) -> RasterDivisors:
+    """Return the divisors for many tiles of a grid."""
+    last_rows = cutlass.max(tiles_m % group, 1)
+    return RasterDivisors(*(Divisor.of(value) for value in (tiles_m * tiles_n, group * tiles_n, last_rows)))
+
+
+@cute.jit
+def divided_tile(cta, tiles_m, tiles_n, group: cutlass.Constexpr[int], divisors):
+    """Return what `grouped_tile` does, by multiplications."""
+    first = divisors.group.quotient(cta) * group
+    rows = cutlass.min(tiles_m - first, group)
+    inside = cta - first * tiles_n
+    column = divisors.last_rows.quotient(inside)
+    if rows == group:
+        column = inside // group
+    return first + inside - column * rows, column
 
 
 @cute.jit

@@ -8,6 +8,6 @@ from gemmule.kernels.simt.gemm.spec import SPEC as WHOLE
 SPEC = syrk_spec(
     WHOLE,
     name="simt_syrk",
-    summary="float32 SYRK: a CTA for each tile on and below the block diagonal, none above",
+    summary="float32 SYRK, for out-of-core GEMMs: the block lower triangle alone is computed and written",
     smallest=64,
 )

@@ -85,6 +85,11 @@ def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu
     return total_tile_costs((problem,), configs, gpu)
 
 
+def least_seconds(nbytes: int, gpu: GpuRates) -> float:
+    """Return the seconds that byte tiles take at least, which read and write so many bytes."""
+    return 2 * nbytes / (gpu.multiprocessors * _BYTES_A_SECOND)
+
+
 def total_tile_costs(
     problems: Sequence[TransposeProblem], configs: Sequence[ByteTileConfig], gpu: GpuRates
 ) -> list[float]:

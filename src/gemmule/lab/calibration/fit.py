@@ -22,6 +22,8 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 #: Of every so many products one is left out of the fit.
 HELD_OUT = 4
+#: Errors that differ by less are alike: predicted times are not exact to the last bit.
+_ALIKE = 1e-6
 #: Errors count linearly beyond this, as logarithms; how much a rate's distance from its first value counts beside them,
 #: for rates that no time depends on; and the largest such distance.
 _HUBER, _PRIOR, _FARTHEST = 0.1, 0.03, math.log(32)
@@ -70,7 +72,7 @@ def fit(timed: Sequence[Timed], before: GpuRates) -> Fit:
     fitted_to = [one for number, one in enumerate(timed) if number % HELD_OUT != HELD_OUT - 1]
     found = [_fitted(fitted_to, dataclasses.replace(before, learned=chip)) for chip in learned_chips()]
     rates = min(found, key=lambda one: one[1])[0]
-    if error(left, before) <= error(left, rates):
+    if error(left, before) <= error(left, rates) + _ALIKE:
         rates = before
     return Fit(rates, len(fitted_to), len(left), error(left, rates), error(left, before))
 

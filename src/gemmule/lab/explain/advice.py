@@ -75,7 +75,7 @@ class Figures:
         """Why there is none."""
         if self.spill_bytes:
             return f"{self.spill_bytes} bytes a thread already spill"
-        return f"{self.registers} of {self.most_registers} registers a thread leave no room for a larger rectangle"
+        return f"{self.registers} of {self.most_registers} registers per thread leave no room for a larger rectangle"
 
 
 def advice(figures: Figures) -> str:
@@ -151,7 +151,7 @@ def _relieve_l1(figures: Figures) -> str:
         )
     if figures.conflicts > _CONFLICTS * work:
         return (
-            f"Remove the bank conflicts: {figures.conflicts / work:.0%} of the passes through shared memory and L1, "
+            f"Remove the bank conflicts: {figures.conflicts / work:.0%} of the wavefronts of shared memory and L1, "
             f"most of them at {figures.worst_conflict}; change the layout there, or which elements a thread owns."
         )
     if not figures.product:
@@ -163,7 +163,7 @@ def _relieve_l1(figures: Figures) -> str:
             "the tile is wide."
         )
     who, what = ("warp", "matrix instruction") if figures.tensor_cores else ("thread", "multiply-add of a warp")
-    passes = f"{_each(figures.shared_passes, figures)} passes of shared memory for one {what}"
+    passes = f"{_each(figures.shared_passes, figures)} wavefronts of shared memory for one {what}"
     if not figures.room:
         return (
             f"Load less from shared memory: {passes}, and {figures.no_room}; let each {who} read wider, or less often."

@@ -101,7 +101,7 @@ def limits(
         found.append(Limit(ISSUE, totals.warps, "instructions of warps", rate, uneven * totals.warps / rate, uneven))
         passes = totals.total("passes") + totals.engine_passes
         rate = cycles * chip.sm.shared_bytes_per_clock / _WAVEFRONT
-        found.append(Limit(L1, passes, "passes of 128 bytes", rate, uneven * passes / rate, uneven))
+        found.append(Limit(L1, passes, "wavefronts of 128 bytes", rate, uneven * passes / rate, uneven))
     return tuple(sorted(found, key=lambda limit: -limit.seconds))
 
 

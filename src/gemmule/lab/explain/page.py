@@ -117,8 +117,8 @@ def _launch(explained: Explanation, width: int) -> str:
     rows = [
         ("grid", f"{grid} = {_plural(explained.ctas, 'CTA')} of {_plural(explained.recipe.threads, 'thread')}"
          + (f", {tile} elements each" if tile is not None else "")),
-        ("registers", f"{explained.registers} a thread, {spilled}" + _own_registers(explained)),
-        ("shared memory", f"{explained.shared_bytes:,} bytes a CTA" if explained.shared_bytes else "none"),
+        ("registers", f"{explained.registers} per thread, {spilled}" + _own_registers(explained)),
+        ("shared memory", f"{explained.shared_bytes:,} bytes per CTA" if explained.shared_bytes else "none"),
     ]  # fmt: skip
     if full.reason is not None:
         rows.append(("occupancy", f"none: {full.reason}"))
@@ -153,7 +153,7 @@ def _bytes(explained: Explanation, width: int) -> str:
         ]
         for level in explained.levels
     ]
-    header = ["Bytes through", "formula", "", "counted", "", *(["FLOP a byte"] if product else [])]
+    header = ["Bytes through", "formula", "", "counted", "", *(["FLOP/byte"] if product else [])]
     # A transpose has no column of intensities.
     lines = _table(header, rows, ">1,3,5" if product else ">1,3", width)
     if product:
@@ -164,7 +164,7 @@ def _bytes(explained: Explanation, width: int) -> str:
         lines.append(
             _wrapped(
                 f"Operations: {_scaled(explained.flop)}FLOP by formula, {formula}; {_scaled(counted)}FLOP counted, "
-                "with those at edges and of alpha and beta. FLOP a byte are by the formula.",
+                "with those at edges and of alpha and beta. FLOP/byte by the formula.",
                 width,
             )
         )
@@ -295,8 +295,8 @@ def _textbook(explained: Explanation, width: int) -> str:
     if (found := explained.published) is None or explained.timeline is not None:
         return ""
     text = (
-        f"By the published rule: {found.sectors_per_warp_step:.4g} transactions a warp and step, taken as "
-        f"{found.transaction_bytes} bytes each, are {found.flop_per_byte:.4g} FLOP a byte"
+        f"By the published rule: {found.sectors_per_warp_step:.4g} transactions per warp and step, taken as "
+        f"{found.transaction_bytes} bytes each, are {found.flop_per_byte:.4g} FLOP/byte"
     )
     if found.bound_gflops is not None:
         text += (

@@ -104,8 +104,8 @@ def read_less(conflicts: float, passes: float) -> str:
         Passes for a matrix instruction of a warp.
     """
     if conflicts > _CONFLICTS:
-        return f"Remove the bank conflicts: {conflicts:.0%} of the passes through shared memory; change the layout."
+        return f"Remove the bank conflicts: {conflicts:.0%} of the wavefronts of shared memory; change the layout."
     return (
-        f"Read less from shared memory: {passes:.2g} passes for one product of a warp take longer than the product; "
-        "a product of more columns reads its factors for more multiply-adds."
+        f"Read less from shared memory: {passes:.2g} wavefronts for one product of a warp take longer than the "
+        "product; a product of more columns reads its factors for more multiply-adds."
     )

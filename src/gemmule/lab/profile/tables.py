@@ -15,7 +15,7 @@ from .summary import Row
 TIME_TABLES = (
     ("range", "time by range, on the host, us", 1),
     ("kernel", "time by kernel, us", 4),
-    ("call", "time by call into CUDA, us", 1),
+    ("call", "time by CUDA API call, us", 1),
     ("copy", "time by copy, us", 1),
 )
 SIZES_TITLE = "sizes of copies, MB"

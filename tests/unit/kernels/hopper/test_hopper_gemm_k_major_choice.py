@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.cost.operation import operand_layouts
+from gemmule.kernels.hopper.gemm import spec as gemm_spec
+from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
+from gemmule.kernels.hopper.gemm.spec import costs, costs_with_prepared
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
@@ -149,3 +155,58 @@ def test_small_products_do_not_pay_for_it():
 def test_the_cache_knows_where_its_code_comes_from():
     transpose = next(spec for spec in REGISTRY if spec.name == "transpose_tiled")
     assert SPEC.package == transpose.package
+
+
+def random_tf32_products(count):
+    generator = random.Random(4)
+    for _ in range(count):
+        shape = [4 * round(2 ** generator.uniform(4, 11)) for _ in range(3)]
+        yield tf32(shape, generator.choice(["nn", "tt"]))
+
+
+def test_both_ways_of_a_tf32_product_are_predicted_at_once_as_each_is_alone():
+    configs = HOPPER_GEMM.configs_on(H200_RATES)
+    for problem in random_tf32_products(20):
+        prepared = Choice(SPEC, SPEC.default).next_kernel(problem).problem
+        alone = [costs(one, configs, H200_RATES) for one in (problem, prepared)]
+        together = costs_with_prepared(problem, operand_layouts(prepared), H200_RATES)
+        for one, other in zip(alone, together, strict=True):
+            assert other == pytest.approx(one, rel=1e-4)
+
+
+def test_a_tf32_operand_whose_transpose_cannot_pay_is_multiplied_as_it_is_without_predicting_the_transpose():
+    gpu, yielding = H200_RATES, 0
+    for problem in random_tf32_products(120):
+        direct = min(HOPPER_GEMM.costs(problem, HOPPER_GEMM.configs_on(gpu), gpu))
+        transposed = min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu))
+        if (other := SPEC.yields_to(problem, gpu)) is not None:
+            assert other == "hopper_gemm"
+            assert direct < transposed
+            yielding += 1
+    assert 60 < yielding < 120, "the rule saves few predictions, or lets no transpose compete"
+
+
+def test_one_choice_of_a_tf32_product_predicts_hopper_gemm_once(monkeypatch):
+    """Of operands as they are and as K-major copies at once; the kernels that ask again find both."""
+    predicted, predict = [], gemm_spec._costs
+    monkeypatch.setattr(gemm_spec, "_costs", lambda *given: predicted.append(given) or predict(*given))
+    # One yields to the product with an operand from registers, for the other a transpose is predicted.
+    for shape in ((516, 1028, 1540), (8196, 8196, 8196)):
+        predicted.clear()
+        choose(tf32(shape, "nn"), Arch.parse("sm_90a"), multiprocessors=132)
+        assert len(predicted) == 1
+
+
+def test_costs_of_two_problems_are_cached_by_problem_configs_and_rates():
+    calls = []
+    costs = dataclasses.replace(HOPPER_GEMM, costs=lambda *given: calls.append(given) or [float(len(calls))]).costs
+    first, second, third = (tf32((64, 64, 64), "nn") for _ in range(3))
+    configs, rates = HOPPER_GEMM.configs, (H200_RATES, dataclasses.replace(H200_RATES))
+    assert [costs(one, configs, rates[0]) for one in (first, second, first, second)] == [[1.0], [2.0], [1.0], [2.0]]
+    # Of others nothing is known; equal ones are looked at as such only where they are the same object.
+    assert costs.known(second, configs, rates[1]) is None
+    assert costs.known(second, configs[:1], rates[0]) is None
+    assert costs.known(third, configs, rates[0]) is None
+    assert costs(second, configs, rates[1]) == [3.0]
+    assert costs.known(first, configs, rates[0]) is None
+    assert costs.known(second, configs, rates[0]) == [2.0]

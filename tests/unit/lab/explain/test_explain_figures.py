@@ -41,9 +41,9 @@ def slowest(unit, **changes):
         (slowest(L1, global_passes=20, needed_passes=20), "Share what is loaded: 0.25 lines of L1"),
         (slowest(L1, shared_passes=100, conflicts=40, global_passes=4, needed_passes=4),
          "Remove the bank conflicts: 38%"),
-        (slowest(L1, shared_passes=160, global_passes=4, needed_passes=4), "Keep more in registers: 2 passes"),
-        (slowest(L1, shared_passes=80, tensor_cores=True), "Keep more in registers: 1 passes of shared memory for one "
-         "matrix instruction; let each warp"),
+        (slowest(L1, shared_passes=160, global_passes=4, needed_passes=4), "Keep more in registers: 2 wavefronts"),
+        (slowest(L1, shared_passes=80, tensor_cores=True), "Keep more in registers: 1 wavefronts of shared memory for "
+         "one matrix instruction; let each warp"),
         (slowest(L1, product=False, shared_passes=80), "Move more bytes with each instruction"),
         (slowest(L2), "Ask less of the L2 cache"),
         (slowest(L2, product=False), "Ask less of the L2 cache"),
@@ -64,9 +64,9 @@ def slowest(unit, **changes):
         (slowest(ARITHMETIC, tensor_cores=True), "Little is left: the tensor cores take the longest"),
         (slowest(ISSUE, exposed_seconds=1.0, distance=7, asynchronous=True), "Hide the latency: what is asked for is "
          "waited for 7 instructions later"),
-        (slowest(L1, shared_passes=160, registers=220), "Load less from shared memory: 2 passes of shared memory for "
-         "one multiply-add of a warp, and 220 of 255 registers a thread leave no room"),
-        (slowest(L1, shared_passes=160, registers=128, spill_bytes=64), "Load less from shared memory: 2 passes of "
+        (slowest(L1, shared_passes=160, registers=220), "Load less from shared memory: 2 wavefronts of shared memory "
+         "for one multiply-add of a warp, and 220 of 255 registers per thread leave no room"),
+        (slowest(L1, shared_passes=160, registers=128, spill_bytes=64), "Load less from shared memory: 2 wavefronts of "
          "shared memory for one multiply-add of a warp, and 64 bytes a thread already spill"),
         (slowest(ISSUE, multiply_adds=30, registers=220), "Spend fewer instructions on what does not multiply, which is"
          " 70% of them: wider loads and fewer addresses"),

@@ -19,7 +19,7 @@ def test_profiles_have_the_tables_of_the_command(tmp_path):
     tables = Reader(made_page(tmp_path, [made.experiment(), *profile_records()])).tables
     figures = ["75.0 %", "4", "280.00", "70.00", "69.50", "68.00", "73.00"]
     assert tables["512 x 256 x 128, float32: time by kernel, us"] == [["g01", "g01_0", "4 2 1", "256 1 1", *figures]]
-    assert tables["512 x 256 x 128, float32: time by call into CUDA, us"] == [["cuLaunchKernelEx", *figures]]
+    assert tables["512 x 256 x 128, float32: time by CUDA API call, us"] == [["cuLaunchKernelEx", *figures]]
     assert tables["512 x 256 x 128, float32: time by range, on the host, us"] == [["copy in", *figures]]
     copies = tables["512 x 256 x 128, float32: time by copy, us"]
     assert [row[0] for row in copies] == ["memcpy HtoD", "memset"]

@@ -75,7 +75,7 @@ def launch(problem: GemmProblem, config: Complex128Config) -> Launch:
 SPEC = KernelSpec(
     name="complex128_gemm",
     operation="gemm",
-    summary="complex128, any of the four layouts, conjugates: four products each on the float64 tensor cores",
+    summary="complex128, any of the four layouts, conjugates: four real multiplications (4M) on float64 tensor cores",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(

@@ -54,6 +54,11 @@ class Complex64Gemm:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
+        self.compute_tile(mA, mB, mC, mD, alpha, beta, first)
+
+    @cute.jit
+    def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
+        """Compute this CTA's tile."""
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n

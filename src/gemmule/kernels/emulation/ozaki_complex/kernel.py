@@ -1,19 +1,17 @@
-"""Emulated complex products: real forms of the operands, whose product by the kernels of real types is the result.
+"""Emulated complex products: operands with their parts along K, for the kernels that emulate by residues.
 
 Idea
-    Real and imaginary parts are successive elements of K, and of the columns of D: of each column of B there are two
-    real ones, (Br, -Bi) for real parts and (Bi, Br) for imaginary ones. A product of M x N x K complex numbers is one
-    of M x 2 N x 2 K real numbers, in the same memory of D, and with the same bound of each part.
+    Real and imaginary parts are successive elements of K. Of each column of B there is (Br, -Bi), and of a row of A
+    (Ar, Ai): three products of their residues, and of those of a sum and a difference, replace four (3M).
 Change from the rung before
-    Nothing is computed: columns are written twice, with signs. A K-major A is a real matrix as it lies.
+    Nothing is computed: columns are written with signs. A K-major A is a real matrix as it lies.
 Data movement
-    Of complex128, 16 bytes of each element of B are read and 32 written; of an A that is not K-major 16 and 16. Of
-    complex64 half of that.
+    Each element of B, and of an A that is not K-major, is read and written.
 Limits
     Memory.
 Sources
-    As of ozaki_gemm and bf16x6_gemm. Three real products instead of four (3M) would multiply a quarter less; sums of
-    parts need other scales, and a guard of their own.
+    As of ozaki_gemm. Residues of sums are exact, so that 3M has no error here: in floating point it bounds imaginary
+    parts by norms only.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.dtype import dtype_named
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.ozaki_config import SIDE, THREADS, RealFormsConfig
+from gemmule.kernels.parts.complex_parts import pair_at
 from gemmule.kernels.parts.tensors import major_tensor
 
 _WARPS = THREADS // 32
@@ -33,7 +32,7 @@ _PARTS = {"complex64": Float32, "complex128": Float64}
 
 
 class RealForms:
-    """R[:, 2 j] and R[:, 2 j + 1] = both forms of line j of B (K, N); of A (K, M) if it is copied, R[:, i] = line i."""
+    """R[:, j] = line j of B (K, N), imaginary parts times a sign; of A (K, M) if it is copied, R[:, i] = line i."""
 
     def __init__(self, config: RealFormsConfig, types: dict[str, str]) -> None:
         del config
@@ -41,11 +40,11 @@ class RealForms:
         self.copies_a, self.along = types["a_major"] == "m", types["b_major"] == "k"
 
     @cute.jit
-    def __call__(self, mB: cute.Tensor, rB: cute.Tensor, signs, grid: Int32, mA=None, rA=None):
-        self.kernel(mB, rB, signs, mA, rA).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(self, mB: cute.Tensor, rB: cute.Tensor, sign, grid: Int32, mA=None, rA=None):
+        self.kernel(mB, rB, sign, mA, rA).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mB: cute.Tensor, rB: cute.Tensor, signs, mA=None, rA=None):
+    def kernel(self, mB: cute.Tensor, rB: cute.Tensor, sign, mA=None, rA=None):
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         # One element more from k to k, so that columns lie in different banks.
@@ -55,14 +54,14 @@ class RealForms:
         firsts = cute.ceil_div(mB.shape[0], SIDE) * cute.ceil_div(mB.shape[1], SIDE)
         if cutlass.const_expr(self.copies_a):
             if cta < firsts:
-                self.copy(mB, rB, cta, block, signs, self.along)
+                self.copy(mB, rB, cta, block, sign, self.along)
             else:
                 self.copy(mA, rA, cta - firsts, block, None, False)
         else:
-            self.copy(mB, rB, cta, block, signs, self.along)
+            self.copy(mB, rB, cta, block, sign, self.along)
 
     @cute.jit
-    def copy(self, mS: cute.Tensor, mR: cute.Tensor, cta, block, signs, along: cutlass.Constexpr[bool]):
+    def copy(self, mS: cute.Tensor, mR: cute.Tensor, cta, block, sign, along: cutlass.Constexpr[bool]):
         """Copy a square of a complex matrix (K, lines); shared memory transposes it unless it is K-major."""
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
@@ -75,7 +74,7 @@ class RealForms:
             other = warp + _WARPS * e
             k, line = (k0 + lane, line0 + other) if cutlass.const_expr(along) else (k0 + other, line0 + lane)
             if k < mS.shape[0] and line < mS.shape[1]:
-                cute.autovec_copy(self.pair_at(mS, (k, line)), values[None, e])
+                cute.autovec_copy(pair_at(mS, (k, line), self.part), values[None, e])
         if cutlass.const_expr(not along):
             for e in cutlass.range_constexpr(steps):
                 cute.autovec_copy(values[None, e], block[None, lane, warp + _WARPS * e])
@@ -85,30 +84,9 @@ class RealForms:
         for e in cutlass.range_constexpr(steps):
             k, line = k0 + lane, line0 + warp + _WARPS * e
             if k < mS.shape[0] and line < mS.shape[1]:
-                self.write(values[None, e], mR, (k, line), signs)
-
-    @cute.jit
-    def write(self, value: cute.Tensor, mR: cute.Tensor, place, signs):
-        """Write an element, or both of its forms."""
-        k, line = place
-        if cutlass.const_expr(signs is None):
-            cute.autovec_copy(value, self.pair_at(mR, (2 * k, line)))
-        else:
-            for form in cutlass.range_constexpr(2):
-                found = cute.make_rmem_tensor(cute.make_layout(2), self.part)
-                if cutlass.const_expr(form == 0):
-                    found[0], found[1] = value[0], signs[0] * value[1]
-                else:
-                    found[0], found[1] = signs[1] * value[1], signs[2] * value[0]
-                cute.autovec_copy(found, self.pair_at(mR, (2 * k, 2 * line + form)))
-
-    @cute.jit
-    def pair_at(self, mX: cute.Tensor, place):
-        """Return the two parts at a place in memory."""
-        start = (mX.iterator + cute.crd2idx(place, mX.layout)).toint()
-        pair = cutlass.const_expr(2 * self.part.width // 8)
-        known = cute.make_ptr(self.part, start, cute.AddressSpace.gmem, assumed_align=pair)
-        return cute.make_tensor(known, cute.make_layout(2))
+                if cutlass.const_expr(sign is not None):
+                    values[1, e] = sign * values[1, e]
+                cute.autovec_copy(values[None, e], pair_at(mR, (2 * k, line), self.part))
 
 
 def buildable(config: RealFormsConfig, types: dict[str, str]) -> Buildable:
@@ -117,4 +95,4 @@ def buildable(config: RealFormsConfig, types: dict[str, str]) -> Buildable:
     real = dtype_named(element).part.name
     b, forms = major_tensor(element, 0 if kernel.along else 1), major_tensor(real, 0, vector=2)
     copied = (major_tensor(element, 1), major_tensor(real, 0, vector=2)) if kernel.copies_a else ()
-    return Buildable(kernel, (b, forms, (one, one, one), Int32(1), *copied))
+    return Buildable(kernel, (b, forms, one, Int32(1), *copied))

@@ -26,7 +26,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
-from gemmule.kernels.emulation.moduli import counts_of
+from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.ozaki_config import ACROSS, NOT_FINITE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -36,12 +36,12 @@ _MOST = 2044
 
 
 class OzakiScales:
-    """S[j] = the exponent of line j's scale for two matrices of float64 (length, lines), anywhere."""
+    """S[j] = the exponent of line j's scale for two matrices of float64 or float32 (length, lines), anywhere."""
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
         self.ahead = config.ahead
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
-        counts = counts_of(types)
+        counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
         self.limit, self.exponent = norm_limit(counts[0])
 
@@ -78,7 +78,8 @@ class OzakiScales:
             values.fill(0.0)
             for e in cutlass.range_constexpr(self.ahead):
                 if first + e * step < length:
-                    values[e] = mS[first + e * step, line]
+                    number = mS[first + e * step, line]
+                    values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
             words = cute.recast_tensor(values, Int32)
             largest = exponent
             for e in cutlass.range_constexpr(self.ahead):
@@ -138,6 +139,6 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     arguments = []
     for name in "ab":
-        arguments += [major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
+        arguments += [major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
     kernel = OzakiScales(config, types)
     return Buildable(kernel, (*arguments, Int32(1), *((tensor_1d("int32"),) if kernel.guarded else ())))

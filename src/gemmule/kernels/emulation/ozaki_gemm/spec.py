@@ -20,15 +20,17 @@ from gemmule.kernels.emulation.guard_steps import (
     DECISION,
     GUARD,
     MAGNITUDES,
+    bound_columns,
     guarded_native,
     sampled_length,
 )
-from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, word_param
+from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, forms_key, planes_of, word_param
 from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, SLICE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_steps import (
     PRODUCTS,
     RECONSTRUCTION,
     RESIDUES,
+    depth_of,
     moduli_key,
     most_moduli,
 )
@@ -59,7 +61,24 @@ def next_kernel(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200
 @functools.lru_cache(maxsize=256)
 def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     oriented, *names = row_result(problem)
-    count, m, n, length = most_moduli(problem.precision), oriented.m, oriented.n, _rounded(oriented.k, SLICE)
+    native = native_kernel(problem, NATIVE, gpu) if problem.precision is Precision.OZAKI else None
+    return emulation(oriented, names, native, gpu)
+
+
+def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | None, gpu: GpuRates) -> NextKernel:
+    """Return the kernels after the scales.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        A product with a row-major result, of real numbers, or a complex result of the parts of A and B (`planes_of`).
+    names : sequence of str
+        What its A and B are.
+    native : NextKernel or None
+        The native kernel for where the guard decides so; None without a guard.
+    """
+    m, n, length = problem.m, problem.n, _rounded(depth_of(problem), SLICE)
+    count = most_moduli(problem) * planes_of(problem)
     most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
     block = _rounded(-(-n // -(-n // most)), _BLOCK)
     workspaces = {
@@ -69,28 +88,27 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
         "residues of columns": count * min(block, n) * length,
         "residues of the result": count * m * _rounded(min(block, n), GROUP),
     }
-    guarded = problem.precision is Precision.OZAKI
-    then: NextKernel | None = _native(problem, gpu) if guarded else None
+    then = native
     # The last block first: each has the next one as its next kernel.
     for begin in reversed(range(0, n, block)):
-        then = _block(oriented, names, range(begin, min(begin + block, n)), then, gpu)
+        then = _block(problem, names, range(begin, min(begin + block, n)), then, gpu)
     assert then is not None
-    if guarded:
-        sampled = sampled_length(oriented.k)
-        workspaces |= {DECISION_WORD: 4, "magnitudes of rows": m * sampled, "magnitudes of columns": n * sampled}
-        then = _guard(oriented, names, then, gpu)
+    if native is not None:
+        sampled, columns = sampled_length(problem.k), bound_columns(problem)
+        workspaces |= {DECISION_WORD: 4, "magnitudes of rows": m * sampled, "magnitudes of columns": columns * sampled}
+        then = _guard(problem, names, then, gpu)
     return dataclasses.replace(then, workspaces=workspaces)
 
 
-def _native(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
+def native_kernel(problem: GemmProblem, guarded: KernelSpec, gpu: GpuRates) -> NextKernel:
     """Return the native kernel, which computes all where the guard decided so."""
-    spec, config, _ = choose_next(problem, (NATIVE,), gpu)
+    spec, config, _ = choose_next(problem, (guarded,), gpu)
     return NextKernel(spec, config, problem, {}, {})
 
 
 def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: GpuRates) -> NextKernel:
     """Return the launches that decide whether the product is emulated, and `then` after them."""
-    m, n, length = problem.m, problem.n, sampled_length(problem.k)
+    m, n, length = problem.m, bound_columns(problem), sampled_length(problem.k)
     decision = NextKernel(DECISION, DECISION.default, problem, {}, {}, then=then)
     a = StridedMatrix(FLOAT8_E5M2, m, length, length, 1, (), MAP_ALIGNMENT)
     b = StridedMatrix(FLOAT8_E5M2, length, n, 1, length, (), MAP_ALIGNMENT)
@@ -106,17 +124,19 @@ def _block(
     problem: GemmProblem, names: Sequence[str], columns: range, then: NextKernel | None, gpu: GpuRates
 ) -> NextKernel:
     """Return the kernels for some columns, and `then` after them; `problem` and `names` as of `row_result`."""
-    item, n, begin = FLOAT64.itemsize, len(columns), columns.start
+    n, begin, written = len(columns), columns.start, columns.start * problem.d.dtype.itemsize
+    item = problem.b.dtype.itemsize
     matrices = problem.operands()
     for name in matrices.keys() - "a":
         matrices[name] = dataclasses.replace(matrices[name], cols=n, alignment=item)
     part = dataclasses.replace(problem.with_operands((), matrices), n=n)
-    beyond = {"b": begin * problem.b.col_stride * item, "d": begin * item, "c": begin * item, "columns": 4 * begin}
+    of_b = begin * problem.b.col_stride * item
+    beyond = {"b": of_b, "d": written, "c": written, "columns": 4 * begin}
     scales = {"rows": "scales of rows", "columns": "scales of columns"}
     operands = scales | {"residues": "residues of the result"} | {name: name for name in "dc" if name in matrices}
     last = NextKernel(RECONSTRUCTION, RECONSTRUCTION.default, part, operands, {}, beyond=beyond, then=then)
     # The last part of K first: each has the next one as its next kernel.
-    for start in reversed(range(0, _rounded(problem.k, SLICE), MOST_K)):
+    for start in reversed(range(0, _rounded(depth_of(problem), SLICE), MOST_K)):
         last = _products(problem, n, start, last, gpu)
     # The residues of A are those of the first block.
     a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
@@ -127,7 +147,7 @@ def _block(
 
 def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: GpuRates) -> NextKernel:
     """Return the products of a part of K for `n` columns, added to those before it, and `then` after them."""
-    length, count = _rounded(problem.k, SLICE), most_moduli(problem.precision)
+    length, count = _rounded(depth_of(problem), SLICE), most_moduli(problem) * planes_of(problem)
     m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
     a = StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT)
     b = StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT)
@@ -140,15 +160,22 @@ def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: G
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
-    for name, matrix in problem.operands().items():
-        if matrix.rows * matrix.cols > _MOST_ELEMENTS:
-            return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, of at most {_MOST_ELEMENTS}"
-    if reason := refuse_types((FLOAT64,), problem.types, arch) or refuse_hopper(problem, arch, batch_dims=0):
+    if reason := why_not_elements(problem) or refuse_types((FLOAT64,), problem.types, arch):
+        return reason
+    if reason := refuse_hopper(problem, arch, batch_dims=0):
         return reason
     try:
         _next_kernel(problem, H200_RATES)
     except ArgumentError as error:
         return str(error)
+    return None
+
+
+def why_not_elements(problem: GemmProblem) -> str | None:
+    """Return which operand has too many elements for indices, or None."""
+    for name, matrix in problem.operands().items():
+        if matrix.rows * matrix.cols > _MOST_ELEMENTS:
+            return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, of at most {_MOST_ELEMENTS}"
     return None
 
 
@@ -163,7 +190,7 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision))
+    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_key(1, problem.a.dtype))
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
@@ -205,15 +232,20 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
 
     Without a guard both are the same.
     """
+    return emulation_us(problem, _next_kernel(problem, gpu), gpu)
+
+
+def emulation_us(problem: GemmProblem, after: NextKernel, gpu: GpuRates) -> tuple[float, float]:
+    """Return `times_us` of the scales and of the kernels after them, by `emulation`."""
     elements = problem.m * problem.k + problem.k * problem.n
-    emulated = refused = gpu.launch * _LAUNCH + elements * FLOAT64.itemsize / min(_BYTES, gpu.memory)
+    emulated = refused = gpu.launch * _LAUNCH + elements * problem.a.dtype.itemsize / min(_BYTES, gpu.memory)
     skipped, is_decided = gpu.launch * _LAUNCH, False
-    for one in _next_kernel(problem, gpu).chain():
+    for one in after.chain():
         assert one.spec.cost is not None
-        us = one.spec.cost(one.problem, one.config, gpu)
+        us, is_native = one.spec.cost(one.problem, one.config, gpu), is_decided and one.then is None
         # CTAs of launches that the decision makes needless return at once.
-        emulated += skipped if one.spec is NATIVE else us
-        refused += skipped if is_decided and one.spec is not NATIVE else us
+        emulated += skipped if is_native else us
+        refused += skipped if is_decided and not is_native else us
         is_decided = is_decided or one.spec is DECISION
     return emulated, refused
 
@@ -240,7 +272,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="ozaki_gemm",
     operation="gemm",
-    summary="float64 with precision='ozaki-15', any leading dimensions: 15 products of int8 residues by wgmma",
+    summary="float64 with precision='ozaki-15', any leading dimensions: 15 int8 GEMMs of residues by wgmma",
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
@@ -255,4 +287,30 @@ SPEC = KernelSpec(
     cost_in_us=True,
     next_kernel=next_kernel,
     outdone=outdone,
+)
+
+
+def _takes_all(problem: GemmProblem, arch: Arch) -> None:
+    del problem, arch
+
+
+def _parts_signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    keys = (*major_keys("k", "k"), *moduli_key(Precision.OZAKI))
+    return tuple((*keys, *forms_key(1, real)) for real in (FLOAT64, FLOAT32))
+
+
+#: The scales of the parts of complex elements.
+SCALES = dataclasses.replace(
+    SPEC,
+    name="ozaki_scales",
+    summary="powers of two that make integers of the parts of complex elements",
+    signatures=_parts_signatures,
+    why_not=refuse_no_config,
+    refuses=_takes_all,
+    refuses_types=None,
+    cost=None,
+    costs=None,
+    next_kernel=None,
+    outdone=None,
 )

@@ -34,9 +34,9 @@ class LeastMagnitude(ResidueProducts):
 
     element, accumulator = cutlass.Float8E5M2, Float32
 
-    def divisor(self, batch):
+    def divisor(self, place):
         """Return nothing: sums are not reduced."""
-        del batch
+        del place
 
     @cute.jit
     def write_tile(self, gD, accumulators, place, warpgroup_idx, divisor):  # noqa: ARG002 - of residues

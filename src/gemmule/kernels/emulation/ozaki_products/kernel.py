@@ -4,9 +4,9 @@ Idea
     Tensor cores multiply int8 at twice the rate of bfloat16 and accumulate in int32, exactly. Only the residues of the
     accumulators are needed: a byte is written instead of four.
 Change from the rung before
-    The batch are the moduli; accumulators are reduced in registers, and added to the residues of an earlier part of a
-    long K. A thread's bytes of a row are contiguous, in their own order within 64 columns: the reconstruction reads
-    them so.
+    The batch are the moduli, and the planes of complex elements; accumulators are reduced in registers, and added to
+    the residues of an earlier part of a long K. A thread's bytes of a row are contiguous, in their own order within 64
+    columns: the reconstruction reads them so.
 Data movement
     The tile of 128 x 256: 171 operations a byte from L2, 256 where two CTAs share their loads of B.
 Limits
@@ -44,6 +44,8 @@ class ResidueProducts:
 
     def __init__(self, config: ProductsConfig, types: dict[str, str]) -> None:
         self.adds, self.guarded = types.get("adds") == "yes", types.get("guarded") == "yes"
+        # Products for each modulus.
+        self.planes = int(types.get("planes", "1"))
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.pingpong = bool(config.pingpong)
         self.warpgroups_per_tile, self.mma_tiles_m = config.warpgroups_per_tile, config.mma_tiles_m
@@ -72,7 +74,8 @@ class ResidueProducts:
         self.mainloop.prologue(warp, operands, barriers, consumer_arrivals, self.scheduler.cluster_size)
         if cutlass.const_expr(self.guarded):
             # As many matrices as the guard decided; none where the native kernel computes.
-            mD = cute.make_tensor(mD.iterator, cute.make_layout((*mD.shape[:2], products[0]), stride=mD.stride))
+            count = products[0] * self.planes
+            mD = cute.make_tensor(mD.iterator, cute.make_layout((*mD.shape[:2], count), stride=mD.stride))
 
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
@@ -111,18 +114,18 @@ class ResidueProducts:
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             if cutlass.const_expr(self.pingpong):
                 state = self.mainloop.advance_by(state, k_tiles)
-            divisor = self.divisor(batch)
+            divisor = self.divisor(batch // self.planes)
             gD = mD[None, None, batch]
             place = (i * self.tile_m, j * self.tile_n)
             self.write_tile(gD, fragments.accumulators, place, warpgroup_idx, divisor)
 
     @cute.jit
-    def divisor(self, batch):
-        """Return how an accumulator is reduced: offset, factor and modulus of this product."""
+    def divisor(self, place):
+        """Return how an accumulator is reduced, by the place of the modulus: offset, factor and modulus."""
         every = cutlass.const_expr([self.divisor_of(modulus) for modulus in MODULI])
         offset, factor, modulus = (Uint32(one) for one in every[0])
         for number in cutlass.range_constexpr(1, len(MODULI)):
-            chosen = batch == number
+            chosen = place == number
             offset = Uint32(select_(chosen, Uint32(every[number][0]), offset))
             factor = Uint32(select_(chosen, Uint32(every[number][1]), factor))
             modulus = Uint32(select_(chosen, Uint32(every[number][2]), modulus))

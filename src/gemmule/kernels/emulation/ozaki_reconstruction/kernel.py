@@ -5,9 +5,10 @@ Idea
     in three parts whose sums float64 holds exactly. The first determines the multiple to subtract, and then the three
     are the remainder, without any error until they are added.
 Change from the rung before
-    15 bytes are read for an element.
+    15 bytes are read for an element. Of a complex one it is 45, residues of three products: those of its parts are
+    sums of them, without any error.
 Data movement
-    15 bytes read and 8 written for an element, 8 more read where there is a C.
+    15 bytes read and 8 written for an element, 8 more read where there is a C; 45 and 16 of a complex one.
 Limits
     Memory, and multiplications of float64 nearly as much: 3 for a modulus and an element.
 Sources
@@ -19,14 +20,16 @@ from __future__ import annotations
 import cutlass
 from cutlass import Float64, Int32, Uint32, cute
 
+from gemmule.core.dtype import COMPLEX64, COMPLEX128, dtype_named
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
-from gemmule.kernels.emulation.guard import MODULI_CHOICES, SCALE_STEPS
+from gemmule.kernels.emulation.guard import SCALE_STEPS
 from gemmule.kernels.emulation.instruction import instruction
-from gemmule.kernels.emulation.moduli import counts_of
-from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_FINITE, RUN, THREADS, ReconstructionConfig
+from gemmule.kernels.emulation.moduli import counts_of, real_of
+from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_FINITE, PARTS, PLANES, RUN, THREADS, ReconstructionConfig
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
-from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
+from gemmule.kernels.parts.complex_parts import pair_at
+from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.words import words_at
 
 # The largest exponent of a scale, which is applied in halves.
@@ -38,9 +41,12 @@ _BASE, _BASE_WORD = 2.0**52, 0x43300000
 class OzakiReconstruction:
     """D = alpha * X * 2**-(row + column) + beta * C, for the integers X of residues R (M, N, L); C and D in rows."""
 
+    #: Products for each modulus.
+    planes = 1
+
     def __init__(self, config: ReconstructionConfig, types: dict[str, str]) -> None:
         del config
-        self.counts = counts_of(types)
+        self.counts, self.part = counts_of(types), cute_type(real_of(types))
         self.reads_c = types["adds"] == "yes"
 
     @cute.jit
@@ -71,15 +77,15 @@ class OzakiReconstruction:
         if row < matrices[1].shape[0]:
             # Of 64 columns 16 bytes are those of lanes 0, 1, 2, 3: two contiguous elements of every 8 columns.
             col = place // GROUP * GROUP + place % 16 * 4 + place % GROUP // 16 * 2
-            words = cute.make_rmem_tensor(cute.make_layout(count), Uint32)
+            words = cute.make_rmem_tensor(cute.make_layout(count * self.planes), Uint32)
             start = mR.iterator + cute.crd2idx((row, place, 0), mR.layout)
-            for number_of in cutlass.range_constexpr(count):
+            for number_of in cutlass.range_constexpr(count * self.planes):
                 words[number_of] = words_at(start + number_of * mR.stride[2], 1)[0]
             rows, columns = scales
             row_scale = rows[row]
             if cutlass.const_expr(len(self.counts) > 1):
                 # Both scales exceed those that were found by as much.
-                row_scale = row_scale + 2 * SCALE_STEPS[MODULI_CHOICES.index(count)]
+                row_scale = row_scale + 2 * SCALE_STEPS[self.counts.index(count)]
             for pair in cutlass.range_constexpr(2):
                 residues = (words, 2 * pair)
                 self.write(matrices, residues, (row_scale, columns), (row, col + 8 * pair), factors)
@@ -93,7 +99,7 @@ class OzakiReconstruction:
         matrices : tuple of Tensor
             C and D.
         residues : tuple
-            Words of residues by modulus, and the byte of the first element in them.
+            Words of residues by modulus and plane, and the byte of the first element in them.
         scales : tuple
             The row's scale, and those of all columns.
         place : tuple of Int32
@@ -124,15 +130,19 @@ class OzakiReconstruction:
                     mD[row, col + 1] = both[1]
 
     @cute.jit
-    def whole_number(self, words, byte: cutlass.Constexpr[int], count: cutlass.Constexpr[int]):
+    def whole_number(
+        self, words, byte: cutlass.Constexpr[int], count: cutlass.Constexpr[int], part: cutlass.Constexpr[int] = 0
+    ):
         """Return the integer that has these residues, as float64."""
         sums = []
         every, whole = cutlass.const_expr(weights(count))
+        # Of few moduli two parts are all.
+        used = cutlass.const_expr(3 if whole[2] else 2)
         for number in cutlass.range_constexpr(count):
             bits = cute.make_rmem_tensor(cute.make_layout(2), Uint32)
-            bits[0], bits[1] = words[number] >> 8 * byte & 0xFF, Uint32(_BASE_WORD)
+            bits[0], bits[1] = self.residue(words, number, byte, part), Uint32(_BASE_WORD)
             residue = shifted(cute.recast_tensor(bits, Float64)[0], -_BASE - middle(MODULI[number]))
-            parts = cutlass.const_expr(every[number])
+            parts = cutlass.const_expr(every[number][:used])
             if cutlass.const_expr(number == 0):
                 sums = [instruction("mul.rn.f64", Float64, residue, part) for part in parts]
             else:
@@ -140,12 +150,20 @@ class OzakiReconstruction:
         # The nearest multiple, by adding and subtracting a number whose last bit is 1.
         multiple = instruction("mul.rn.f64", Float64, sums[0], 1.0 / product(count))
         multiple = shifted(shifted(multiple, 1.5 * _BASE), -1.5 * _BASE)
-        left = [fused(multiple, -whole[p], sums[p]) for p in range(3)]
+        left = [fused(multiple, -whole[p], sums[p]) for p in range(used)]
         # The first two may cancel to the size of the third: they are added with their rounding error (two-sum).
         total = left[0] + left[1]
         second = total - left[0]
         error = (left[0] - (total - second)) + (left[1] - second)
-        return total + (error + left[2])
+        return total + (error + left[2] if cutlass.const_expr(used == 3) else error)
+
+    @cute.jit
+    def residue(
+        self, words, number: cutlass.Constexpr[int], byte: cutlass.Constexpr[int], part: cutlass.Constexpr[int]
+    ):
+        """Return a residue plus the middle of its modulus, which is not negative."""
+        del part
+        return words[number] >> 8 * byte & 0xFF
 
     @cute.jit
     def scaled(self, value, row_scale, column_scale):
@@ -156,6 +174,51 @@ class OzakiReconstruction:
         if row_scale == NOT_FINITE or column_scale == NOT_FINITE:
             found = Float64(float("nan"))
         return found
+
+
+class ComplexReconstruction(OzakiReconstruction):
+    """The same of complex elements, from products of planes: P of real parts, Q of imaginary ones, S of the third.
+
+    Real parts are P + Q, imaginary ones S - P + Q, times the sign of A: of A times B, with the parts of B as
+    `RealForms` writes them.
+    """
+
+    planes = PLANES
+
+    @cute.jit
+    def write(self, matrices, residues, scales, place, factors):
+        """Write two contiguous elements; parameters as of `OzakiReconstruction`, and the sign among the factors."""
+        mD, (row, col) = matrices[1], place
+        mC, (words, byte), (row_scale, columns), (alpha, beta, sign) = matrices[0], residues, scales, factors
+        count = cutlass.const_expr(cute.size(words) // PLANES)
+        for v in cutlass.range_constexpr(2):
+            if col + v < mD.shape[1]:
+                both = cute.make_rmem_tensor(cute.make_layout(PARTS), Float64)
+                for part in cutlass.range_constexpr(PARTS):
+                    whole = self.whole_number(words, byte + v, count, part)
+                    both[part] = Float64(alpha) * self.scaled(whole, row_scale, columns[col + v])
+                both[1] = Float64(sign) * both[1]
+                if cutlass.const_expr(self.reads_c):
+                    addend = pair_at(mC, (row, col + v), self.part)
+                    for part in cutlass.range_constexpr(PARTS):
+                        both[part] = both[part] + Float64(beta) * Float64(addend[part])
+                rounded = cute.make_rmem_tensor(cute.make_layout(PARTS), self.part)
+                for part in cutlass.range_constexpr(PARTS):
+                    rounded[part] = self.part(both[part])
+                cute.autovec_copy(rounded, pair_at(mD, (row, col + v), self.part))
+
+    @cute.jit
+    def residue(
+        self, words, number: cutlass.Constexpr[int], byte: cutlass.Constexpr[int], part: cutlass.Constexpr[int]
+    ):
+        modulus = cutlass.const_expr(MODULI[number])
+        first, second, third = (words[PLANES * number + plane] >> 8 * byte & 0xFF for plane in range(PLANES))
+        # Each has the middle of the modulus already.
+        real = cutlass.const_expr(part == 0)
+        found = first + second - Uint32(middle(modulus)) if real else third - first + second
+        # From -modulus to 2 * modulus: one modulus is added, or subtracted, unless the result would wrap around.
+        found = instruction("min.u32", Uint32, found, found + Uint32(modulus))
+        return instruction("min.u32", Uint32, found, found - Uint32(modulus))
 
 
 def shifted(value: Float64, by: float) -> Float64:
@@ -171,8 +234,12 @@ def fused(value: Float64, factor: float, total: Float64) -> Float64:
 def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     residues = major_tensor("uint8", 1, batch=1, vector=16)
-    c, d = (major_tensor("float64", 1) for _ in range(2))
+    is_complex = "planes" in types
+    kernel = (ComplexReconstruction if is_complex else OzakiReconstruction)(config, types)
+    real = dtype_named(real_of(types))
+    element = next(one for one in (COMPLEX64, COMPLEX128) if one.part == real) if is_complex else real
+    c, d = (major_tensor(element.name, 1) for _ in range(2))
     scales = (tensor_1d("int32"), tensor_1d("int32"))
-    kernel = OzakiReconstruction(config, types)
+    factors = tuple(map(kernel.part, (1, 0, 1) if is_complex else (1, 0)))
     products = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
-    return Buildable(kernel, (residues, scales, c, d, (Float64(1), Float64(0)), Int32(1), *products))
+    return Buildable(kernel, (residues, scales, c, d, factors, Int32(1), *products))

@@ -6,9 +6,10 @@ Idea
     multiplications take the nearest multiple of p away. No division, no conversion.
 Change from the rung before
     15 bytes are written for 8 that are read. Lines that are MN-major are transposed in shared memory. Of a k-tile of
-    128 a lane has every 32nd element: A and B share this permutation of K, so dot products are unchanged.
+    128 a lane has every 32nd element: A and B share this permutation of K, so dot products are unchanged. Complex
+    elements have three planes: their parts, and of A the sum of them, of B the difference (3M).
 Data movement
-    Every element is read once, 8 bytes, and written once, 15 bytes.
+    Every element is read once, 8 bytes, and written once, 15 bytes; of a complex one 16 and 45.
 Limits
     Memory, and instructions nearly as much: six for a modulus and an element.
 Sources
@@ -24,22 +25,37 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.instruction import instruction
-from gemmule.kernels.emulation.moduli import counts_of, scale_step
-from gemmule.kernels.emulation.ozaki_config import LINES, NOT_FINITE, PITCH, RUN, SLICE, THREADS, ResiduesConfig
+from gemmule.kernels.emulation.moduli import counts_of, real_of, scale_step
+from gemmule.kernels.emulation.ozaki_config import (
+    LINES,
+    NOT_FINITE,
+    PARTS,
+    PITCH,
+    RUN,
+    SLICE,
+    THREADS,
+    ResiduesConfig,
+)
 from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
-from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
+from gemmule.kernels.parts.complex_parts import pair_at
+from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.words import packed, words_at
 
 _WARPS = THREADS // 32
 
 
 class OzakiResidues:
-    """D[:, j, l] = S[:, j] * 2**scale[j], rounded, modulo the l-th modulus, for two matrices (length, lines)."""
+    """D[:, j, l] = S[:, j] * 2**scale[j], rounded, modulo the l-th modulus, for two matrices (length, lines).
+
+    Of complex elements, whose parts are successive, D[:, j, 3 l + p] is plane p.
+    """
 
     def __init__(self, config: ResiduesConfig, types: dict[str, str]) -> None:
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         self.counts = counts_of(types)
         self.moduli = MODULI[: self.counts[-1]]
+        self.parts = PARTS if "planes" in types else 1
+        self.part = cute_type(real_of(types))
         self.runs = config.runs
 
     @cute.jit
@@ -72,9 +88,9 @@ class OzakiResidues:
         cta, _, _ = cute.arch.block_idx()
         firsts = self.ctas(a[2], self.along[0])
         if cta < firsts:
-            self.convert(a, cta, block, count, self.along[0])
+            self.convert(a, cta, block, count, self.along[0], 1)
         else:
-            self.convert(b, cta - firsts, block, count, self.along[1])
+            self.convert(b, cta - firsts, block, count, self.along[1], -1)
 
     @cute.jit
     def ctas(self, mD: cute.Tensor, along: cutlass.Constexpr[bool]):
@@ -87,21 +103,25 @@ class OzakiResidues:
         return found
 
     @cute.jit
-    def convert(self, matrices, cta, block, count, along: cutlass.Constexpr[bool]):
+    def convert(self, matrices, cta, block, count, along: cutlass.Constexpr[bool], sign: cutlass.Constexpr[int]):
         """Convert this CTA's part: k-tiles of K-major lines, or a block of MN-major ones."""
         if cutlass.const_expr(along):
-            self.convert_k_tiles(matrices, cta, count)
+            self.convert_k_tiles(matrices, cta, count, sign)
         else:
             self.convert_block(matrices, cta, block, count)
 
     @cute.jit
-    def convert_k_tiles(self, matrices, cta, count):
-        """Convert k-tiles of K-major lines, a warp each; all loads are issued before the first is used."""
+    def convert_k_tiles(self, matrices, cta, count, sign: cutlass.Constexpr[int]):
+        """Convert k-tiles of K-major lines, a warp each; all loads are issued before the first is used.
+
+        The third plane of complex elements is the first one plus `sign` times the second.
+        """
         mS, scales, mD = matrices
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
         k_tiles = Uint32(mD.shape[0] // SLICE)
-        values = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs)), Float64)
+        length = mS.shape[0] // self.parts
+        values = cute.make_rmem_tensor(cute.make_layout((self.parts, RUN, self.runs)), Float64)
         values.fill(0.0)
         places = []
         for r in cutlass.range_constexpr(self.runs):
@@ -111,12 +131,18 @@ class OzakiResidues:
             places.append((line, k))
             if line < mS.shape[1]:
                 for e in cutlass.range_constexpr(RUN):
-                    if k + 32 * e + lane < mS.shape[0]:
-                        values[e, r] = mS[k + 32 * e + lane, line]
+                    if k + 32 * e + lane < length:
+                        if cutlass.const_expr(self.parts == 1):
+                            values[0, e, r] = mS[k + 32 * e + lane, line]
+                        else:
+                            pair = cute.make_rmem_tensor(cute.make_layout(PARTS), self.part)
+                            cute.autovec_copy(pair_at(mS, (PARTS * (k + 32 * e + lane), line), self.part), pair)
+                            for part in cutlass.range_constexpr(PARTS):
+                                values[part, e, r] = Float64(pair[part])
         for r in cutlass.range_constexpr(self.runs):
             line, k = places[r]
             if line < mS.shape[1]:
-                self.write(values[None, r], scales[line], mD, (k + RUN * lane, line), count)
+                self.write(values[None, None, r], scales[line], mD, (k + RUN * lane, line), (count, sign))
 
     @cute.jit
     def convert_block(self, matrices, cta, block: cute.Tensor, count):
@@ -139,24 +165,34 @@ class OzakiResidues:
         for x in cutlass.range(LINES // _WARPS, unroll=1):
             line = warp + _WARPS * x
             if first + line < mS.shape[1]:
-                own = cute.make_rmem_tensor(cute.make_layout(RUN), Float64)
+                own = cute.make_rmem_tensor(cute.make_layout((1, RUN)), Float64)
                 for e in cutlass.range_constexpr(RUN):
-                    own[e] = block[lane + 32 * e, line]
-                self.write(own, scales[first + line], mD, (k + RUN * lane, first + line), count)
+                    own[0, e] = block[lane + 32 * e, line]
+                self.write(own, scales[first + line], mD, (k + RUN * lane, first + line), (count, 1))
 
     @cute.jit
-    def write(self, values: cute.Tensor, scale, mD: cute.Tensor, place, count):
-        """Write the residues of four numbers: a word for each modulus."""
+    def write(self, values: cute.Tensor, scale, mD: cute.Tensor, place, options):
+        """Write the residues of four elements: a word for each modulus and plane."""
+        count, sign = options
         # In two steps: each is a power of two that float64 has. The scale marks lines that are not finite.
         scale = scale if scale != NOT_FINITE else Int32(0)
         if cutlass.const_expr(len(self.counts) > 1):
-            scale = scale + scale_step(count)
+            scale = scale + scale_step(count, self.counts)
         half = scale >> 1
         first, second = power(half), power(scale - half)
-        whole = cute.make_rmem_tensor(cute.make_layout(RUN), Int64)
-        words = cute.recast_tensor(whole, Uint32)
-        for e in cutlass.range_constexpr(RUN):
-            whole[e] = instruction("cvt.rni.s64.f64", Int64, values[e] * first * second)
+        planes = []
+        for part in cutlass.range_constexpr(self.parts):
+            whole = cute.make_rmem_tensor(cute.make_layout(RUN), Int64)
+            for e in cutlass.range_constexpr(RUN):
+                whole[e] = instruction("cvt.rni.s64.f64", Int64, values[part, e] * first * second)
+            planes.append(whole)
+        if cutlass.const_expr(self.parts == PARTS):
+            # Both are below a norm of 2**62 at most.
+            third = cute.make_rmem_tensor(cute.make_layout(RUN), Int64)
+            for e in cutlass.range_constexpr(RUN):
+                third[e] = planes[0][e] + sign * planes[1][e]
+            planes.append(third)
+        words = [cute.recast_tensor(whole, Uint32) for whole in planes]
         start = mD.iterator + cute.crd2idx((*place, 0), mD.layout)
         for number in cutlass.range_constexpr(len(self.moduli)):
             if cutlass.const_expr(number < self.counts[0]):
@@ -165,22 +201,24 @@ class OzakiResidues:
                 self.write_further_modulus(words, (start, mD.stride[2]), number, count)
 
     @cute.jit
-    def write_further_modulus(self, words: cute.Tensor, target, number: cutlass.Constexpr[int], count):
+    def write_further_modulus(self, words, target, number: cutlass.Constexpr[int], count):
         """Write the residues for a modulus if the guard decided for so many."""
         if number < count:
             self.write_modulus(words, target, number)
 
     @cute.jit
-    def write_modulus(self, words: cute.Tensor, target, number: cutlass.Constexpr[int]):
-        """Write the residues of four numbers for a modulus."""
+    def write_modulus(self, words, target, number: cutlass.Constexpr[int]):
+        """Write the residues of four elements for a modulus."""
         modulus = cutlass.const_expr(self.moduli[number])
-        found = cute.make_rmem_tensor(cute.make_layout(RUN), Uint32)
-        for e in cutlass.range_constexpr(RUN):
-            found[e] = words[2 * e]
-            if cutlass.const_expr(modulus != 256):
-                found[e] = residue(words[2 * e], words[2 * e + 1] ^ Uint32(0x80000000), modulus)
         start, stride = target
-        words_at(start + number * stride, 1)[0] = packed(found)
+        for plane in cutlass.range_constexpr(len(words)):
+            own = words[plane]
+            found = cute.make_rmem_tensor(cute.make_layout(RUN), Uint32)
+            for e in cutlass.range_constexpr(RUN):
+                found[e] = own[2 * e]
+                if cutlass.const_expr(modulus != 256):
+                    found[e] = residue(own[2 * e], own[2 * e + 1] ^ Uint32(0x80000000), modulus)
+            words_at(start + (number * len(words) + plane) * stride, 1)[0] = packed(found)
 
 
 @cute.jit
@@ -204,7 +242,7 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
     arguments = []
     for name in "ab":
         arguments += [
-            major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1),
+            major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1),
             tensor_1d("int32"),
             major_tensor("int8", 0, batch=1, vector=16),
         ]

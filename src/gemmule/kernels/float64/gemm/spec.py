@@ -13,13 +13,15 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.float64.config import COPIES, Float64Config
+from gemmule.kernels.float64.config import COLUMNS, COPIES, Float64Config
 from gemmule.kernels.float64.cost import costs
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
 #: Most copies of single elements of a k-tile by a thread, which holds their addresses in registers.
 _MAX_COPIES = 32
+#: Most registers of a thread for these, accumulators and fragments, and elements of K of a fragment's word.
+_MAX_REGISTERS, _DEPTH = 224, 4
 #: Elements of D that a thread writes at once.
 _VECTOR = 2
 
@@ -38,13 +40,22 @@ def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | No
     oriented, _, _ = row_result(inner)
     if reason := config.why_not_on(arch):
         return reason
-    copies = (config.tile_m + config.tile_n) * config.tile_k // config.threads
-    if copies > _MAX_COPIES and min(_ld(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES):
-        return (
-            f"rows of A or B that begin or end at odd elements are copied one by one, and config {config} has too few "
-            f"threads for that: {copies} copies each are more than {_MAX_COPIES}"
-        )
+    if min(_ld(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES) and (reason := _why_not_odd(config)):
+        return f"rows of A or B that begin or end at odd elements are copied one by one; config {config} has {reason}"
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
+
+
+def _why_not_odd(config: Float64Config) -> str | None:
+    """Say why a thread cannot hold the addresses of copies of single elements, or None where it can."""
+    copies = (config.tile_m + config.tile_n) * config.tile_k // config.threads
+    if copies > _MAX_COPIES:
+        return f"too few threads for that: {copies} copies each are more than {_MAX_COPIES}"
+    # Accumulators, and fragments of B and, of two blocks of rows, of A.
+    columns, words = config.tile_n // config.warps_n // COLUMNS, max(config.mma_k, 8) // _DEPTH
+    held = config.outputs // config.threads + words * (columns + 4)
+    if (registers := 2 * (held + copies)) > _MAX_REGISTERS:
+        return f"no registers for that: {registers} of each thread are more than {_MAX_REGISTERS}"
+    return None
 
 
 def _ld(matrix: StridedMatrix) -> LeadingDimension:
@@ -95,26 +106,24 @@ SPEC = KernelSpec(
         Float64Config(tile_m=128, tile_n=128, warps_n=4),
         Float64Config(mma_k=8, cluster_k=2),
         Float64Config(tile_n=32, cluster_k=2),
-        Float64Config(tile_m=32, mma_k=8),
-        Float64Config(tile_m=32, mma_k=8, cluster_k=2),
+        *(Float64Config(tile_m=32, mma_k=8, cluster_k=parts) for parts in (1, 2)),
+        Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=2),
         Float64Config(tile_m=32, tile_n=32, tile_k=32),
         Float64Config(tile_m=16, tile_k=32, warps_m=1, warps_n=4, cluster_k=2),
         Float64Config(tile_m=16, tile_k=32, warps_m=1, cluster_k=4),
         Float64Config(mma_k=8, cluster_k=4),
         Float64Config(tile_m=32, mma_k=8, cluster_k=4),
         # For few tiles and a long K.
-        Float64Config(mma_k=8, cluster_k=6),
-        Float64Config(tile_m=32, mma_k=8, cluster_k=8),
-        Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=4),
-        Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=6),
-        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=2),
-        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=4),
-        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=8),
-        # Eight warps for few tiles: more products at a time of each.
-        Float64Config(warps_n=4, cluster_k=2),
-        Float64Config(tile_n=128, warps_n=4, mma_k=8, cluster_k=4),
-        Float64Config(tile_m=96, stages=3, mma_k=8),
-        Float64Config(tile_m=128, warps_m=4, mma_k=8),
+        *(Float64Config(mma_k=8, cluster_k=parts) for parts in (6, 8)),
+        *(Float64Config(tile_m=32, mma_k=8, cluster_k=parts) for parts in (6, 8)),
+        *(Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=parts) for parts in (4, 6)),
+        *(Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=parts) for parts in (2, 4)),
+        # Eight warps: more products at a time of each tile.
+        *(Float64Config(warps_n=4, cluster_k=parts) for parts in (1, 2)),
+        # Sides that others leave half empty.
+        *(Float64Config(tile_m=96, stages=3, mma_k=8, cluster_k=parts) for parts in (1, 2)),
+        Float64Config(tile_n=96, stages=3, mma_k=8),
+        Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8),
         Float64Config(stages=3, mma_m=8, mma_k=4),
         Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=3, mma_m=8, mma_k=4),
     ),

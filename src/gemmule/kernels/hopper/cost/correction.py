@@ -129,7 +129,7 @@ def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
 
 
 def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
-    """Return for each config the factor by which it is expected to take longer than the limits say.
+    """Return for each column of `read` the factor by which that is expected to take longer than the limits say.
 
     Parameters
     ----------
@@ -141,18 +141,25 @@ def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
         What `times.limits` returns of both, a row for each quantity.
     """
     nets = _data()[1]
-    given = of.remembered((one.a, one.b, one.result_begin, one.result_item), lambda: _given(nets, of, one))
+    lies = one.a, one.b, one.prepared, one.result_begin, one.result_item
+    given = of.remembered(lies, lambda: _given_of_each(nets, of, one))
     # max(x + bias, 0) is max(x, -bias) + bias, whose last term is part of the next layer's biases. NumPy is slower with
     # `@` than with `dot`, and with columns and scalars than with arrays of the layer's shape.
     layer = nets.numbers.dot(read)
     np.maximum(layer, given.below_first, out=layer)
-    layer = np.matmul(nets.hidden, layer.reshape(len(nets.hidden), -1, of.count)).reshape(layer.shape)
+    layer = np.matmul(nets.hidden, layer.reshape(len(nets.hidden), -1, read.shape[1])).reshape(layer.shape)
     np.maximum(layer, given.below_second, out=layer)
     found: Numbers = nets.out.dot(layer)
     found += given.out_bias
     np.maximum(found, given.least, out=found)
     np.minimum(found, given.most, out=found)
     return np.exp2(found, out=found)
+
+
+def _given_of_each(nets: Networks, of: TileRates, one: Operation) -> Given:
+    """Return what is given, of a product and of a prepared one side by side."""
+    every = [_given(nets, of, x) for x in one.each()]
+    return Given(*(np.concatenate(arrays, axis=-1) for arrays in zip(*every, strict=True)))
 
 
 def _given(nets: Networks, of: TileRates, one: Operation) -> Given:

@@ -22,20 +22,31 @@ def operation_of(problem: GemmProblem) -> Operation:
     batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
     written = problem.d.dtype.itemsize * problem.m * problem.n * batch
     k_tiles = k_tiles_of(problem)
-    a, b, d = oriented.a, oriented.b, oriented.d
-    a_k_major, b_k_major = a.lies_in_rows, b.lies_in_cols
+    d = oriented.d
+    a, b = operand_layouts(problem)
     return Operation(
         rows=oriented.m,
         cols=oriented.n * num_b_of(oriented.epilogue),
         batch=batch,
-        a=OperandLayout(_begin(a, a_k_major), not a_k_major),
-        b=OperandLayout(_begin(b, not b_k_major), not b_k_major),
+        a=a,
+        b=b,
         k_tiles=k_tiles,
         last=problem.k * item / K_BYTES - (k_tiles - 1),
         result_begin=_begin(d, d.lies_in_rows),
         result_item=problem.d.dtype.itemsize,
         read=problem.bytes_min - written,
         written=written,
+    )
+
+
+def operand_layouts(problem: GemmProblem) -> tuple[OperandLayout, OperandLayout]:
+    """Return how the operands lie that give rows and columns of a result in rows."""
+    oriented, _, _ = row_result(problem)
+    a, b = oriented.a, oriented.b
+    a_k_major, b_k_major = a.lies_in_rows, b.lies_in_cols
+    return (
+        OperandLayout(_begin(a, a_k_major), not a_k_major),
+        OperandLayout(_begin(b, not b_k_major), not b_k_major),
     )
 
 

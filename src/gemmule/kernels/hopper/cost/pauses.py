@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.core.block_scales import BLOCK
-from gemmule.kernels.hopper.tile_config import MAX_PROMOTED_N
+from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_PROMOTED_N
 
 from .rates import Numbers, Operation, TileRates
 
@@ -15,14 +15,15 @@ PROMOTE_US = (0.0269, 0.000262), (0.00118, 0.0)
 #: Microseconds more of a k-tile of cooperative configs for each further CTA that shares loads: all of them wait for the
 #: last to promote. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and 4096 x 4096 x 14336.
 _SHARED_US = 0.004
-#: Microseconds more of a k-tile of cooperative configs for each column beyond 128, by tiles of 128, 192 and 256 columns
-#: of three large products, on an H100 and an H200; as are those with scales by blocks.
-_WIDE_US = 0.0005
+#: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
+#: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
+#: large products on an H200.
+_HALVED_US, _UNEVEN_US = 0.02, 0.05
 #: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
 #: half is promoted while the other is multiplied, and with a scale for each column.
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
-_HIDDEN_US = 0.0014
+_HIDDEN_US = 0.0012
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0
@@ -40,7 +41,8 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     """
     terms = promotion_terms(one, of)
     # The third is of the k-tiles of cooperative configs.
-    more = _SHARED_US * (of.cluster / of.cluster_k - 1) + _WIDE_US * np.maximum(of.tile[1] - BLOCK, 0)
+    halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
+    more = _SHARED_US * (of.cluster / of.cluster_k - 1) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2]
     return found
 

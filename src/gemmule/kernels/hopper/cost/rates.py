@@ -99,6 +99,8 @@ class Operation(NamedTuple):
         Tiles of clusters that each config computes in all, where these are not all that the result has.
     writes : float
         How often a tile is written, to more than one place.
+    prepared : tuple of OperandLayout or None
+        How copies of A and B lie, of a second product that is predicted at the same time.
     """
 
     rows: int
@@ -114,6 +116,12 @@ class Operation(NamedTuple):
     written: int
     tiles: Sequence[int] | None = None
     writes: float = 1.0
+    prepared: tuple[OperandLayout, OperandLayout] | None = None
+
+    def each(self) -> tuple[Operation, ...]:
+        """Return the product, and the prepared one if there is one, as separate operations."""
+        one = self._replace(prepared=None)
+        return (one,) if self.prepared is None else (one, one._replace(a=self.prepared[0], b=self.prepared[1]))
 
 
 class TileRates:
@@ -195,11 +203,13 @@ class TileRates:
         )
 
     def of_layout(self, one: Operation) -> LayoutRates:
-        """Return what is decided by how a product's operands and its result lie."""
-        key = one.a, one.b, one.result_item, one.writes
+        """Return what is decided by how a product's operands and its result lie: with `prepared`, in two rows."""
+        key = one.a, one.b, one.result_item, one.writes, one.prepared
         found = self._layouts.get(key)
         if found is None:
-            found = self._layouts[key] = self._layout_rates(*key)
+            every = [self._layout_rates(x.a, x.b, x.result_item, x.writes) for x in one.each()]
+            found = every[0] if len(every) == 1 else LayoutRates(*map(np.stack, zip(*every, strict=True)))
+            self._layouts[key] = found
         return found
 
     def _layout_rates(self, a: OperandLayout, b: OperandLayout, result_item: int, writes: float) -> LayoutRates:

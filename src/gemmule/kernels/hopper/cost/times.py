@@ -32,7 +32,7 @@ def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES) ->
 
 
 def times_us(one: Operation, of: TileRates) -> Numbers:
-    """Return roughly the time in microseconds of every config.
+    """Return roughly the time in microseconds of every config; with a prepared product, in two rows.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
         The configs, on a GPU: those with swap_ab compute the transpose.
     """
     total, read = limits(one, of)
-    total *= correction(of, one, read)
+    total *= correction(of, one, read).reshape(total.shape)
     return total
 
 
 def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     """Return the microseconds in which three limits hold together, and what the correction reads of both.
 
-    That has a row for each quantity, the product's numbers last. The limits are what an SM computes, tile after tile;
-    what the L2 cache delivers; and what memory moves.
+    That has a row for each quantity, the product's numbers last, and a column for each config (of both products).
+    The limits are what an SM computes, tile after tile; what the L2 cache delivers; and what memory moves.
     """
     layout = of.of_layout(one)
     numbers = of.of_sides(one.rows, one.cols, one.k_tiles, *product_numbers(one))
@@ -76,12 +76,12 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     # The fourth root of the sum of fourth powers.
     total = np.sqrt(np.hypot(np.hypot(computed * computed, delivered * delivered), moved * moved))
     total += of.launch
-    read = np.empty((_QUANTITIES + NUMBERS, of.count), np.float32)
+    read = np.empty((_QUANTITIES + NUMBERS, total.size // of.count, of.count), np.float32)
     read[0], read[1], read[2], read[3], read[4], read[5] = total, computed, delivered, waves, each, multiplied
     np.log2(read[:6], out=read[:6])
-    read[6], read[7], read[8:10] = np.reciprocal(waves), filled, extents[:2] / whole[:2]
-    read[10], read[11], read[_QUANTITIES:] = np.minimum(tiles * of.cluster_share, of.share), both, numbers[3:]
-    return total, read
+    read[6], read[7], read[8:10] = np.reciprocal(waves), filled, (extents[:2] / whole[:2])[:, None]
+    read[10], read[11], read[_QUANTITIES:] = np.minimum(tiles * of.cluster_share, of.share), both, numbers[3:, None]
+    return total, read.reshape(len(read), -1)
 
 
 def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:

@@ -54,11 +54,15 @@ class FusedEpilogue:
         mma_tile, epi_tile_n = n % self.epi_layout.mma_tiles_m, n // self.epi_layout.mma_tiles_m
         return mma_tile * self.mma_tile_accumulators * self.num_b + epi_tile_n * self.epi_layout.shape[1] // 2
 
-    def load_inputs(self, n: int, ctx: Any, origin: Any) -> Any:
-        """Issue the loads of epilogue tile `n`'s inputs, but for C."""
+    def load_inputs(self, n: int, ctx: Any, origin: Any, previous: Any = None) -> Any:
+        """Issue the loads of epilogue tile `n`'s inputs, but for C and what the `previous` tile's have of its lines."""
         row, col, batch = origin
         first_row, first_col = self.first_element(n, row, col)
-        return self.fusion.load(ctx.aux_args, ctx.d.tensor, first_row, first_col, batch[0], self.epi_layout.shape[1])
+        if previous is not None:
+            (i, j), (last_i, last_j) = self.coord(n, 0, 0), self.coord(n - 1, 0, 0)
+            previous = self.fusion.unchanged(previous, same_rows=i == last_i, same_cols=j == last_j)
+        width = self.epi_layout.shape[1]
+        return self.fusion.load(ctx.aux_args, ctx.d.tensor, first_row, first_col, batch[0], width, previous)
 
     def first_element(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
         """Return the first row of this warp in epilogue tile `n`, and the tile's first column."""
@@ -109,9 +113,9 @@ class FusedEpilogue:
             stage = self.stage(n, ctx)
             next_inputs = None
             if cutlass.const_expr(not self.prefetches_inputs):
-                inputs = self.load_inputs(n, ctx, origin)
+                inputs = self.load_inputs(n, ctx, origin, inputs)
             elif cutlass.const_expr(n + 1 < layout.num_epi_tiles):
-                next_inputs = self.load_inputs(n + 1, ctx, origin)
+                next_inputs = self.load_inputs(n + 1, ctx, origin, inputs)
             if cutlass.const_expr(layout.reads_c):
                 if cutlass.const_expr(not self.prefetches_c):
                     self.load_c(n, 0, ctx, origin)
@@ -137,5 +141,6 @@ class FusedEpilogue:
             if warp == 0:
                 cute.copy(ctx.d.atom, sD_part[None, stage], gD_part[None, *self.coord(n, row, col)])
                 cute.arch.cp_async_bulk_commit_group()
-            inputs = next_inputs
+            if cutlass.const_expr(self.prefetches_inputs):
+                inputs = next_inputs
         return c_phase

@@ -39,7 +39,17 @@ class FusedEpiTile(NamedTuple):
 class FragmentFusion(EpilogueInputs):
     """The fusion: a function of accumulator fragments, and the loads of its inputs."""
 
-    def load(self, aux_args: Any, mD: Any, row: Any, col: Any, batch: Any, width: int) -> list[dict[Any, Any]]:
+    def unchanged(self, loaded: list[Any], *, same_rows: bool, same_cols: bool) -> list[Any]:
+        """Return what `load` need not load again for another epilogue tile; None for an input that it must."""
+        varying = [_varies(strides) for _, strides in self.inputs]
+        return [
+            values if (same_rows or not by_row) and (same_cols or not by_col) else None
+            for values, (by_row, by_col) in zip(loaded, varying, strict=True)
+        ]
+
+    def load(
+        self, aux_args: Any, mD: Any, row: Any, col: Any, batch: Any, width: int, loaded_before: Any = None
+    ) -> list[dict[Any, Any]]:
         """Issue the loads of this thread's inputs for an epilogue tile: for each matrix, elements by their coordinate.
 
         Past the edges of D the last element is loaded, and never used.
@@ -54,6 +64,8 @@ class FragmentFusion(EpilogueInputs):
             The warp's first row of the epilogue tile, the first column, and the matrix of the batch.
         width : int
             Columns of the epilogue tile.
+        loaded_before : list, optional
+            What `unchanged` returned.
         """
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % _WARP
@@ -67,6 +79,9 @@ class FragmentFusion(EpilogueInputs):
         }
         loaded = []
         for index, (_, strides) in enumerate(self.inputs):
+            if loaded_before is not None and loaded_before[index] is not None:
+                loaded.append(loaded_before[index])
+                continue
             varies_by_row, varies_by_col = _varies(strides)
             values: dict[Any, Any] = {}
             for half in range(2 if varies_by_row else 1):

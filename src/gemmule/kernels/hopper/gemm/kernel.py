@@ -254,9 +254,13 @@ class HopperGemm:
             ctx = dataclasses.replace(ctx, absmax=absmax_init())
         release = functools.partial(release_cluster, self.scheduler, threads=self.mainloop.releasing)
         c_phase, reduce_phase = Int32(0), Int32(0)
+        divided = ()
+        if cutlass.const_expr(self.mainloop.promotes and not self.pingpong and self.scheduler.takes_divisors):
+            # Both warpgroups wait for the coordinates of a tile.
+            divided = (self.scheduler.divisors(schedule),)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
         for work_index in cutlass.range(start, end, stride):
-            coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+            coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divided)
             inputs = None
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))

@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -38,6 +39,7 @@ from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
+from gemmule.kernels.hopper.cost.rates import Numbers, OperandLayout, Operation, TileRates
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -88,9 +90,10 @@ _ATOM_N = 8
 #: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
 _MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
 #: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, or over
-#: these at least, as its elements are read once for all columns; and where a cluster splits K. Fitted to the products
-#: of records 20261125T121807 and 20261125T131244 (an H100 and an H200).
-_COLUMNS_PER_A, _LEAST_COLUMNS, _SPLIT_A = 10, 48, 0.03
+#: these at least, as its elements are read once for all columns; more where CTAs share the loads of A; and where a
+#: cluster splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
+#: (H200s).
+_COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -333,22 +336,46 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
 
     They are infinite for configs that are not for a product's types.
     """
-    operation = operation_of(problem)
-    suitable, every = _suitable(configs, problem.a.dtype, (not operation.a.across, not operation.b.across))
+    return _costs(problem, operation_of(problem), configs, gpu)[0]
+
+
+def costs_with_prepared(
+    problem: GemmProblem, prepared: tuple[OperandLayout, OperandLayout], gpu: GpuRates
+) -> list[list[float]]:
+    """Return `costs` of a product of TF32, and of that of copies of its operands that lie as `prepared` says.
+
+    Predicting both at once takes less time than one after the other.
+    """
+    configs: Sequence[Any] = SPEC.configs_on(gpu)
+    own, others = _costs(problem, operation_of(problem)._replace(prepared=prepared), configs, gpu)
+    SPEC.keep_costs(problem, configs, gpu, own)
+    return [own, others]
+
+
+def _costs(
+    problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
+) -> list[list[float]]:
+    """Return `costs` of a product, and those of the prepared one if the operation has one."""
+    dtype = problem.a.dtype
+    # Of 32-bit operands both products have one list of configs, some of which take infinitely long for one.
+    k_major = (True, True) if dtype == FLOAT32 else (not operation.a.across, not operation.b.across)
+    suitable, every = _suitable(configs, dtype, k_major)
     if not suitable:
-        return [math.inf] * len(configs)
+        return [[math.inf] * len(configs) for _ in operation.each()]
     rates = rates_of(suitable, gpu)
-    times = times_us(operation, rates)
-    if problem.a.dtype.is_float8:
+    times = times_us(operation, rates).reshape(-1, rates.count)
+    if dtype.is_float8:
         times += promote_us(operation, rates)
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
-    if problem.a.dtype == FLOAT32 and (operation.a.across or operation.b.across):
-        times *= rates.remembered("registers", lambda: rates.each(_registers_factor))
+    if dtype == FLOAT32:
+        for number, one in enumerate(operation.each()):
+            if one.a.across or one.b.across:
+                times[number] *= _registers_factors((one.a.across, one.b.across), rates)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    return list(every((*times.tolist(), math.inf))[:-1])
+    return [list(every((*row, math.inf))[:-1]) for row in times.tolist()]
 
 
 @cache_for_configs
@@ -372,9 +399,18 @@ def _suitable(
     return tuple(suitable), operator.itemgetter(*every, -1)
 
 
-def _registers_factor(config: HopperGemmConfig) -> float:
-    """Return the factor of predicted times with an operand from registers."""
-    return 1 + (_SPLIT_A if config.cluster_k > 1 else _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS))
+def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
+    """Return `_registers_factor` of all configs."""
+    return rates.remembered(across, lambda: rates.each(functools.partial(_registers_factor, across)))
+
+
+def _registers_factor(across: tuple[bool, bool], config: HopperGemmConfig) -> float:
+    """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
+    if _why_not_registers(config, (not across[config.swap_ab], not across[1 - config.swap_ab])) is not None:
+        return math.inf
+    if config.cluster_k > 1:
+        return 1 + _SPLIT_A
+    return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -394,7 +430,7 @@ SPEC = KernelSpec(
     name="hopper_gemm",
     operation="gemm",
     summary="float16 and bfloat16 in any layout, TF32 with a K-major operand, int8 and float8 K-major, "
-    "leading dimensions of whole 16 bytes: wgmma, TMA, persistent CTAs, split-K in clusters",
+    "leading dimensions of multiples of 16 bytes: wgmma, TMA, persistent CTAs, split-K in clusters",
     package=__package__,
     archs=(HOPPER,),
     configs=CONFIGS,

@@ -16,14 +16,17 @@ from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.cost.operation import operand_layouts
+from gemmule.kernels.hopper.cost.rates import OperandLayout
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm.spec import costs_with_prepared
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_repacked.spec import packing_us, written_back_us
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
-from gemmule.kernels.hopper.transposed_operands import TransposedOperands
+from gemmule.kernels.hopper.transposed_operands import TransposedOperands, least_transpose_us
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
@@ -96,9 +99,34 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
+    if _may_be_direct(problem):
+        prepared = _OPERANDS.product.prepare(problem).problem
+        GEMM.keep_costs(prepared, GEMM.configs_on(gpu), gpu, _times(problem, gpu)[1])
     copies = (*_OPERANDS.transposed(problem), *_OPERANDS.packed(problem))
     written_back = written_back_us(sum(one.nbytes for one in copies), gpu)
     return [written_back + us for us in _OPERANDS.costs(problem, configs, gpu)]
+
+
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+    """Return the kernel that takes an operand of TF32 as it is, where the fastest transpose would not pay."""
+    if not _may_be_direct(problem):
+        return None
+    own, prepared = _times(problem, gpu)
+    lines = problem.m if problem.a.is_col_major else problem.n
+    nbytes = problem.k * lines * (problem.batch or (1,))[0] * problem.a.dtype.itemsize
+    return GEMM.name if min(prepared) + least_transpose_us(nbytes, gpu) > min(own) else None
+
+
+def _may_be_direct(problem: GemmProblem) -> bool:
+    """Return whether `hopper_gemm` takes the product of TF32 with an operand from registers."""
+    return problem.a.dtype == FLOAT32 and not GEMM.is_refused(problem, HOPPER)
+
+
+@cache_last_call
+def _times(problem: GemmProblem, gpu: GpuRates) -> list[list[float]]:
+    """Return the times of `hopper_gemm` with an operand from registers, and of K-major operands."""
+    a, b = (OperandLayout(0, False) if x.across else x for x in operand_layouts(problem))
+    return costs_with_prepared(problem, (a, b), gpu)
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -140,4 +168,5 @@ SPEC = KernelSpec(
     cost_in_us=True,
     next_kernel=next_kernel,
     outdone=outdone,
+    yields_to=yields_to,
 )

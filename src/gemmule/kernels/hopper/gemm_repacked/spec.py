@@ -22,9 +22,8 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
-from gemmule.kernels.simt.cost import costs_together
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
-from gemmule.kernels.simt.gemm.spec import is_small, outdoes
+from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_prepared
 
 _ITEMSIZES = (1, 2, 4)
 
@@ -144,7 +143,7 @@ def _vectors_us(config: RepackConfig) -> float:
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     if _by_fma(problem):
-        costs_together((_PRODUCT.prepare(problem).problem, problem), SIMT_GEMM.configs_on(gpu), gpu)
+        predict_with_prepared(problem, _PRODUCT.prepare(problem).problem, gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):
@@ -160,8 +159,9 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
 
 
-def yields_to(problem: GemmProblem) -> str | None:
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of small products by FMA units."""
+    del gpu
     return SIMT_GEMM.name if _by_fma(problem) and is_small(problem) else None
 
 

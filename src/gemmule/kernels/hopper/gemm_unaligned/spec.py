@@ -144,8 +144,8 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
-    summary="float16, bfloat16 and K-major TF32, unaligned C and D, A and B with leading dimensions of whole 16 bytes: "
-    "wgmma, TMA",
+    summary="float16, bfloat16 and K-major TF32, unaligned C and D, A and B with leading dimensions "
+    "of multiples of 16 bytes: wgmma, TMA",
     package=__package__,
     archs=(HOPPER,),
     configs=(

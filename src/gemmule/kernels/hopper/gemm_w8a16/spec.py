@@ -162,8 +162,9 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return UPCAST.name if min(UPCAST.costs(problem, UPCAST.configs, gpu)) < cost else None
 
 
-def yields_to(problem: GemmProblem) -> str | None:
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the same kernel for more rows than were measured."""
+    del gpu
     return UPCAST.name if min(problem.m, problem.n) > _MOST_ROWS else None
 
 
@@ -192,8 +193,8 @@ def _configs(clusters: Sequence[int], shapes: Sequence[tuple[int, int, int, int,
 SPEC = KernelSpec(
     name="hopper_gemm_w8a16",
     operation="gemm",
-    summary="few rows of 8-bit or 16-bit floats by 8-bit floats, both K-major, leading dimensions of whole 16 bytes: "
-    "weights are read once, and upcast in registers",
+    summary="small M: 8-bit or 16-bit floats by 8-bit floats, both K-major, leading dimensions of multiples of 16 "
+    "bytes: weights are read once, and upcast in registers",
     package=__package__,
     archs=(HOPPER,),
     configs=(*_configs((1, 2, 3, 4, 5, 6, 7, 8), _SHAPES), *_configs((1, 2, 4, 6), _FOR_16_BITS)),

@@ -39,6 +39,7 @@ class PromotedFragments(NamedTuple):
 class PromotedMainloop(Mainloop):
     """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
 
+    promotes = True
     #: Whether one half of the columns may be promoted while the other is multiplied.
     overlapped = False
 
@@ -73,7 +74,7 @@ class PromotedMainloop(Mainloop):
         for _ in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            scales = self.read_scales(fragments, stage)
+            scales = None if cutlass.const_expr(self.overlapped) else self.read_scales(fragments, stage)
             for part in cutlass.range_constexpr(parts):
                 if cutlass.const_expr(self.takes_turns and not self.pingpong):
                     cute.arch.barrier(
@@ -85,6 +86,9 @@ class PromotedMainloop(Mainloop):
                     cute.arch.barrier_arrive(
                         barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                     )
+                if cutlass.const_expr(self.overlapped and part == in_flight - 1):
+                    # Wide tiles leave time for it while wgmma is running.
+                    scales = self.read_scales(fragments, stage)
                 if cutlass.const_expr(parts > in_flight and part == 0):
                     warpgroup.wait_group(0)
                     self.promote(fragments, scales, 0)

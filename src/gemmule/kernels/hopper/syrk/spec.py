@@ -133,7 +133,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="hopper_syrk",
     operation="gemm",
-    summary="a matrix times its own transpose, float16, bfloat16, TF32 along K: half of the tiles, each written twice",
+    summary="a matrix times its own transpose, float16, bfloat16, K-major TF32: half of the tiles, each written twice",
     package=__package__,
     archs=(HOPPER,),
     configs=(

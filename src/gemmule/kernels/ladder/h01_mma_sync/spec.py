@@ -274,9 +274,10 @@ _PARTS = (1, 2, 4, 8)
 FOR_TF32 = (
     MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=3),
     MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
-    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 4)),
+    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4)),
     *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
+    MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4, cluster_k=8),
 )
 #: Less than a k-tile of 64 x 64 of MN-major elements of 8 bits takes in any config, where all SMs have many of them.
 _LEAST = 0.14

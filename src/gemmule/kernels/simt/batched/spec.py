@@ -157,8 +157,9 @@ def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
 
 
-def _yields_to(problem: GemmProblem) -> str | None:
+def _yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of the type for larger matrices, for those that are surely larger."""
+    del gpu
     return _larger(problem).name if problem.m * problem.n > _MOST_OUTPUTS else None
 
 
@@ -179,7 +180,7 @@ def _skinny() -> Iterator[BatchedConfig]:
 SPEC = KernelSpec(
     name="simt_batched",
     operation="gemm",
-    summary="float32 and float64, small matrices in batches, any strides: several matrices a CTA, FMA units",
+    summary="float32 and float64, small matrices in batches, any strides: several matrices per CTA, FMA units",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(

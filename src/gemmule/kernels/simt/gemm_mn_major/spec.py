@@ -18,9 +18,8 @@ from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_repacked.spec import packing_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands
-from gemmule.kernels.simt.cost import costs_together
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
-from gemmule.kernels.simt.gemm.spec import is_small, outdoes
+from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_prepared
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
@@ -68,7 +67,7 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    costs_together((_OPERANDS.product.prepare(problem).problem, problem), GEMM.configs_on(gpu), gpu)
+    predict_with_prepared(problem, _OPERANDS.product.prepare(problem).problem, gpu)
     return _OPERANDS.costs(problem, configs, gpu)
 
 
@@ -77,8 +76,9 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return GEMM.name if outdoes(problem, cost, gpu) else None
 
 
-def yields_to(problem: GemmProblem) -> str | None:
+def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the same kernel for small products."""
+    del gpu
     return GEMM.name if is_small(problem) else None
 
 

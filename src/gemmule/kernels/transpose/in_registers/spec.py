@@ -19,7 +19,7 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 SPEC = transpose_spec(
     name="transpose_in_registers",
-    summary="small matrices, elements of 1 or 2 bytes, rows of whole words, batch: blocks transposed in registers",
+    summary="small matrices, elements of 1 or 2 bytes, rows of multiples of 4 bytes, batch: transposed in registers",
     package=__package__,
     configs=(WarpTileConfig(),),
     itemsizes=tuple(_LARGEST),

@@ -60,7 +60,7 @@ def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
 
 SPEC = transpose_spec(
     name="transpose_skinny",
-    summary="matrices with a short side without gaps, elements of 1 to 16 bytes, batch: arrays of structures",
+    summary="few rows or columns, contiguous, elements of 1 to 16 bytes, batch: array of structures, or the reverse",
     package=__package__,
     configs=(
         SkinnyConfig(),

@@ -43,7 +43,7 @@ def _rows_signature(itemsize: int, wide: bool) -> Signature:
 
 SPEC = byte_tile_spec(
     name="transpose_tiled",
-    summary="elements of 1 to 16 bytes, contiguous, any row stride, batch: 16-byte accesses, packed words",
+    summary="elements of 1 to 16 bytes, contiguous, any row stride, batch: 16-byte accesses, bytes packed into words",
     package=__package__,
     configs=(
         ByteTileConfig(),

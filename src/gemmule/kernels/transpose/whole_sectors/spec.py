@@ -39,7 +39,7 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 SPEC = transpose_spec(
     name="transpose_whole_sectors",
-    summary="elements of 1 to 8 bytes, unaligned rows, batch: whole words read, whole sectors written",
+    summary="elements of 1 to 8 bytes, unaligned rows, batch: words of 4 or 8 bytes read, whole sectors written",
     package="gemmule.kernels.transpose.tiled",
     configs=(
         SectorTileConfig(),

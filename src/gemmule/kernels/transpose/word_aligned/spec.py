@@ -26,7 +26,7 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 SPEC = transpose_spec(
     name="transpose_word_aligned",
-    summary="small matrices, elements of 1 or 2 bytes, unaligned rows, batch: aligned words through shared memory",
+    summary="small matrices, elements of 1 or 2 bytes, unaligned rows, batch: 4-byte words through shared memory",
     package=__package__,
     configs=(
         WordAlignedConfig(),

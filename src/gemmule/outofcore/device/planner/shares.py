@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Container
 
 from .long_plans import MOST_OF_CHOSEN, extrapolated, is_long
@@ -40,10 +41,12 @@ def largest_share(plan: DevicePlan, count: int) -> float:
     return max(sum(plan.area(tile) for tile in share) for share in shares(plan, count)) / whole
 
 
+@functools.lru_cache(maxsize=4096)
 def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     """Return what a plan is expected to take on several devices: the slowest one's time, and what all of them move.
 
-    Of a plan of very many operations a part is simulated.
+    Of a plan of very many operations a part is simulated. Searches within several budgets try the same plans: each is
+    simulated once in a process.
     """
     if rates.crowded != (1.0, 1.0):
         rates = rates.beside(roughly_in(plan), bytes_out(plan))
