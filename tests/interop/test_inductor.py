@@ -1,5 +1,8 @@
 """Products in programs that Inductor generates: called as functions, into the program's memory."""
 
+import contextlib
+import types
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 @pytest.fixture(autouse=True)
 def said(tmp_path, monkeypatch):
-    """Return what calls say of their layouts, which is checked; programs of no other run are loaded."""
+    """Return what calls say of their layouts; programs of no other run are loaded."""
     from torch._inductor.select_algorithm import extern_kernels
 
     inductor.add_lowering(gemmule.torch.product.gemm)
@@ -20,21 +23,12 @@ def said(tmp_path, monkeypatch):
 
     def checked(*inputs, out, layouts=None, precision=None):
         found.append(layouts)
-        if layouts is not None:
-            assert layouts == inductor._layouts([Layout(one) for one in (*inputs, out)], precision)
         linear_cache.product_into(*inputs, out=out, layouts=layouts, precision=precision)
 
     monkeypatch.setattr(extern_kernels, "gemmule_gemm", checked)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
     return found
-
-
-class Layout:
-    """What Inductor knows of a tensor, as it is."""
-
-    def __init__(self, tensor):
-        self.device, self.dtype, self.size, self.stride = tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def compiled(function, *given, **options):
@@ -49,7 +43,18 @@ def randn(*shape, requires_grad=False):
     return torch.randn(*shape, requires_grad=requires_grad)
 
 
-@pytest.mark.parametrize("shape", [(7, 33), (3, 5, 33), (1, 33)])
+#: Layouts of a layer of 17 by 33, by the shape of its input.
+LAYERS = {
+    (7, 33): "None; cpu torch.float32 [7, 33] [33, 1]; cpu torch.float32 [33, 17] [1, 33]; "
+    "cpu torch.float32 [7, 17] [17, 1]",
+    (3, 5, 33): "None; cpu torch.float32 [3, 5, 33] [165, 33, 1]; cpu torch.float32 [33, 17] [1, 33]; "
+    "cpu torch.float32 [3, 5, 17] [85, 17, 1]",
+    (1, 33): "None; cpu torch.float32 [1, 33] [33, 1]; cpu torch.float32 [33, 17] [1, 33]; "
+    "cpu torch.float32 [1, 17] [17, 1]",
+}
+
+
+@pytest.mark.parametrize("shape", LAYERS)
 def test_a_layer_is_a_call_into_the_programs_memory(shape, said):
     x, weight = randn(*shape), randn(17, 33)
     with torch.no_grad():
@@ -57,8 +62,7 @@ def test_a_layer_is_a_call_into_the_programs_memory(shape, said):
     assert "extern_kernels.gemmule_gemm(" in code
     assert "torch.ops.gemmule" not in code
     assert result.shape == (*shape[:-1], 17)
-    assert len(said) == 1
-    assert said[0].startswith("cpu torch.float32 None [[")
+    assert said == [LAYERS[shape]]
     torch.testing.assert_close(result, torch.nn.functional.linear(x, weight))
 
 
@@ -86,7 +90,8 @@ def test_a_bias_and_a_batch_are_dispatched():
             lambda x, w, b, batch: (gemmule.torch.linear(x, w, b), gemmule.torch.matmul(x, batch)),
             *(x, weight, bias, batch),
         )
-    assert "torch.ops.gemmule.gemm" in code
+    assert code.count("torch.ops.gemmule.gemm.default(") == 2
+    assert "extern_kernels.gemmule_gemm(" not in code
     torch.testing.assert_close(first, torch.nn.functional.linear(x, weight, bias))
     torch.testing.assert_close(second, x @ batch)
 
@@ -101,6 +106,7 @@ def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
             gemmule.torch.linear(x, weight, bias),
             gemmule.torch.linear(x, weight, bias * 2 + 1),
             gemmule.torch.addmm(bias, x[:, 0], weight.mT, beta=2),
+            gemmule.torch.addmm(bias, x[:, 0], weight.mT, alpha=2),
             gemmule.torch.addmm(bias[:4, None], x[:, 0], weight.mT),
         )
 
@@ -109,7 +115,12 @@ def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
         for got, expected in zip(results, layers(x, weight, bias), strict=True):
             torch.testing.assert_close(got, expected)
     assert len(said) == code.count("extern_kernels.gemmule_gemm(") == 2
-    assert code.count("torch.ops.gemmule.gemm.default(") == 2
+    # One bias is an input, the other one is made by the program: they lie alike.
+    assert {*said} == {
+        "None; cpu torch.float32 [4, 1, 6] [6, 6, 1]; cpu torch.float32 [6, 5] [1, 6]; cpu torch.float32 [5] [1]; "
+        "cpu torch.float32 [4, 1, 5] [5, 5, 1]"
+    }
+    assert code.count("torch.ops.gemmule.gemm.default(") == 3
 
 
 def test_trained():
@@ -149,7 +160,8 @@ def test_factors_that_the_program_makes(said):
     assert None not in said
 
 
-def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch):
+@pytest.mark.parametrize("context", [contextlib.nullcontext, lambda: torch.device("cpu")], ids=["plain", "device"])
+def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch, context):
     queued = []
 
     def cached(a, b, **_):
@@ -169,7 +181,7 @@ def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch):
         return x
 
     program, counts = torch.compile(layers), []
-    with torch.no_grad():
+    with torch.no_grad(), context():
         for _ in range(3):
             before = len(queued)
             program(randn(8, 16))
@@ -184,4 +196,49 @@ def test_a_precision_goes_with_the_call(said):
     with torch.no_grad():
         _, code = compiled(lambda x, w: gemmule.torch.matmul(x, w, precision="ieee"), x, weight)
     assert "precision='ieee'" in code
-    assert said[0].startswith("cpu torch.float32 ieee ")
+    assert said[0].startswith("ieee; cpu torch.float32 [8, 16] [16, 1]; ")
+
+
+def test_other_strides_devices_and_types_are_other_layouts(said):
+    x, weight = randn(8, 16), randn(16, 16)
+    with torch.no_grad():
+        results, _ = compiled(lambda x, w: (gemmule.torch.matmul(x, w), gemmule.torch.matmul(x, w.mT)), x, weight)
+    torch.testing.assert_close(results, (x @ weight, x @ weight.mT))
+    first, last = "None; cpu torch.float32 [8, 16] [16, 1]; cpu torch.float32 ", "; cpu torch.float32 [8, 16] [16, 1]"
+    assert said == [f"{first}[16, 16] {strides}{last}" for strides in ("[16, 1]", "[1, 16]")]
+
+    def stated(place, **facts):
+        layouts = [{"device": "cuda:0", "dtype": torch.float16, "size": [4, 4], "stride": [4, 1]} for _ in range(4)]
+        layouts[place] |= facts
+        return inductor._layouts([types.SimpleNamespace(**layout) for layout in layouts], None)
+
+    plain = stated(0)
+    for place in range(4):
+        others = {"device": "cpu", "dtype": torch.bfloat16, "size": [4, 2], "stride": [1, 4]}
+        assert all(stated(place, **{name: value}) != plain for name, value in others.items())
+
+
+def test_programs_of_another_version_are_not_loaded_from_inductors_cache(monkeypatch):
+    from torch._dynamo.utils import counters
+    from torch._inductor import config
+
+    if not hasattr(config, "unsafe_marked_cacheable_functions"):
+        pytest.skip("this Inductor has no table of versions")
+    monkeypatch.setattr(config, "unsafe_marked_cacheable_functions", {"another": "1"})
+    x, weight = randn(4, 6), randn(6, 5)
+
+    def hits():
+        """Return how many programs of a process that begins now come from the cache."""
+        torch._dynamo.reset()
+        before = counters["inductor"]["fxgraph_cache_hit"]
+        with torch.no_grad():
+            program = torch.compile(lambda x, w: gemmule.torch.matmul(x, w) + 1)
+            torch.testing.assert_close(program(x, weight), x @ weight + 1)
+        return counters["inductor"]["fxgraph_cache_hit"] - before
+
+    assert [hits(), hits()] == [0, 1]
+    with monkeypatch.context() as patched:
+        patched.setattr(gemmule, "__version__", "another")
+        assert [hits(), hits()] == [0, 1]
+    assert hits() == 1
+    assert config.unsafe_marked_cacheable_functions["another"] == "1"

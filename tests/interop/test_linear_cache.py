@@ -722,6 +722,80 @@ def test_first_calls_of_a_program_are_within_a_mode_and_looked_at_later(gpu):
     assert calls == [0, 1, 1]
 
 
+@pytest.mark.parametrize("layouts", [None, "8 x 8"])
+@pytest.mark.parametrize(
+    ("context", "queued"),
+    [
+        (lambda: torch.device("cpu"), [0, 1, 1]),
+        (torch.profiler.profile, [0, 1, 1]),
+        (torch.autograd.forward_ad.dual_level, [0, 0, 0]),
+    ],
+    ids=["a default device", "a profiler", "tangents"],
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+def test_only_modes_and_tangents_keep_a_program_from_the_cache(gpu, layouts, context, queued):
+    first, second, out = torch.randn(3, 8, 8, dtype=torch.float64)
+    into = linear_cache.product_into
+    with context():
+        assert [seen(gpu, lambda: into(first, second, out=out, layouts=layouts))[1] for _ in range(3)] == queued
+    torch.testing.assert_close(out, first @ second)
+    # Without a look in vain.
+    assert len(linear_cache._looks) == any(queued)
+
+
+@pytest.mark.parametrize("layouts", [None, "8 x 8"])
+def test_the_guard_is_asked_only_where_no_layouts_are_stated(gpu, monkeypatch, layouts):
+    checks, guards = [], linear_cache._guards
+
+    def counted(*given):
+        check = guards(*given)
+        return lambda *others: checks.append(others) or check(*others)
+
+    monkeypatch.setattr(linear_cache, "_guards", counted)
+    first, second, out = torch.randn(3, 8, 8, dtype=torch.float64)
+    into = linear_cache.product_into
+    assert [seen(gpu, lambda: into(first, second, out=out, layouts=layouts))[1] for _ in range(4)] == [0, 1, 1, 1]
+    assert len(checks) == (0 if layouts else 3)
+
+
+def test_products_into_memory_of_a_program_are_found_by_their_type(gpu):
+    for dtype in (torch.float64, torch.float32):
+        first, second, out = torch.randn(3, 8, 8, dtype=torch.float64).to(dtype)
+        for _ in range(2):
+            linear_cache.product_into(first, second, out=out)
+            torch.testing.assert_close(out, first @ second)
+    assert [len(known) for known in linear_cache._intos.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_memory_of_a_program_that_was_freed_is_not_read(gpu, place):
+    given = [torch.randn(8, 8, dtype=torch.float64) for _ in range(4)]
+    given[2] = given[2][0].clone()
+
+    def into():
+        linear_cache.product_into(*given[:3], out=given[3], layouts="8 x 8 and 8")
+
+    assert [seen(gpu, into)[1] for _ in range(2)] == [0, 1]
+    given[place].untyped_storage().resize_(0)
+    before = gpu.queued
+    with pytest.raises((RuntimeError, ShapeError, ValueError)):
+        into()
+    assert gpu.queued == before
+
+
+@pytest.mark.parametrize("needed", range(3))
+def test_factors_of_a_program_may_ask_for_gradients(gpu, needed):
+    """Also where gradients are enabled: the program has a backward of its own."""
+    given = [torch.randn(8, 8, dtype=torch.float64), torch.randn(8, 8, dtype=torch.float64), torch.randn(8).double()]
+    given[needed].requires_grad_()
+    for call in range(3):
+        out = torch.full((8, 8), torch.nan, dtype=torch.float64)
+        into = seen(gpu, lambda out=out: linear_cache.product_into(*given, out=out, layouts="8 x 8 and 8"))
+        assert into == (None, call > 0)
+        assert not out.requires_grad
+        torch.testing.assert_close(out, (given[0] @ given[1] + given[2]).detach())
+
+
 def test_addresses_that_need_a_plan_have_one_in_a_known_layout_too(gpu):
     first, second = torch.randn(2, 8, 8, dtype=torch.float64)
     unaligned = torch.randn(65, dtype=torch.float64)[1:].view(8, 8)

@@ -281,6 +281,26 @@ def test_autocast():
     torch.testing.assert_close(got.float(), torch.nn.functional.linear(x, weight, bias), rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("devices", [("cuda:0", "cpu", None), ("cuda:0", "cuda:1", None), ("cuda:0", "cuda:0", "cpu")])
+def test_several_devices_are_refused_where_a_model_is_traced(devices):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x, weight, bias = (
+            None if device is None else torch.empty(*shape, device=device)
+            for device, shape in zip(devices, ((8, 16), (4, 16), (4,)), strict=True)
+        )
+        name, other = ("b", devices[1]) if bias is None else ("c", devices[2])
+        with pytest.raises(ArgumentError, match=f"a is on cuda:0 and {name} is on {other}; move one of them"):
+            gt.linear(x, weight, bias)
+
+
+def test_a_bias_is_not_copied_from_another_device():
+    x, weight, bias = torch.ones(2, 3), torch.ones(3, 4), torch.ones(4, device="meta")
+    with pytest.raises(ArgumentError, match="a is on cpu and c is on meta; move one of them"):
+        gt.product.compute(x, weight, bias, 1.0, 1.0, None, None)
+
+
 def test_shapes_are_inferred_on_the_meta_device():
     model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("meta")
     gt.replace_linear(model)

@@ -113,10 +113,16 @@ def matmul(
     """
     if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
         dtype = a.dtype
-        if dtype is b.dtype:
+        other = b.dtype
+        # Unpickled arrays have types of their own, which are equal.
+        if dtype is other or dtype == other:
             multiply = _multiply_of((_executor(), dtype, a.shape, b.shape, a.strides, b.strides))
             if multiply is not None:
-                return WITHOUT_ERRORS.run(multiply, a, b)
+                try:
+                    return WITHOUT_ERRORS.run(multiply, a, b)
+                except MemoryError:
+                    # A plan makes room, or says what does not fit.
+                    pass
     at = None
     if _replays and out_dtype is precision is executor is None:
         at = (id(a), id(b), id(out))

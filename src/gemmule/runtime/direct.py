@@ -18,8 +18,13 @@ from .tensor_maps import encoded, map_at, move
 #: Frames that a launch keeps for addresses that come again, as those of a model's layers do, and all launches together.
 #: The largest models have more than a hundred layers, and up to two products of a kind in each.
 MOST_FRAMES, MOST_IN_ALL = 256, 4096
+#: At a limit, one of so many misses evicts the least recently used frame. If each did, a model with one layer more than
+#: there are frames would find none.
+MISSES_PER_EVICTION = 4
 #: How many all launches keep now.
 FRAMES_KEPT = [0]
+# What they keep: of each launch, by its id, the frames by addresses, those used last at the end.
+_kept: dict[int, dict[tuple[int, ...], Frame]] = {}
 # A tensor map stands at a multiple of 64 bytes, so all parameters do.
 _ALIGNED_WORDS = 64 // 8
 
@@ -141,11 +146,13 @@ class DirectLaunch:
         write into one.
     """
 
-    __slots__ = ("_others", "_what", "function", "give", "queue", "take")
+    __slots__ = ("_misses", "_others", "_what", "function", "give", "queue", "take")
 
     def __init__(self, what: Packed) -> None:
         self._what, self.function = what, what.function
         self._others: dict[tuple[int, ...], Frame] = {}
+        self._misses = 0
+        _kept[id(self)] = self._others
         free = [Frame(what)]
         self.take: Callable[[], Frame] = free.pop
         self.give: Callable[[Frame], None] = free.append
@@ -156,7 +163,8 @@ class DirectLaunch:
         return Frame(self._what)
 
     def __del__(self) -> None:
-        FRAMES_KEPT[0] -= len(self._others)
+        # Of a launch that could not be packed there is nothing.
+        FRAMES_KEPT[0] -= len(_kept.pop(id(self), ()))
 
     def pointed(self, frame: Frame, addresses: tuple[int, ...]) -> Frame:
         """Return a frame with these addresses, in exchange for one with others.
@@ -169,11 +177,26 @@ class DirectLaunch:
             FRAMES_KEPT[0] -= 1
             return found
         moves = any(frame.addresses[operand] != addresses[operand] for _, operand in frame.maps)
-        if moves and len(self._others) < MOST_FRAMES and FRAMES_KEPT[0] < MOST_IN_ALL:
+        if moves and self._has_room():
             self._keep(frame)
             frame = Frame(self._what)
         point(frame, addresses)
         return frame
+
+    def _has_room(self) -> bool:
+        """Return whether one more frame may be kept; at a limit, the least recently used one makes room at times."""
+        full = len(self._others) >= MOST_FRAMES
+        if not full and FRAMES_KEPT[0] < MOST_IN_ALL:
+            return True
+        self._misses += 1
+        if self._misses % MISSES_PER_EVICTION:
+            return False
+        frames = self._others if full else max([*_kept.values()], key=len)
+        # Copies, as other threads take frames meanwhile: those in use are not among them.
+        for addresses in [*frames][:1]:
+            if frames.pop(addresses, None) is not None:
+                FRAMES_KEPT[0] -= 1
+        return True
 
     def _keep(self, frame: Frame) -> None:
         # Calls at the same time may each have one with the same addresses.

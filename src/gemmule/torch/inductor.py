@@ -6,14 +6,20 @@ products. Inductor's own products are called like this one.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
+
+import gemmule as gm
 
 from .linear_cache import product_into
 from .product import TRACED, adds_in_the_kernel
 
 _NAME = "gemmule_gemm"
 _LOWERINGS, _EXTERN = "torch._inductor.lowering", "torch._inductor.select_algorithm"
+_CONFIG = "torch._inductor.config"
+# Inductor hashes this table of function names and versions into the keys of its cache on disk.
+_VERSIONS = "unsafe_marked_cacheable_functions"
 
 
 def add_lowering(operator: Any) -> bool:
@@ -24,6 +30,7 @@ def add_lowering(operator: Any) -> bool:
     lowering, extern = sys.modules.get(_LOWERINGS), sys.modules.get(_EXTERN)
     if lowering is None or extern is None or not hasattr(extern, "realize_inputs"):
         return False
+    _state_version(operator)
     if hasattr(extern.extern_kernels, _NAME):
         return True
     choice = extern.ExternKernelChoice(product_into, name=_NAME)
@@ -52,13 +59,24 @@ def add_lowering(operator: Any) -> bool:
     return True
 
 
+def _state_version(operator: Any) -> None:
+    """State the version in Inductor's configuration: programs cached on disk by another version are not loaded."""
+    config = sys.modules.get(_CONFIG)
+    versions = getattr(config, _VERSIONS, None)
+    # Older versions of PyTorch have no such table.
+    if versions is not None:
+        stated = {f"torch.ops.{operator}": f"{gm.__version__} {inspect.signature(product_into)}"}
+        if not stated.items() <= versions.items():
+            setattr(config, _VERSIONS, versions | stated)
+
+
 def _layouts(layouts: list[Any], precision: str | None) -> str | None:
-    """Return device, type, precision and each tensor's extents and strides; None where there are symbols among them."""
+    """Return the precision, and each tensor's device, type, extents and strides; None where extents are symbols."""
     extents = [[*layout.size, *layout.stride] for layout in layouts]
     if not all(isinstance(extent, int) or extent.is_Integer for one in extents for extent in one):
         return None
-    first = layouts[0]
-    return f"{first.device} {first.dtype} {precision} {extents}"
+    said = [f"{one.device} {one.dtype} {[*one.size]} {[*one.stride]}" for one in layouts]
+    return "; ".join([str(precision), *said])
 
 
 TRACED.append(add_lowering)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 import gemmule as gm
 from gemmule.api.calls.dispatcher import cached_gemm
@@ -44,6 +45,7 @@ _guards = tensor_guards(torch)
 _raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 )
+_dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 _is_grad_enabled = torch.is_grad_enabled
 _any_requires_grad = torch._C._any_requires_grad
 
@@ -211,7 +213,8 @@ def product_into(
     inputs = [one.detach() if one is not None and one.requires_grad else one for one in (a, b, bias)]
     gm.gemm(*inputs[:2], bias=inputs[2], out=out, precision=precision)
     # The first call of a program is within a mode of the compiler's, in which no call is cached: nothing is looked for.
-    if not operators_are_seen():
+    # A mode for functions, as that of a default device, or a profiler sees nothing within a program.
+    if not (_dispatch_modes() or forward_ad._current_level >= 0):
         _keep(_intos, key, given, lambda: _into_of(given, inputs, precision))
 
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 import gemmule as gm
 
-from .shapes import check_addend, check_dtypes, result_shape
+from .shapes import check_addend, check_devices, check_dtypes, result_shape
 
 #: Functions that are called with the operator whenever it is traced.
 TRACED: list[Callable[[Any], object]] = []
@@ -33,6 +33,8 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
     # Otherwise what is broadcast is laid out in the output first and read there as C: the sum is rounded once, too.
     out = torch.empty(shape, dtype=dtype, device=a.device)
     if addend.shape != out.shape or not addend.is_contiguous():
+        # A copy would cross devices.
+        check_devices(a=a, c=addend)
         addend = out.copy_(addend)
     return gm.gemm(a, b, addend, alpha=alpha, beta=beta, out=out, precision=precision)
 
@@ -75,6 +77,7 @@ def _describe(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any,
     del alpha, beta, precision
     for call in TRACED:
         call(gemm)
+    check_devices(a=a, b=b) if c is None else check_devices(a=a, b=b, c=c)
     shape, dtype = _checked(a, b, c, out_dtype)
     return a.new_empty(shape, dtype=dtype)
 

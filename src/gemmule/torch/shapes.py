@@ -101,6 +101,20 @@ def check_addend(name: str, c: Any, shape: tuple[Any, ...]) -> None:
         )
 
 
+def check_devices(**tensors: Any) -> None:
+    """Refuse tensors on several devices.
+
+    Raises
+    ------
+    ArgumentError
+        If there are several.
+    """
+    (first, one), *others = tensors.items()
+    for name, x in others:
+        if x.device != one.device:
+            raise ArgumentError(f"{first} is on {one.device} and {name} is on {x.device}; move one of them")
+
+
 def check_dtypes(**tensors: Any) -> None:
     """Refuse types without a backward, and mixed ones.
 

@@ -68,7 +68,45 @@ def test_launches_that_are_gone_make_room_for_frames_of_others(made, monkeypatch
         gc.collect()
 
 
+def test_addresses_that_do_not_come_again_make_room(made, monkeypatch):
+    monkeypatch.setattr(direct, "MOST_FRAMES", 6)
+    fake = FakeDriver()
+    launch = made(fake)
+    # As of a warm-up, whose activations are gone.
+    for passing in range(2, 20):
+        launch((0x1000 * passing, 0x20000, 0x300000), 7)
+    layers = [((0x1000 * layer, 0x20000, 0x300000), 7) for layer in range(0x100, 0x104)]
+    for _ in range(4 * direct.MISSES_PER_EVICTION):
+        for call in layers:
+            launch(*call)
+    before = len(fake.replaced)
+    for _ in range(3):
+        for call in layers:
+            launch(*call)
+    assert len(fake.replaced) == before
+    assert fake.seen[-4:] == [expected(*call) for call in layers]
+
+
+def test_frames_of_launches_that_are_idle_make_room_for_others(made, monkeypatch):
+    gc.collect()
+    monkeypatch.setattr(direct, "MOST_IN_ALL", direct.FRAMES_KEPT[0] + 8)
+    idle, fake = made(FakeDriver()), FakeDriver()
+    for passing in range(2, 20):
+        idle((0x1000 * passing, 0x20000, 0x300000), 7)
+    layers = [((0x1000 * layer, 0x20000, 0x300000), 7) for layer in range(2, 6)]
+    kept, launch = direct.FRAMES_KEPT[0], made(fake)
+    for _ in range(4 * direct.MISSES_PER_EVICTION):
+        for call in layers:
+            launch(*call)
+    before = len(fake.replaced)
+    for call in layers:
+        launch(*call)
+    assert len(fake.replaced) == before
+    assert direct.FRAMES_KEPT[0] == kept
+
+
 def test_frames_are_counted_once(made):
+    gc.collect()
     before = direct.FRAMES_KEPT[0]
     launch = made(FakeDriver())
     for _ in range(2):

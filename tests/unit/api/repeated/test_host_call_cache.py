@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 import gemmule as gm
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.errors import GemmuleError
+from gemmule.host.gemm import CheckedGemm
 from support.fakes import planners
 
 DTYPES = ["?", "i1", "u2", "i4", "i8", "u8", "e", "f", "d", "F", "D", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
@@ -306,3 +309,29 @@ def test_no_warning_and_no_other_setting_of_what_is_not_finite():
         assert np.isinf(gm.matmul(big, big)).all()
         assert np.isinf(gm.matmul(np.stack([big, big]), big)).all()
     assert np.geterr() == before
+
+
+def test_memory_that_runs_out_in_a_call_found_by_its_layout_is_told_as_by_the_plan(monkeypatch):
+    a, b = (np.ones((4, 4)) for _ in range(2))
+    gm.matmul(a, b)
+    (key,) = CALLS.by_layout
+
+    def short(*_, **__):
+        raise MemoryError("Unable to allocate 8.00 EiB")
+
+    monkeypatch.setitem(CALLS.by_layout, key, short)
+    # What is freed until then is enough for the plan.
+    assert np.array_equal(gm.matmul(a, b), a @ b)
+    monkeypatch.setattr(CheckedGemm, "run", short)
+    with pytest.raises(gm.HostMemoryError, match=r"result of shape \(4, 4\).*8.00 EiB"):
+        gm.matmul(a, b)
+
+
+def test_types_that_were_unpickled_are_found_by_their_layout(planned, monkeypatch):
+    a = np.arange(16.0).reshape(4, 4)
+    b, c = pickle.loads(pickle.dumps(a)), pickle.loads(pickle.dumps(a))
+    assert a.dtype is not b.dtype
+    gm.matmul(a, a)
+    monkeypatch.setattr("gemmule.api.product", None)
+    for pair in ((a, b), (b, a), (b, c)):
+        assert np.array_equal(gm.matmul(*pair), a @ a)

@@ -16,6 +16,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.cost.operation import operand_layouts
+from gemmule.kernels.hopper.gemm import spec as gemm_spec
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm.spec import costs, costs_with_prepared
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC
@@ -183,3 +184,29 @@ def test_a_tf32_operand_whose_transpose_cannot_pay_is_multiplied_as_it_is_withou
             assert direct < transposed
             yielding += 1
     assert 60 < yielding < 120, "the rule saves few predictions, or lets no transpose compete"
+
+
+def test_one_choice_of_a_tf32_product_predicts_hopper_gemm_once(monkeypatch):
+    """Of operands as they are and as K-major copies at once; the kernels that ask again find both."""
+    predicted, predict = [], gemm_spec._costs
+    monkeypatch.setattr(gemm_spec, "_costs", lambda *given: predicted.append(given) or predict(*given))
+    # One yields to the product with an operand from registers, for the other a transpose is predicted.
+    for shape in ((516, 1028, 1540), (8196, 8196, 8196)):
+        predicted.clear()
+        choose(tf32(shape, "nn"), Arch.parse("sm_90a"), multiprocessors=132)
+        assert len(predicted) == 1
+
+
+def test_costs_of_two_problems_are_cached_by_problem_configs_and_rates():
+    calls = []
+    costs = dataclasses.replace(HOPPER_GEMM, costs=lambda *given: calls.append(given) or [float(len(calls))]).costs
+    first, second, third = (tf32((64, 64, 64), "nn") for _ in range(3))
+    configs, rates = HOPPER_GEMM.configs, (H200_RATES, dataclasses.replace(H200_RATES))
+    assert [costs(one, configs, rates[0]) for one in (first, second, first, second)] == [[1.0], [2.0], [1.0], [2.0]]
+    # Of others nothing is known; equal ones are looked at as such only where they are the same object.
+    assert costs.known(second, configs, rates[1]) is None
+    assert costs.known(second, configs[:1], rates[0]) is None
+    assert costs.known(third, configs, rates[0]) is None
+    assert costs(second, configs, rates[1]) == [3.0]
+    assert costs.known(first, configs, rates[0]) is None
+    assert costs.known(second, configs, rates[0]) == [2.0]
