@@ -8,8 +8,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
     BFLOAT16,
@@ -41,7 +39,7 @@ from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
-from gemmule.kernels.hopper.cost.rates import OperandLayout, Operation, TileRates
+from gemmule.kernels.hopper.cost.rates import Numbers, OperandLayout, Operation, TileRates
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -372,8 +370,9 @@ def _costs(
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
     if dtype == FLOAT32:
-        across = tuple([(one.a.across, one.b.across) for one in operation.each()])
-        times *= rates.remembered(across, lambda: np.array([_registers_factors(rates, *one) for one in across]))
+        for number, one in enumerate(operation.each()):
+            if one.a.across or one.b.across:
+                times[number] *= _registers_factors((one.a.across, one.b.across), rates)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
     return [list(every((*row, math.inf))[:-1]) for row in times.tolist()]
@@ -400,20 +399,18 @@ def _suitable(
     return tuple(suitable), operator.itemgetter(*every, -1)
 
 
-def _registers_factors(rates: TileRates, *across: bool) -> list[float]:
-    """Return factors of predicted times where 32-bit operands, of rows and of columns, are MN-major or not."""
+def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
+    """Return `_registers_factor` of all configs."""
+    return rates.remembered(across, lambda: rates.each(functools.partial(_registers_factor, across)))
 
-    def factor(config: HopperGemmConfig) -> float:
-        k_major = not across[config.swap_ab], not across[1 - config.swap_ab]
-        if _why_not_registers(config, k_major) is not None:
-            return math.inf
-        if all(k_major):
-            return 1.0
-        if config.cluster_k > 1:
-            return 1 + _SPLIT_A
-        return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
 
-    return [factor(config) for config in rates.configs]
+def _registers_factor(across: tuple[bool, bool], config: HopperGemmConfig) -> float:
+    """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
+    if _why_not_registers(config, (not across[config.swap_ab], not across[1 - config.swap_ab])) is not None:
+        return math.inf
+    if config.cluster_k > 1:
+        return 1 + _SPLIT_A
+    return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
