@@ -58,6 +58,15 @@ def test_two_ctas_an_sm_hold_more_than_twice_the_clusters_of_six_that_one_does()
     assert limits(problem, (config,), H100_RATES).rest == [2]
 
 
+@pytest.mark.parametrize("chip", ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])
+def test_batches_that_memory_bounds_stay_with_the_kernel_that_was_fitted_to_them(chip):
+    problem = gemm_problem(32, 32, 32, "float64", "float64", "nn", batch=(8192,))
+    choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=132, chip=chip, tuned=False)
+    assert choice.spec.name == BATCHED.name
+    # Three CTAs an SM, not two.
+    assert (choice.config.thread_m, choice.config.matrices) == (4, 2)
+
+
 @pytest.mark.parametrize(("ctas", "writers"), [(1, 1), (3, 2), (6, 4), (7, 4), (16, 8)])
 def test_as_many_ctas_write_as_divide_the_rows_of_a_thread(ctas, writers):
     assert SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=ctas).writers == writers

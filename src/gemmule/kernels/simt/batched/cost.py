@@ -77,6 +77,11 @@ def _facts(config: BatchedConfig, item: int, copies: tuple[int, int, int]) -> Ba
     return BatchedFacts(issue, _START + stores * _STORE, config.threads / 32 / _SCHEDULERS, resident)
 
 
+def moving_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return roughly the least time in microseconds of a kernel that moves a product's bytes once."""
+    return _LAUNCH + _FIRST + problem.bytes_min / gpu.memory_rate(_MEMORY)
+
+
 def costs(
     problem: GemmProblem, configs: Sequence[BatchedConfig], gpu: GpuRates, copies: tuple[int, int, int]
 ) -> list[float]:

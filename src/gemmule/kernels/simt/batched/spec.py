@@ -22,8 +22,10 @@ from gemmule.kernels.simt.config import why_not_cluster
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 
 from .config import VECTOR_BYTES, BatchedConfig
-from .cost import costs
+from .cost import costs, moving_us
 
+#: What other kernels' predicted times must be of this one's: bound by memory, all take the same.
+_MARGIN = 0.99
 #: Elements of a result whose time other kernels are not asked for: theirs is less.
 _MOST_OUTPUTS = 1 << 16
 
@@ -154,7 +156,9 @@ def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     other = _larger(problem)
     if other.costs is None or other.is_refused(problem, other.archs[0]):
         return None
-    return other.name if min(other.costs(problem, other.configs, gpu)) <= cost else None
+    # Its predictions were fitted to single products: of many small ones they may be less than their bytes take.
+    least = max(min(other.costs(problem, other.configs, gpu)), moving_us(problem, gpu))
+    return other.name if least <= cost * _MARGIN else None
 
 
 def _yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
