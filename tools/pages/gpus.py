@@ -26,6 +26,8 @@ _TYPES = (
     ("int8", "int32"),
     ("float8_e4m3fn", "bfloat16"),
 )
+#: How the host multiplies these types.
+_HOST = ("host, in float32", "host's BLAS", "host's BLAS", "host, exactly", "host, in float32")
 
 
 def gpus_table() -> str:
@@ -43,5 +45,5 @@ def gpus_table() -> str:
         speed = "measured" if tested == "the hardware" else "not measured"
         kernels = [f"`{kernel}`" if kernel != "unsupported" else kernel for kernel in kernels]
         rows.append([gpus, arch, tested, speed, *kernels])
-    rows.append(["older, or none", "", "", "", *(["host's BLAS"] * len(_TYPES))])
+    rows.append(["older, or none: host arrays", "", "", "", *_HOST])
     return markdown(["GPU", "compiled for", "tested on", "speed", *(dtype for dtype, _ in _TYPES)], rows)

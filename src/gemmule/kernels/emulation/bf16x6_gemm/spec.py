@@ -302,7 +302,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="bf16x6_gemm",
     operation="gemm",
-    summary="float32 with precision='bf16x6', any leading dimensions: three bfloat16 parts, six GEMMs by wgmma",
+    summary="float32 with precision='bf16x6' or 'ozaki', any leading dimensions: three bfloat16 parts, six GEMMs",
     package=__package__,
     archs=(HOPPER,),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),

@@ -272,7 +272,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="ozaki_gemm",
     operation="gemm",
-    summary="float64 with precision='ozaki-15', any leading dimensions: 15 int8 GEMMs of residues by wgmma",
+    summary="float64 with precision='ozaki' or 'ozaki-14' to '-16', any leading dimensions: int8 GEMMs of residues",
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),

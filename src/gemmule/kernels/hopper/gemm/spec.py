@@ -429,7 +429,7 @@ def further() -> tuple[HopperGemmConfig, ...]:
 SPEC = KernelSpec(
     name="hopper_gemm",
     operation="gemm",
-    summary="float16 and bfloat16 in any layout, TF32 with a K-major operand, int8 and float8 K-major, "
+    summary="float16 and bfloat16 in any layout, TF32 with at least one operand K-major, int8 and float8 K-major, "
     "leading dimensions of multiples of 16 bytes: wgmma, TMA, persistent CTAs, split-K in clusters",
     package=__package__,
     archs=(HOPPER,),

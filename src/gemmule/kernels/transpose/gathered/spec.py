@@ -14,7 +14,7 @@ _LARGEST = {1: 100 << 10, 2: 400 << 10}
 
 SPEC = transpose_spec(
     name="transpose_gathered",
-    summary="small matrices, elements of 1 or 2 bytes, unaligned rows, batch: a thread gathers 4 bytes of the target",
+    summary="small matrices, elements of 1 or 2 bytes, unaligned rows, batch: a thread gathers 4 destination bytes",
     package=__package__,
     configs=(
         GatheredConfig(),
