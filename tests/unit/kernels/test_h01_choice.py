@@ -172,7 +172,7 @@ def test_how_much_is_written_at_once(d, run):
         {"mma_k_bytes": 8},
         {"sum_bits": 64},
         {"cluster_k": 0},
-        {"cluster_k": 9},
+        {"cluster_k": 17},
         {"sum_bits": 16, "cluster_k": 2},
         {"tile_m": 64, "tile_n": 64, "warps_n": 4},
         {"tile_m": 64, "tile_n": 64, "warps_m": 4, "k_bytes": 64, "stages": 2},

@@ -107,7 +107,8 @@ FACTORS: dict[tuple[int, ...], float] = {
 #: Bytes of a cache line, and of what of it is moved.
 _CACHE_LINE, _SECTOR = 128, 32
 #: Share of the multiprocessors that clusters reach, and of their time that they use where many wait.
-_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, {1: 1.0, 2: 0.943, 4: 1.0, 6: 1.0, 8: 1.0}
+_REACHED = {1: 1.0, 2: 1.0, 3: 0.9, 4: 0.88, 5: 0.9, 6: 0.94, 8: 0.91, 10: 0.9, 12: 0.9, 16: 0.87}
+_USED = {2: 0.943}
 
 
 class _Times(NamedTuple):

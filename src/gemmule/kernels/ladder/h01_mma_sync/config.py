@@ -7,17 +7,17 @@ import math
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
+from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)
 #: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
 #: shared memory that a warp needs for two of these: 16 rows of at most 80 words.
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
+#: Bytes of a register, which copies of fewer pass through: those of a k-tile at once where a thread has so many.
+WORD, _FEW_ELEMENTS = 4, 64
 #: Sides of tiles are multiples of the first, 64 bytes of the narrowest elements, or the second: 64 bytes of 16 bits.
 _TILE_UNIT, _NARROW, _LINE_BYTES = 64, 32, 64
-#: CTAs of a cluster that every GPU with clusters takes.
-_MAX_CLUSTER = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MmaSyncConfig(Config):
     group : int
         Tiles that CTAs take downwards before they go to the right.
     cluster_k : int
-        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and writes a part of the tile.
+        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and some write parts of the tile.
     """
 
     tile_m: int = 128
@@ -74,11 +74,11 @@ class MmaSyncConfig(Config):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} bytes, {max(COPIES)} a thread")
         if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SUBTILE_M * SUBTILE_N):
             raise ArgumentError(f"config {self}: a warp tile must be two subtiles of {SUBTILE_M} x {SUBTILE_N} or more")
-        if not 1 <= self.cluster_k <= _MAX_CLUSTER or (
+        if not 1 <= self.cluster_k <= LARGEST_CLUSTER or (
             self.cluster_k > 1 and (self.sum_bits == 16 or self.staging_bytes > self.shared_bytes)
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must be 1 to {_MAX_CLUSTER}, and above 1 partial sums must be of 32 bits "
+                f"config {self}: cluster_k must be 1 to {LARGEST_CLUSTER}, and above 1 partial sums must be of 32 bits "
                 "and fit into the stages"
             )
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
@@ -94,6 +94,11 @@ class MmaSyncConfig(Config):
         return 32 * self.warps_m * self.warps_n
 
     @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster_k
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA."""
         return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
@@ -106,6 +111,18 @@ class MmaSyncConfig(Config):
     def takes(self, dtype: DType) -> bool:
         """Return whether a tile has whole lines of 64 bytes of such elements."""
         return all(side * dtype.itemsize % _LINE_BYTES == 0 for side in (self.tile_m, self.tile_n))
+
+    def elements(self, copied: tuple[int, int], itemsize: int) -> int:
+        """Return the elements of a k-tile that a thread copies one by one, with so many bytes of a copy of A and B."""
+        sides = zip((self.tile_m, self.tile_n), copied, strict=True)
+        return sum(side for side, size in sides if size < WORD) * self.k_bytes // (itemsize * self.threads)
+
+    def copy_parts(self, copied: tuple[int, int], itemsize: int) -> int:
+        """Return the steps that issue copies of a k-tile: all but the last one, which waits for an older k-tile.
+
+        Few elements are loaded by the first step, and stored by the last but one, so that they are waited for once.
+        """
+        return 1 if 0 < self.elements(copied, itemsize) <= _FEW_ELEMENTS else self.k_bytes // FRAGMENT_BYTES - 1
 
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a k-tile."""

@@ -33,7 +33,7 @@ from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
 from gemmule.kernels.parts.batched_launch import (
     batched_params,
     copies_signature,
@@ -43,7 +43,7 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
 
-from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
+from .config import COPIES, SUBTILE_N, WORD, MmaSyncConfig
 from .tf32_cost import RATES as TF32_RATES
 from .tf32_cost import Lines, Numbers, Tf32Rates, times_us
 from .tf32_cost import least_us as tf32_least_us
@@ -57,8 +57,8 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 }
 #: Most elements of D that a thread writes at once.
 _MAX_VECTOR = 8
-#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
-_WORD, _MAX_WORDS = 4, 192
+#: Most registers of a thread for accumulators, fragments and elements that are copied.
+_MAX_WORDS = 192
 
 
 def _vector(problem: GemmProblem) -> int:
@@ -84,8 +84,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
         return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
     if not config.takes(problem.a.dtype):
         return f"config {config}: tiles of {problem.a.dtype} must be multiples of 64, so that lines are of 64 bytes"
-    if arch.major < 9 and config.cluster_k > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if reason := why_not_cluster(config, config.cluster_k, arch):
+        return reason
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     if reason := _why_not_halves(problem, config):
@@ -93,7 +93,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     oriented = _oriented(problem)
     if config.cluster_k > 1 and not _has_registers(config, min(_copied(oriented))):
         return (
-            f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
+            f"config {config} has no registers for copies of {WORD} bytes or fewer beside partial sums: rows of A and "
             "B must begin at multiples of 8 bytes"
         )
     if (words := _words(oriented, config)) > _MAX_WORDS:
@@ -106,10 +106,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
 
 def _has_registers(config: MmaSyncConfig, copied: int) -> bool:
     """Return whether a thread of a cluster has registers for copies of so many bytes beside its partial sums."""
-    if copied < _WORD:
+    if copied < WORD:
         return config.outputs <= _TILE**2
     copies = (config.tile_m + config.tile_n) * config.k_bytes // (copied * config.threads)
-    return copied > _WORD or config.outputs // config.threads + copies <= _MAX_WORDS // 2
+    return copied > WORD or config.outputs // config.threads + copies <= _MAX_WORDS // 2
 
 
 @cache_last_call
@@ -138,11 +138,8 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
     """Return the words of accumulators, fragments, and elements that are copied one by one, of a thread."""
     warp_m, warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
     words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
-    parts = config.k_bytes // FRAGMENT_BYTES - 1
-    for copied, side in zip(_copied(problem), (config.tile_m, config.tile_n), strict=True):
-        if copied < _WORD:
-            words += side * config.depth(problem.a.dtype) // (parts * config.threads)
-    return words
+    copied, itemsize = _copied(problem), problem.a.dtype.itemsize
+    return words + config.elements(copied, itemsize) // config.copy_parts(copied, itemsize)
 
 
 @cache_last_call
@@ -417,7 +414,7 @@ def _k_major_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
 def _int8_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of 8-bit elements that are MN-major, without reductions."""
     oriented, filled = _oriented(problem), _both_filled(problem)
-    slower = _INT8_BYTEWISE if min(_copied(oriented)) < _WORD else 1.0
+    slower = _INT8_BYTEWISE if min(_copied(oriented)) < WORD else 1.0
     written = _INT8_UNALIGNED if _vector(oriented) == 1 else _INT8_WRITE * problem.d.dtype.itemsize / 4
     memory, once = problem.bytes_min / min(_INT8_BYTES, gpu.memory), _INT8_LAUNCH * gpu.launch
     found = []
