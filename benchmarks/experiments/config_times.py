@@ -202,12 +202,12 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
     *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
     # For few tiles and a long K.
-    *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 10, 12, 16)),
-    *({"tile_m": 32, "mma_k": 8, "cluster_k": ctas} for ctas in (3, 12, 16)),
-    *({"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": ctas} for ctas in (8, 12, 16)),
+    *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5)),
+    {"tile_m": 32, "mma_k": 8, "cluster_k": 3},
+    *({"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": ctas} for ctas in (2, 8)),
     *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 8)),
     # For few rows.
-    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 8, 16)),
+    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 8)),
 )
 
 

@@ -34,7 +34,7 @@ class CpAsyncMainloop:
     copies_first = False
     #: Whether a branch leaves out the copies of k-tiles that do not exist; else `issue` does.
     guarded = True
-    #: Whether copies pass through registers; the last ones are stored after the products of the last step but one.
+    #: Whether copies pass through registers, and are stored after a step's products.
     stores = False
     #: Whether the index of the k-tile that is copied is computed before the first fragments are read, or where needed:
     #: the order decides which registers are live across the reads.
@@ -73,10 +73,9 @@ class CpAsyncMainloop:
                 if cutlass.const_expr(not self.copies_first and step == self.copy_steps - 1):
                     cute.arch.cp_async_commit_group()
                 self.multiply(tile, reading, step)
-                part = cutlass.const_expr(step - max(self.steps - 1 - self.copy_steps, 0))
-                if cutlass.const_expr(self.stores and 0 <= part < self.copy_steps):  # noqa: SIM102
+                if cutlass.const_expr(self.stores and step < self.copy_steps):  # noqa: SIM102
                     if self.ahead(index) < k_tiles:
-                        self.store(tile, writing, part)
+                        self.store(tile, writing, step)
             writing = self.next_stage(writing)
             sources = self.advance(tile, sources)
         cute.arch.cp_async_wait_group(0)

@@ -1,7 +1,7 @@
 """Copies of an operand's k-tiles into stages of shared memory, by all threads of a CTA, in pieces of 4 to 16 bytes.
 
 Pieces go by cp.async where every line of the matrix starts at a multiple of their size. Where lines start anywhere, a
-thread loads the elements of a 4-byte piece one by one, and stores them together after those of a step.
+thread loads the elements of a 4-byte piece one by one, and stores them together after the products of the step.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ COPIES = (16, 8, 4, 2, 1)
 #: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
 #: shared memory that a warp needs for two of these: 16 rows of at most 80 words.
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
-#: Bytes of a register, which copies of fewer pass through: those of a k-tile at once where a thread has so many.
-WORD, _FEW_ELEMENTS = 4, 64
 #: Sides of tiles are multiples of the first, 64 bytes of the narrowest elements, or the second: 64 bytes of 16 bits.
 _TILE_UNIT, _NARROW, _LINE_BYTES = 64, 32, 64
 
@@ -111,18 +109,6 @@ class MmaSyncConfig(Config):
     def takes(self, dtype: DType) -> bool:
         """Return whether a tile has whole lines of 64 bytes of such elements."""
         return all(side * dtype.itemsize % _LINE_BYTES == 0 for side in (self.tile_m, self.tile_n))
-
-    def elements(self, copied: tuple[int, int], itemsize: int) -> int:
-        """Return the elements of a k-tile that a thread copies one by one, with so many bytes of a copy of A and B."""
-        sides = zip((self.tile_m, self.tile_n), copied, strict=True)
-        return sum(side for side, size in sides if size < WORD) * self.k_bytes // (itemsize * self.threads)
-
-    def copy_parts(self, copied: tuple[int, int], itemsize: int) -> int:
-        """Return the steps that issue copies of a k-tile: all but the last one, which waits for an older k-tile.
-
-        Few elements are loaded by the first step, and stored by the last but one, so that they are waited for once.
-        """
-        return 1 if 0 < self.elements(copied, itemsize) <= _FEW_ELEMENTS else self.k_bytes // FRAGMENT_BYTES - 1
 
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a k-tile."""

@@ -60,11 +60,11 @@ class MmaSyncMainloop(WarpTileMainloop):
         whole = types["tiles"] == "whole"
         self.stageA = SwizzledStage(self.tile_m, self.tile_k, types["a_major"] == "k", itemsize, rows_first=True)
         self.stageB = SwizzledStage(self.tile_n, self.tile_k, types["b_major"] == "k", itemsize, rows_first=False)
-        copies = int(types["a_copies"]), int(types["b_copies"])
-        parts = config.copy_parts(copies, itemsize)
-        super().__init__(config.stages, self.stageA.bytes + num_b * self.stageB.bytes, config.k_bytes // K_BYTES, parts)
-        self.copyA = StageCopies(self.stageA, copies[0], self.threads, parts, whole)
-        self.copyB = StageCopies(self.stageB, copies[1], self.threads, parts, whole)
+        steps = config.k_bytes // K_BYTES
+        # The last step waits for an older k-tile.
+        super().__init__(config.stages, self.stageA.bytes + num_b * self.stageB.bytes, steps, steps - 1)
+        self.copyA = StageCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
+        self.copyB = StageCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
         self.stores = self.copyA.by_element or self.copyB.by_element
         # An mma.sync takes all of a fragment, or one half of its K after the other.
         self.halves = K_BYTES // config.mma_k_bytes

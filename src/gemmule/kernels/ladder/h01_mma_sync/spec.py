@@ -43,7 +43,7 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
 
-from .config import COPIES, SUBTILE_N, WORD, MmaSyncConfig
+from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 from .tf32_cost import RATES as TF32_RATES
 from .tf32_cost import Lines, Numbers, Tf32Rates, times_us
 from .tf32_cost import least_us as tf32_least_us
@@ -57,8 +57,8 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 }
 #: Most elements of D that a thread writes at once.
 _MAX_VECTOR = 8
-#: Most registers of a thread for accumulators, fragments and elements that are copied.
-_MAX_WORDS = 192
+#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
+_WORD, _MAX_WORDS = 4, 192
 
 
 def _vector(problem: GemmProblem) -> int:
@@ -93,7 +93,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     oriented = _oriented(problem)
     if config.cluster_k > 1 and not _has_registers(config, min(_copied(oriented))):
         return (
-            f"config {config} has no registers for copies of {WORD} bytes or fewer beside partial sums: rows of A and "
+            f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
             "B must begin at multiples of 8 bytes"
         )
     if (words := _words(oriented, config)) > _MAX_WORDS:
@@ -106,10 +106,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
 
 def _has_registers(config: MmaSyncConfig, copied: int) -> bool:
     """Return whether a thread of a cluster has registers for copies of so many bytes beside its partial sums."""
-    if copied < WORD:
+    if copied < _WORD:
         return config.outputs <= _TILE**2
     copies = (config.tile_m + config.tile_n) * config.k_bytes // (copied * config.threads)
-    return copied > WORD or config.outputs // config.threads + copies <= _MAX_WORDS // 2
+    return copied > _WORD or config.outputs // config.threads + copies <= _MAX_WORDS // 2
 
 
 @cache_last_call
@@ -138,8 +138,11 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
     """Return the words of accumulators, fragments, and elements that are copied one by one, of a thread."""
     warp_m, warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
     words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
-    copied, itemsize = _copied(problem), problem.a.dtype.itemsize
-    return words + config.elements(copied, itemsize) // config.copy_parts(copied, itemsize)
+    parts = config.k_bytes // FRAGMENT_BYTES - 1
+    for copied, side in zip(_copied(problem), (config.tile_m, config.tile_n), strict=True):
+        if copied < _WORD:
+            words += side * config.depth(problem.a.dtype) // (parts * config.threads)
+    return words
 
 
 @cache_last_call
@@ -266,11 +269,12 @@ _REDUCTION, _PARTIALS = 1.5, 0.2
 _REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: CTAs of a cluster that share a tile.
 _PARTS = (1, 2, 4, 8)
-#: Configs for TF32 alone, most of them where K is long and tiles are few: of 28 the ones that together come closest to
-#: the best of all (benchmarks/experiments/fit_mma_sync_cost.py --choose).
+#: Configs for TF32 alone, most of them where K is long and tiles are few: the ones that together come closest to the
+#: best of all that were timed (benchmarks/experiments/fit_mma_sync_cost.py --choose).
 FOR_TF32 = (
-    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=3),
+    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in (3, 16)),
     MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
+    MmaSyncConfig(tile_m=32, warps_m=1, warps_n=4, stages=4, cluster_k=8),
     *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4)),
     *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
@@ -414,7 +418,7 @@ def _k_major_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
 def _int8_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of 8-bit elements that are MN-major, without reductions."""
     oriented, filled = _oriented(problem), _both_filled(problem)
-    slower = _INT8_BYTEWISE if min(_copied(oriented)) < WORD else 1.0
+    slower = _INT8_BYTEWISE if min(_copied(oriented)) < _WORD else 1.0
     written = _INT8_UNALIGNED if _vector(oriented) == 1 else _INT8_WRITE * problem.d.dtype.itemsize / 4
     memory, once = problem.bytes_min / min(_INT8_BYTES, gpu.memory), _INT8_LAUNCH * gpu.launch
     found = []
