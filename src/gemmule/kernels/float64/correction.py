@@ -111,11 +111,13 @@ def mixed_features(own: Sequence[float], of: Tiles, found: Limits) -> Numbers:
     """Return what is read of each config beside the product, whose own features are given: a column for each config."""
     waves = found.share / of.resident
     log_k = of.features[2]
-    read: Numbers = np.empty((12, found.times.size), np.float32)
+    read: Numbers = np.empty((13, found.times.size), np.float32)
     read[0], read[1], read[2], read[3] = found.whole_m, found.whole_n, found.split, found.k_tiles / found.split
     read[4], read[5], read[6] = found.share, np.minimum(found.share, 4), found.each / found.share
     read[7], read[8] = np.where(waves < _WAVES, np.ceil(waves) / waves, 1.0), waves <= 1
     read[9], read[10], read[11] = log_k * own[0], log_k * own[1], found.times
+    # Kernels of tiles that divide the matrices copy without comparing.
+    read[12] = (found.whole_m * found.whole_n == 1) & (found.k_tiles == found.split)
     for row in _LOGS:
         np.log2(read[row], out=read[row])
     return read
