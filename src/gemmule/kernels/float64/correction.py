@@ -26,8 +26,9 @@ from .limits import RATES, Limits, Numbers, Tiles, begins_inside, is_odd, tiles_
 _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
 _MOST = 0.6
-#: Extents that were measured: smaller ones and batches are left to other factors, larger ones are taken as these.
-_LEAST, _LARGEST = 64, 8192
+#: Extents that were measured: smaller ones, batches, and matrices that tiles of 64 divide are left to other factors;
+#: larger ones are taken as these.
+_LEAST, _LARGEST, _WHOLE = 64, 8192, 64
 #: Waves of which the last one counts, and which mixed features are logarithms.
 _WAVES, _LOGS = 8, (2, 4, 11)
 
@@ -90,8 +91,10 @@ def _given(configs: Sequence[Float64Config], learned: str) -> Numbers:
 
 
 def is_measured(problem: GemmProblem) -> bool:
-    """Return whether a product is like those that the networks were fitted to."""
-    return min(problem.m, problem.n, problem.k) >= _LEAST and (problem.batch or (1,))[0] == 1
+    """Return whether a product is like those that the networks were fitted to: random ones, whose tiles are cut off."""
+    extents = problem.m, problem.n, problem.k
+    whole = not any(x % _WHOLE for x in extents)
+    return min(extents) >= _LEAST and (problem.batch or (1,))[0] == 1 and not whole
 
 
 def product_features(problem: GemmProblem) -> list[float]:
@@ -111,13 +114,11 @@ def mixed_features(own: Sequence[float], of: Tiles, found: Limits) -> Numbers:
     """Return what is read of each config beside the product, whose own features are given: a column for each config."""
     waves = found.share / of.resident
     log_k = of.features[2]
-    read: Numbers = np.empty((13, found.times.size), np.float32)
+    read: Numbers = np.empty((12, found.times.size), np.float32)
     read[0], read[1], read[2], read[3] = found.whole_m, found.whole_n, found.split, found.k_tiles / found.split
     read[4], read[5], read[6] = found.share, np.minimum(found.share, 4), found.each / found.share
     read[7], read[8] = np.where(waves < _WAVES, np.ceil(waves) / waves, 1.0), waves <= 1
     read[9], read[10], read[11] = log_k * own[0], log_k * own[1], found.times
-    # Kernels of tiles that divide the matrices copy without comparing.
-    read[12] = (found.whole_m * found.whole_n == 1) & (found.k_tiles == found.split)
     for row in _LOGS:
         np.log2(read[row], out=read[row])
     return read
