@@ -26,8 +26,7 @@ from .limits import RATES, Limits, Numbers, Tiles, begins_inside, is_odd, tiles_
 _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
 _MOST = 0.6
-#: Extents that were measured: smaller ones, batches, and matrices that tiles of 64 divide are left to other factors;
-#: larger ones are taken as these.
+#: Extents that were measured: others, batches, and matrices that tiles of 64 divide are left to other factors.
 _LEAST, _LARGEST, _WHOLE = 64, 8192, 64
 #: Waves of which the last one counts, and which mixed features are logarithms.
 _WAVES, _LOGS = 8, (2, 4, 11)
@@ -94,7 +93,7 @@ def is_measured(problem: GemmProblem) -> bool:
     """Return whether a product is like those that the networks were fitted to: random ones, whose tiles are cut off."""
     extents = problem.m, problem.n, problem.k
     whole = not any(x % _WHOLE for x in extents)
-    return min(extents) >= _LEAST and (problem.batch or (1,))[0] == 1 and not whole
+    return min(extents) >= _LEAST and max(extents) <= _LARGEST and (problem.batch or (1,))[0] == 1 and not whole
 
 
 def product_features(problem: GemmProblem) -> list[float]:
@@ -105,7 +104,7 @@ def product_features(problem: GemmProblem) -> list[float]:
     (lines_a, sectors_a), (lines_b, sectors_b) = begins_inside(a), begins_inside(b)
     # Where lines begin matters to copies of lines along K.
     inside = lines_a * major_a, lines_b * major_b
-    logs = [math.log2(min(x, _LARGEST)) for x in (oriented.m, oriented.n, oriented.k)]
+    logs = [math.log2(x) for x in (oriented.m, oriented.n, oriented.k)]
     odd = is_odd(a) or is_odd(b), is_odd(oriented.d)
     return [*inside, *logs, major_a, major_b, sectors_a, sectors_b, *odd]
 
