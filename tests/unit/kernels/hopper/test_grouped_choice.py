@@ -12,9 +12,9 @@ from gemmule.core.errors import UnsupportedError
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.grouped import choose_grouped
-from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
 from gemmule.kernels.hopper.grouped.spec import SPEC
 from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, why_not_promoted
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 
 HOPPER = Arch.parse("sm_90a")
 

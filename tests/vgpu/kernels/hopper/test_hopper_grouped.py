@@ -12,8 +12,8 @@ import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
 from gemmule.kernels.hopper.grouped.spec import SPEC
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
