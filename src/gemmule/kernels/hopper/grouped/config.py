@@ -10,8 +10,8 @@ from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 
-#: Shared memory for the running sum of the groups' tiles. The last entry, for what is beyond all groups, and the ring of
-#: dynamic scheduling are where the barriers leave room.
+#: Shared memory for the running sum of the groups' tiles. The last entry, for what is beyond all groups, and the ring
+#: of dynamic scheduling are where the barriers leave room.
 TABLE_BYTES = 4 * MAX_GROUPS
 
 

@@ -1,9 +1,9 @@
 """Grouped float32 GEMM: products of several groups in one launch, whose sizes are in device memory.
 
 Idea
-    There is a CTA for each of the most tiles that there may be; each reads the groups' ends, and finds its group and the
-    tile in it, or that there is none, before it copies. A tile's matrices are the parts of its group alone: copies and
-    writes end where they do, whatever the group's first row, column or k is.
+    There is a CTA for each of the most tiles that there may be. Each reads the groups' ends, and finds its group and
+    the tile in it, or that there is none, before it copies. A tile's matrices are the parts of its group alone: copies
+    and writes end where they do, whatever the group's first row, column or k is.
 Change from simt_gemm
     The scheduler of `hopper_grouped`; mainloop and epilogue are those of `simt_gemm`.
 Data movement
