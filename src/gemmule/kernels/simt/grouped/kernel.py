@@ -95,7 +95,7 @@ class SimtGroupedGemm(SimtGemm):
         # What is beyond the last group has no matrix, and nothing to multiply: it is zero.
         matrix = cutlass.min(group, mD.shape[2] - 1)
         extents = {"m": mD.shape[0], "n": mD.shape[1], "k": mA.shape[1] if is_group else 0}
-        begins: dict[str, Any] = dict.fromkeys("mnk", 0)
+        begins = dict.fromkeys("mnk", Int32(0))
         extents[self.axis], begins[self.axis] = end - start, start
         parts = tuple(
             _part(mX[None, None, matrix], [begins[axis] for axis in axes], [extents[axis] for axis in axes])

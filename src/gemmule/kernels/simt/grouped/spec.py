@@ -27,7 +27,7 @@ OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16)
 #: Shared memory of the running sum of the groups' tiles, up to where the stages begin.
 _TABLE_BYTES = 3 << 10
 #: Rows and columns of operands.
-_DIMENSIONS = {"a": "mk", "b": "kn", "d": "mn"}
+_DIMENSIONS = {"a": ("m", "k"), "b": ("k", "n"), "d": ("m", "n")}
 
 
 def why_not(problem: GroupedProblem, arch: Arch, config: SimtConfig) -> str | None:
