@@ -66,6 +66,8 @@ class SimtGroupedGemm(SimtGemm):
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
+        # Offsets are read before.
+        self.mainloop.waits = False
         self.axis, shape = types["axis"], (config.tile_m, config.tile_n, config.group)
         self.groups: Any = (
             GroupedKScheduler(config.tile_k, False, *shape)
