@@ -248,6 +248,9 @@ def test_float32_of_any_layout_and_alignment(torch, axis, transposed):
     assert (error <= (a.shape[-1] + 3) * 2**-24 * size).all()
 
 
+# What PyTorch imports for its compiler warns of parts of PyTorch.
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 def test_a_program_of_float32_is_compiled(torch, gt):
     a, b = operands(torch, "m", 5, 800, dtype="float32")
     ends = random_ends(torch, 5, 800)
