@@ -36,14 +36,13 @@ from .mainloop import SimtGemmMainloop
 class SimtGemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    #: Its mainloop, and what computes a fused epilogue.
-    mainloop_type: type[SimtGemmMainloop] = SimtGemmMainloop
+    #: What computes a fused epilogue.
     vector_epilogue: type[VectorEpilogue] = VectorEpilogue
 
     def __init__(self, config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
-        self.mainloop = self.mainloop_type(config, types)
+        self.mainloop = SimtGemmMainloop(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"

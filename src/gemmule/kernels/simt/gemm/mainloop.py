@@ -52,8 +52,6 @@ class _Tile:
     ----------
     a, b : _Operand
         Copies of A and of B.
-    rows : Int32
-        Rows of A from this warp's first one on; none or fewer where the warp is beyond them.
     full, k_tiles : Int32
         k-tiles of this CTA that are inside the matrices in K, and all of them.
     start_a, start_b : Int32
@@ -66,7 +64,6 @@ class _Tile:
 
     a: _Operand
     b: _Operand
-    rows: Any
     full: Any
     k_tiles: Any
     start_a: Any
@@ -140,8 +137,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             full = cutlass.min(depth // self.depth - first, k_tiles)
         k0 = self.group() * self.steps
         startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
-        rows = gA.shape[0] - m0 - row // self.warp_m * self.warp_m
-        self.accumulate(_Tile(a, b, rows, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
+        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
         return rC, stagesA
 
     @cute.jit

@@ -5,8 +5,7 @@ Idea
     the tile in it, or that there is none, before it copies. A tile's matrices are the parts of its group alone: copies
     and writes end where they do, whatever the group's first row, column or k is.
 Change from simt_gemm
-    The scheduler of `hopper_grouped`; mainloop and epilogue are those of `simt_gemm`. Of a group's last tile, warps
-    without rows copy alone.
+    The scheduler of `hopper_grouped`; mainloop and epilogue are those of `simt_gemm`.
 Data movement
     As of `simt_gemm`, with a weight matrix for each group.
 Limits
@@ -27,13 +26,11 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
 from gemmule.kernels.hopper.schedulers.persistent import KTileRange
-from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.kernel import SimtGemm, stand_ins
-from gemmule.kernels.simt.gemm.mainloop import SimtGemmMainloop
 
 
 class GroupEpilogue(VectorEpilogue):
@@ -54,39 +51,6 @@ class GroupEpilogue(VectorEpilogue):
         return values
 
 
-class CopyingMainloop(SimtGemmMainloop):
-    """The loop over K of a warp that copies for the others, and has nothing to multiply."""
-
-    def read(self, tile: Any, stage: Any, step: int) -> None:
-        """Read nothing."""
-
-    def multiply(self, tile: Any, stage: Any, step: int) -> None:
-        """Multiply nothing."""
-
-
-class GroupMainloop(SimtGemmMainloop):
-    """The loop over K of a group's tile: where groups are of rows, warps beyond them leave the FMA units to others."""
-
-    #: The kernel waits before it reads the offsets.
-    waits = False
-
-    def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
-        super().__init__(config, types)
-        self.copying = CopyingMainloop(config, types) if types["axis"] == "m" and config.warps_m > 1 else None
-
-    @cute.jit
-    def accumulate(self, tile, sources, k_tiles):
-        """Multiply `k_tiles` k-tiles; `sources` are those of the first."""
-        if cutlass.const_expr(self.copying is None):
-            CpAsyncMainloop.accumulate(self, tile, sources, k_tiles)
-        else:
-            copy_alone = self.copying.accumulate
-            if tile.rows > 0:
-                CpAsyncMainloop.accumulate(self, tile, sources, k_tiles)
-            else:
-                copy_alone(tile, sources, k_tiles)
-
-
 class SimtGroupedGemm(SimtGemm):
     """D[m, n] = sum over k of A[m, k] B[n, k] for each group; A is (M, K, L), B (N, K, L), D (M, N, L), row-major.
 
@@ -98,11 +62,12 @@ class SimtGroupedGemm(SimtGemm):
         The signature: that of `SimtGemm`, and the divided dimension.
     """
 
-    mainloop_type = GroupMainloop
     vector_epilogue = GroupEpilogue
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
+        # Offsets are read before.
+        self.mainloop.waits = False
         self.axis, shape = types["axis"], (config.tile_m, config.tile_n, config.group)
         self.groups: Any = (
             GroupedKScheduler(config.tile_k, False, *shape)

@@ -129,11 +129,7 @@ def launch(problem: GroupedProblem, config: SimtConfig) -> Launch:
 
 def costs(problem: GroupedProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: those of `simt_gemm` for as many tiles."""
-    # Warps beyond a group's rows do not multiply: tiles of so many rows count.
-    parts = [one.warps_m if problem.axis == "m" else 1 for one in configs]
-    tiles = [
-        expected_tiles(problem, one.tile_m // part, one.tile_n) / part for one, part in zip(configs, parts, strict=True)
-    ]
+    tiles = [expected_tiles(problem, one.tile_m, one.tile_n) for one in configs]
     plain = batched(problem)
     if problem.axis == "k":
         plain = dataclasses.replace(plain, k=max(problem.k // problem.groups, 1))
