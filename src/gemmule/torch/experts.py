@@ -14,7 +14,7 @@ from gemmule.core.errors import ArgumentError
 from .grouped import grouped_mm
 from .product import may_skip_operator
 
-#: Bytes of the types that are multiplied on a GPU.
+#: Bytes of the types of which SwiGLU is an epilogue.
 _HALF = 2
 
 

@@ -73,6 +73,26 @@ def test_as_many_groups_as_there_is_room_for(rng):
     multiply(rng, "m", (*[3] * (MAX_GROUPS - 2), 70, 140), sizes=(24, 40))
 
 
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape", "ends", "biased"),
+    [
+        ((9, 0), (3, 0, 4), (2, 2, 7), True),
+        ((9, 0), (3, 0, 4), (2, 2, 7), False),
+        ((4, 0), (0, 5), (0, 0), False),
+        ((1, 1), (2, 1, 1), (0, 1), False),
+        ((2, 1, 5), (5, 1), (0, 1), False),
+        ((1, 7), (7, 1), (3, 7), False),
+    ],
+)
+def test_products_of_nothing_and_of_single_rows_and_columns(a_shape, b_shape, ends, biased, rng):
+    a, b = operand(rng, FLOAT32, a_shape, "row"), operand(rng, FLOAT32, b_shape, "row")
+    bias = operand(rng, FLOAT32, (b_shape[0], b_shape[2]), "row") if biased else None
+    host, virtual = (
+        gm.grouped_gemm(a, b, np.array(ends, np.int32), bias=bias, executor=executor) for executor in ("cpu", "vgpu")
+    )
+    np.testing.assert_array_equal(host, virtual)
+
+
 @pytest.mark.parametrize(("bias", "epilogue", "columns"), [(True, "relu", 40), (True, None, 37), (False, "gelu", 40)])
 def test_a_bias_and_an_epilogue(bias, epilogue, columns, rng):
     """What is beyond the last end is zero even so, and so is that of a bias that is no number."""

@@ -53,7 +53,9 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
         return "D is not row-major; pass an output whose last dimension is contiguous"
     if problem.epilogue is not None and (reason := _why_not_epilogue(problem, problem.epilogue)):
         return reason
-    return why_not_strides(batched(problem)) or why_not_extents(batched(problem))
+    if reason := why_not_strides(batched(problem)):
+        return f"{reason}; pass a copy"
+    return why_not_extents(batched(problem))
 
 
 def _why_not_epilogue(problem: GroupedProblem, epilogue: Epilogue) -> str | None:
