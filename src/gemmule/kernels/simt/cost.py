@@ -252,10 +252,15 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
     one, _, _ = row_result(problems[0])
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
-    each = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.shares
+    tiles = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n)
     if batch != 1:
-        each *= batch
-    each /= facts.filled
+        tiles *= batch
+    return _work(facts, tiles, k, moved)
+
+
+def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
+    """Return what configs do for so many tiles each, with `k` products an element."""
+    each = tiles * facts.shares / facts.filled
     # One more than a whole one, where no more CTAs fit with one an SM.
     each = np.maximum(each, (each > facts.fits) * _MORE)
     waves = each // facts.resident
@@ -337,4 +342,22 @@ def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu:
     """Return `costs` of products that differ in how operands lie alone: it takes less time than one after the other."""
     work = _limits(problems, configs, gpu)
     found: list[list[float]] = (work.predicted_us(RATES) * work.facts.factor).reshape(len(problems), -1).tolist()
+    return found
+
+
+def costs_of_tiles(
+    problem: GemmProblem, tiles: Sequence[float], moved: float, configs: Sequence[SimtConfig], gpu: GpuRates
+) -> list[float]:
+    """Return roughly the times in microseconds of `simt_gemm` with the operands and the K of a problem.
+
+    Parameters
+    ----------
+    tiles : sequence of float
+        Tiles of each config.
+    moved : float
+        Bytes of operands and result.
+    """
+    facts = _facts(configs, (operands_lie(problem),), gpu.multiprocessors)
+    work = _work(facts, np.array(tiles, float), problem.k, gpu.moved_us(moved, 1.0))
+    found: list[float] = (work.predicted_us(RATES) * facts.factor).tolist()
     return found

@@ -85,6 +85,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
     """
 
     guarded = False
+    #: Whether it waits for the predecessor grid before it reads; else the kernel has.
+    waits = True
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
@@ -116,7 +118,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
         rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
-        wait_for_predecessor()
+        if cutlass.const_expr(self.waits):
+            wait_for_predecessor()
 
         stagesA = smem.toint()
         stagesB = stagesA + self.stageA.stage_bytes
