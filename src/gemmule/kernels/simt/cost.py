@@ -87,9 +87,9 @@ class SimtFacts:
         k of a k-tile of all CTAs of a cluster.
     shares : array
         CTAs of a tile, 132 times each: of a GPU with as many SMs, a tile is that much of `filled`.
-    filled, fits : array
-        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132; and the share of these that they can
-        fill with one CTA an SM.
+    filled, lost : array
+        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132; and CTAs of each that do not fit
+        where it is to hold an odd number.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
@@ -107,7 +107,7 @@ class SimtFacts:
     depth: Any
     shares: Any
     filled: Any
-    fits: Any
+    lost: Any
     resident: Any
     warps: Any
     products: Any
@@ -229,13 +229,13 @@ FACTORS = {
     (64, 64, 32, 2, 4): (0.988, 1.010),
     (64, 64, 32, 2, 8): (1.007, 1.035),
 }
-#: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With one CTA an SM 39 clusters of three fit,
-#: 30 of four, 15 of eight and 6 of sixteen, and with two 79, 62, 30 and 14; with 40, 32, 16 and 8, or 80, 63, 32 and
-#: 15, the kernel took the time of one CTA more.
-_SMS, _FILLED = 132, {3: 119, 4: 123, 6: 117, 8: 120, 16: 112}
-#: Clusters of six that fit with one CTA an SM, 17, as a share of those: with two 39 fit.
-_ALONE = {6: 0.88}
-#: A little more than one CTA an SM.
+#: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
+#: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
+_SMS, _FILLED = 132, {3: 119, 4: 124, 6: 117, 8: 120, 16: 112}
+#: CTAs an SM that do not fit where that is to hold an odd number: with one, 30 clusters of four fit and not 31, 17 of
+#: six and not 18, and 6 of sixteen and not 7; with three, 92 of four and not 93.
+_LOST = {4: 0.03, 6: 0.12, 16: 0.14}
+#: A little more than a whole number of CTAs an SM.
 _MORE = 1 + 1e-6
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
@@ -256,8 +256,9 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
     if batch != 1:
         each *= batch
     each /= facts.filled
-    # One more than a whole one, where no more CTAs fit with one an SM.
-    each = np.maximum(each, (each > facts.fits) * _MORE)
+    # One more, where the clusters of an odd number do not fit.
+    up = np.ceil(each)
+    each = np.where((up % 2 == 1) & (each > up - facts.lost), up * _MORE, each)
     waves = each // facts.resident
     return SimtWork(facts, waves, np.ceil(each - waves * facts.resident), np.ceil(k / facts.depth), moved)
 
@@ -270,7 +271,7 @@ def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], .
             **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)),
             "shares": config.cluster_k * _SMS,
             "filled": multiprocessors * _FILLED.get(config.cluster_k, _SMS),
-            "fits": _ALONE.get(config.cluster_k, 1.0),
+            "lost": _LOST.get(config.cluster_k, 0.0),
         }
         for a, b in operands
         for config in configs
