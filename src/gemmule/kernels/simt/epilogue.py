@@ -1,4 +1,4 @@
-"""Epilogue of the float32 GEMM: D = alpha * AB + beta * C, or a function of it, written from thread tiles.
+"""Epilogue of the float32 GEMM: D = alpha * AB + beta * C, or a function of it, written from scaled thread tiles.
 
 Where rows of D are multiples of 16 bytes, eight lanes write 128 contiguous bytes of one: whole sectors, without a pass
 through shared memory. Where rows begin anywhere, elements are written one by one: those of a thread tile would be 8 of
@@ -44,25 +44,24 @@ class SimtEpilogue:
     fused: Any = None
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars, extras=None):
-        """Write D = alpha * rC + beta * C, or a fused epilogue of it, for rows of a thread tile.
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, beta, extras=None):
+        """Write D = rC + beta * C, or a fused epilogue of rC and C, for rows of a thread tile.
 
         Parameters
         ----------
         gD, gC : Tensor
             Row-major matrices; C is read only where beta is not 0.
         rC : Tensor
-            Accumulators, (rows, columns).
+            Accumulators times alpha, (rows, columns).
         corner : tuple of Int32
             First row and column of the thread tile.
         first : int or Int32
             Which row of the thread tile the first of `rC` is.
-        scalars : tuple
-            Alpha and beta.
+        beta : Float32
+            The factor of C.
         extras : tuple or None
             Inputs of the fused epilogue.
         """
-        alpha, beta = scalars
         rows, cols = cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
         for i in cutlass.range_constexpr(rows):
             number = first + i
@@ -82,31 +81,30 @@ class SimtEpilogue:
                     if self.inside(gD, at):
                         vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                         for v in cutlass.range_constexpr(self.vector):
-                            vector[v] = alpha * rC[i, j + v] + beta * addends[j + v].to(Float32)
+                            vector[v] = rC[i, j + v] + beta * addends[j + v].to(Float32)
                         self.store(gD, at, vector)
                 else:
                     products = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                     for v in cutlass.range_constexpr(self.vector):
                         products[v] = rC[i, j + v]
                     addend = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
-                    vector = self.fused.values(products, None, addend, extras, at, gD, alpha, beta)
+                    vector = self.fused.values(products, None, addend, extras, at, gD, Float32(1), beta)
                     if self.inside(gD, at):
                         self.store(gD, at, vector)
 
     @cute.jit
-    def write_rows(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, tile, first, staging, scalars, extras=None):
+    def write_rows(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, tile, first, staging, beta, extras=None):
         """Do as `write`, by elements, through shared memory: consecutive lanes write consecutive elements of a row.
 
         Parameters
         ----------
-        gD, gC, rC, first, scalars, extras
+        gD, gC, rC, first, beta, extras
             As of `write`.
         tile : tuple of Int32
             First row and column of the CTA's tile.
         staging : Int32
             Address of `SimtConfig.staging_bytes` in shared memory, which no thread of the CTA reads or writes any more.
         """
-        alpha, beta = scalars
         config, (rows, cols) = self.config, cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
         warp_n = cutlass.const_expr(config.tile_n // config.warps_n)
         together = cutlass.const_expr(math.gcd(rows, VECTOR))
@@ -152,10 +150,10 @@ class SimtEpilogue:
                         at = row_1 + row, col_0 + p * _LANES
                         value = cute.make_tensor(products.iterator + (i * pieces + p), cute.make_layout(1))
                         if cutlass.const_expr(self.fused is None):
-                            value[0] = alpha * value[0] + beta * addends[p, i].to(Float32)
+                            value[0] += beta * addends[p, i].to(Float32)
                         else:
                             addend = cute.make_tensor(addends.iterator + (i * pieces + p), cute.make_layout(1))
-                            value = self.fused.values(value, None, addend, extras, at, gD, alpha, beta)
+                            value = self.fused.values(value, None, addend, extras, at, gD, Float32(1), beta)
                         if cutlass.const_expr(gD.element_type is Float32):
                             _store_if_left(place, p * _LANES * _ITEM, value[0], left[p], row)
                         elif row < left[p]:
