@@ -22,6 +22,15 @@ _ITEM = Float32.width // 8
 _LANES = LANES_M * LANES_N
 
 
+def place_of(column: Any) -> Any:
+    """Return the place of a column within a row of accumulators: each vector's four are rotated by one.
+
+    Shared memory takes them by vectors, in four consecutive registers. Unrotated these are in the banks of the columns'
+    fragments, and up to 12 of 100 FMAs would wait for a register.
+    """
+    return column // VECTOR * VECTOR + (column + VECTOR - 1) % VECTOR
+
+
 @dataclass(frozen=True)
 class SimtEpilogue:
     """Writes of a thread tile.
@@ -52,7 +61,7 @@ class SimtEpilogue:
         gD, gC : Tensor
             Row-major matrices; C is read only where beta is not 0.
         rC : Tensor
-            Accumulators times alpha, (rows, columns).
+            Accumulators times alpha, (rows, columns), each column in its place (`place_of`).
         corner : tuple of Int32
             First row and column of the thread tile.
         first : int or Int32
@@ -81,12 +90,12 @@ class SimtEpilogue:
                     if self.inside(gD, at):
                         vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                         for v in cutlass.range_constexpr(self.vector):
-                            vector[v] = rC[i, j + v] + beta * addends[j + v].to(Float32)
+                            vector[v] = rC[i, place_of(j + v)] + beta * addends[j + v].to(Float32)
                         self.store(gD, at, vector)
                 else:
                     products = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                     for v in cutlass.range_constexpr(self.vector):
-                        products[v] = rC[i, j + v]
+                        products[v] = rC[i, place_of(j + v)]
                     addend = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
                     vector = self.fused.values(products, None, addend, extras, at, gD, Float32(1), beta)
                     if self.inside(gD, at):
@@ -136,7 +145,7 @@ class SimtEpilogue:
                 addends.fill(gC.element_type(0))
                 for i in cutlass.range_constexpr(together):
                     for p in cutlass.range_constexpr(pieces):
-                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + lane)) * _ITEM
+                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + place_of(lane))) * _ITEM
                         products[p, i] = _shared(address, 1)[0]
                 if beta != 0:
                     for i in cutlass.range_constexpr(together):

@@ -28,7 +28,7 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.epilogue import SimtEpilogue
+from gemmule.kernels.simt.epilogue import SimtEpilogue, place_of
 
 from .mainloop import SimtGemmMainloop
 
@@ -107,14 +107,12 @@ class SimtGemm:
 
     @cute.jit
     def scaled(self, rC: cute.Tensor, alpha):
-        """Return accumulators times alpha, in registers of their own.
-
-        Shared memory takes them by vectors, in consecutive registers: as those of accumulators they had bank conflicts
-        with the fragments, 4 to 12 of 100 FMAs.
-        """
-        rScaled = self.mainloop.accumulators(self.config.thread_m, self.config.thread_n)
-        for i in cutlass.range(cute.size(rC), unroll_full=True):
-            rScaled[i] = alpha * rC[i]
+        """Return accumulators times alpha, in the places that `SimtEpilogue` takes them from."""
+        rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
+        rScaled = self.mainloop.accumulators(rows, cols)
+        for i in cutlass.range_constexpr(rows):
+            for j in cutlass.range_constexpr(cols):
+                rScaled[i, place_of(j)] = alpha * rC[i, j]
         return rScaled
 
 
