@@ -37,12 +37,6 @@ def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kern
             assert types["a_copies"] == types["b_copies"] == "16"
 
 
-@pytest.mark.parametrize(("layout", "overlaps"), [("nt", True), ("tn", False)])
-def test_a_product_is_launched_before_its_operands_are_prepared(layout, overlaps):
-    _, last = chosen(4096, 4096, 4096, layout)
-    assert last.spec.launch(last.problem, last.config).overlaps == overlaps
-
-
 def test_few_rows_are_not_worth_a_transpose_of_the_other_operand():
     assert chosen(96, 8192, 8192, "nt")[0] == SIMT
 

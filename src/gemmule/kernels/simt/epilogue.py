@@ -1,4 +1,4 @@
-"""Epilogue of the float32 GEMM: D = alpha * AB + beta * C, or a function of it, written from scaled thread tiles.
+"""Epilogue of the float32 GEMM: D = alpha * AB + beta * C, or a function of it, written from thread tiles.
 
 Where rows of D are multiples of 16 bytes, eight lanes write 128 contiguous bytes of one: whole sectors, without a pass
 through shared memory. Where rows begin anywhere, elements are written one by one: those of a thread tile would be 8 of
@@ -22,15 +22,6 @@ _ITEM = Float32.width // 8
 _LANES = LANES_M * LANES_N
 
 
-def place_of(column: Any) -> Any:
-    """Return the place of a column within a row of accumulators: each vector's four are rotated by one.
-
-    Shared memory takes them by vectors, in four consecutive registers. Unrotated these are in the banks of the columns'
-    fragments, and up to 12 of 100 FMAs would wait for a register.
-    """
-    return column // VECTOR * VECTOR + (column + VECTOR - 1) % VECTOR
-
-
 @dataclass(frozen=True)
 class SimtEpilogue:
     """Writes of a thread tile.
@@ -45,32 +36,42 @@ class SimtEpilogue:
         Whether all of the tile is inside the matrix.
     fused : VectorEpilogue or None
         Function of each element.
+    rotated : bool
+        Whether each four columns of a thread tile are rotated by one. Shared memory takes them by vectors, of four
+        consecutive registers. Unrotated these are in the banks of the columns' fragments, and up to 12 of 100 FMAs wait
+        for a register.
     """
 
     config: SimtConfig
     vector: int
     whole: bool
     fused: Any = None
+    rotated: bool = False
+
+    def place(self, column: Any) -> Any:
+        """Return the place of a column of the accumulators."""
+        return column // VECTOR * VECTOR + (column + VECTOR - 1) % VECTOR if self.rotated else column
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, beta, extras=None):
-        """Write D = rC + beta * C, or a fused epilogue of rC and C, for rows of a thread tile.
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars, extras=None):
+        """Write D = alpha * rC + beta * C, or a fused epilogue of it, for rows of a thread tile.
 
         Parameters
         ----------
         gD, gC : Tensor
             Row-major matrices; C is read only where beta is not 0.
         rC : Tensor
-            Accumulators times alpha, (rows, columns), each column in its place (`place_of`).
+            Accumulators, (rows, columns), each column in its place (`place`).
         corner : tuple of Int32
             First row and column of the thread tile.
         first : int or Int32
             Which row of the thread tile the first of `rC` is.
-        beta : Float32
-            The factor of C.
+        scalars : tuple
+            Alpha and beta.
         extras : tuple or None
             Inputs of the fused epilogue.
         """
+        alpha, beta = scalars
         rows, cols = cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
         for i in cutlass.range_constexpr(rows):
             number = first + i
@@ -90,30 +91,31 @@ class SimtEpilogue:
                     if self.inside(gD, at):
                         vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                         for v in cutlass.range_constexpr(self.vector):
-                            vector[v] = rC[i, place_of(j + v)] + beta * addends[j + v].to(Float32)
+                            vector[v] = alpha * rC[i, self.place(j + v)] + beta * addends[j + v].to(Float32)
                         self.store(gD, at, vector)
                 else:
                     products = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                     for v in cutlass.range_constexpr(self.vector):
-                        products[v] = rC[i, place_of(j + v)]
+                        products[v] = rC[i, self.place(j + v)]
                     addend = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
-                    vector = self.fused.values(products, None, addend, extras, at, gD, Float32(1), beta)
+                    vector = self.fused.values(products, None, addend, extras, at, gD, alpha, beta)
                     if self.inside(gD, at):
                         self.store(gD, at, vector)
 
     @cute.jit
-    def write_rows(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, tile, first, staging, beta, extras=None):
+    def write_rows(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, tile, first, staging, scalars, extras=None):
         """Do as `write`, by elements, through shared memory: consecutive lanes write consecutive elements of a row.
 
         Parameters
         ----------
-        gD, gC, rC, first, beta, extras
+        gD, gC, rC, first, scalars, extras
             As of `write`.
         tile : tuple of Int32
             First row and column of the CTA's tile.
         staging : Int32
             Address of `SimtConfig.staging_bytes` in shared memory, which no thread of the CTA reads or writes any more.
         """
+        alpha, beta = scalars
         config, (rows, cols) = self.config, cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
         warp_n = cutlass.const_expr(config.tile_n // config.warps_n)
         together = cutlass.const_expr(math.gcd(rows, VECTOR))
@@ -145,7 +147,7 @@ class SimtEpilogue:
                 addends.fill(gC.element_type(0))
                 for i in cutlass.range_constexpr(together):
                     for p in cutlass.range_constexpr(pieces):
-                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + place_of(lane))) * _ITEM
+                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + self.place(lane))) * _ITEM
                         products[p, i] = _shared(address, 1)[0]
                 if beta != 0:
                     for i in cutlass.range_constexpr(together):
@@ -159,10 +161,10 @@ class SimtEpilogue:
                         at = row_1 + row, col_0 + p * _LANES
                         value = cute.make_tensor(products.iterator + (i * pieces + p), cute.make_layout(1))
                         if cutlass.const_expr(self.fused is None):
-                            value[0] += beta * addends[p, i].to(Float32)
+                            value[0] = alpha * value[0] + beta * addends[p, i].to(Float32)
                         else:
                             addend = cute.make_tensor(addends.iterator + (i * pieces + p), cute.make_layout(1))
-                            value = self.fused.values(value, None, addend, extras, at, gD, Float32(1), beta)
+                            value = self.fused.values(value, None, addend, extras, at, gD, alpha, beta)
                         if cutlass.const_expr(gD.element_type is Float32):
                             _store_if_left(place, p * _LANES * _ITEM, value[0], left[p], row)
                         elif row < left[p]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Float32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
@@ -28,7 +28,7 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.epilogue import SimtEpilogue, place_of
+from gemmule.kernels.simt.epilogue import SimtEpilogue
 
 from .mainloop import SimtGemmMainloop
 
@@ -43,7 +43,9 @@ class SimtGemm:
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
-        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused)
+        # Where shared memory takes accumulators; beside transposing copies it would cost registers, and time.
+        rotated = (self.rows or config.cluster_k * config.warps_k > 1) and not self.mainloop.transposes
+        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated)
 
     @cute.jit
     def __call__(
@@ -73,7 +75,8 @@ class SimtGemm:
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
-        rC = self.scaled(rC, alpha)
+        if cutlass.const_expr(self.epilogue.rotated):
+            rC, alpha = self.scaled(rC, alpha), Float32(1)
         row, col = self.mainloop.corner()
         corner = m0 + row, n0 + col
         inputs = None
@@ -93,26 +96,26 @@ class SimtGemm:
             first_row += part * rows
             if writers == self.cluster_k or rank < writers:
                 if cutlass.const_expr(self.rows):
-                    self.epilogue.write_rows(gD, gC, rPart, (m0, n0), first_row, stages, beta, inputs)
+                    self.epilogue.write_rows(gD, gC, rPart, (m0, n0), first_row, stages, (alpha, beta), inputs)
                 else:
-                    self.epilogue.write(gD, gC, rPart, corner, first_row, beta, inputs)
+                    self.epilogue.write(gD, gC, rPart, corner, first_row, (alpha, beta), inputs)
         elif cutlass.const_expr(self.rows):
             # The stages are overwritten.
             cute.arch.sync_threads()
-            self.epilogue.write_rows(gD, gC, rC, (m0, n0), first_row, stages, beta, inputs)
+            self.epilogue.write_rows(gD, gC, rC, (m0, n0), first_row, stages, (alpha, beta), inputs)
         else:
-            self.epilogue.write(gD, gC, rC, corner, first_row, beta, inputs)
+            self.epilogue.write(gD, gC, rC, corner, first_row, (alpha, beta), inputs)
         if cutlass.const_expr(self.fused is not None):
             self.fused.end(inputs)
 
     @cute.jit
     def scaled(self, rC: cute.Tensor, alpha):
-        """Return accumulators times alpha, in the places that `SimtEpilogue` takes them from."""
+        """Return accumulators times alpha, in the places that the epilogue takes them from."""
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
         rScaled = self.mainloop.accumulators(rows, cols)
         for i in cutlass.range_constexpr(rows):
             for j in cutlass.range_constexpr(cols):
-                rScaled[i, place_of(j)] = alpha * rC[i, j]
+                rScaled[i, self.epilogue.place(j)] = alpha * rC[i, j]
         return rScaled
 
 

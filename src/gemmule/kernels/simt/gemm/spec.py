@@ -110,17 +110,10 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
             *batched_params(problem, first, second, lda, ldb),
             *epilogue_params(epilogue, (problem.batch or (1,))[0], problem.accumulator),
         ),
-        overlaps=_overlaps(problem),
+        # The absolute maximum is cleared before the launch, and by no kernel.
+        overlaps=problem.bytes_min <= FEW_BYTES and not (epilogue is not None and epilogue.absmax),
         carve_out=config.carve_out,
     )
-
-
-def _overlaps(problem: GemmProblem) -> bool:
-    """Return whether to launch before the predecessor ends: what prepares operands, or anything for a few bytes."""
-    if problem.epilogue is not None and problem.epilogue.absmax:
-        # It is cleared before the launch, and by no kernel.
-        return False
-    return problem.a.padded or problem.b.padded or problem.bytes_min <= FEW_BYTES
 
 
 #: Multiply-adds below which preparing operands takes longer than it saves.
