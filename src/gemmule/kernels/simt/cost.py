@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
-from .config import VECTOR_BYTES, CpAsyncConfig, SimtConfig
+from .config import VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
 #: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of a multiprocessor, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
@@ -229,6 +229,9 @@ FACTORS = {
     (64, 64, 32, 2, 4): (0.988, 1.010),
     (64, 64, 32, 2, 8): (1.007, 1.035),
 }
+#: Further factors of the largest tiles, one CTA an SM, where operands are aligned and the result is written by element:
+#: 4095 cubed with prepared operands.
+_BY_ELEMENT = {128 * 256: 1.08}
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
 #: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
 _SMS, _FILLED = 132, {3: 119, 4: 124, 6: 117, 8: 120, 16: 112}
@@ -248,9 +251,9 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
 
 def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
-    facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), gpu.multiprocessors)
     one, _, _ = row_result(problems[0])
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
+    facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), n % VECTOR > 0, gpu.multiprocessors)
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
     each = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.shares
     if batch != 1:
@@ -264,11 +267,16 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
 
 
 @cache_for_configs
-def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], multiprocessors: int) -> SimtFacts:
-    """Return what configs do for every product with such operands, one pair of A and B after another."""
+def _facts(
+    configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], by_element: bool, multiprocessors: int
+) -> SimtFacts:
+    """Return what configs do for every product with such operands, one pair of A and B after another.
+
+    The result is written by element where its rows do not begin at multiples of 16 bytes.
+    """
     every = [
         {
-            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)),
+            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element),
             "shares": config.cluster_k * _SMS,
             "filled": multiprocessors * _FILLED.get(config.cluster_k, _SMS),
             "lost": _LOST.get(config.cluster_k, 0.0),
@@ -279,7 +287,9 @@ def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], .
     return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
 
 
-def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> dict[str, float]:
+def _facts_of(
+    config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool
+) -> dict[str, float]:
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
@@ -289,6 +299,8 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
+    factor = factors.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0))
+    written = _BY_ELEMENT.get(config.outputs, 1.0) if by_element and not any(unaligned) else 1.0
     return {
         "tile_m": config.tile_m,
         "tile_n": config.tile_n,
@@ -305,9 +317,7 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "transposed": sum(count for count, along in zip(copies, k_major, strict=True) if along),
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "outputs": config.thread_m * config.thread_n * parts,
-        "factor": factors.get(
-            (config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0)
-        )[any(unaligned)],
+        "factor": factor[any(unaligned)] * written,
     }
 
 
