@@ -87,9 +87,9 @@ class SimtFacts:
         k of a k-tile of all CTAs of a cluster.
     shares : array
         CTAs of a tile, 132 times each: of a GPU with as many SMs, a tile is that much of `filled`.
-    filled, lost : array
-        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132; and CTAs of each that do not fit
-        where it is to hold an odd number.
+    filled, slack, fits : array
+        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132; CTAs an SM that are too many and
+        fit; and the share of `filled` that they can fill with one CTA an SM.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
@@ -107,7 +107,8 @@ class SimtFacts:
     depth: Any
     shares: Any
     filled: Any
-    lost: Any
+    slack: Any
+    fits: Any
     resident: Any
     warps: Any
     products: Any
@@ -234,11 +235,13 @@ FACTORS = {
 _BY_ELEMENT = {128 * 256: 1.08}
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
 #: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
-_SMS, _FILLED = 132, {3: 119, 4: 124, 6: 117, 8: 120, 16: 112}
-#: CTAs an SM that do not fit where that is to hold an odd number: with one, 30 clusters of four fit and not 31, 17 of
-#: six and not 18, and 6 of sixteen and not 7; with three, 92 of four and not 93.
-_LOST = {4: 0.03, 6: 0.12, 16: 0.14}
-#: A little more than a whole number of CTAs an SM.
+_SMS, _FILLED = 132, {3: 119, 4: 123.5, 6: 117, 8: 120, 16: 112}
+#: CTAs an SM that are too many and fit: 62 clusters of four with two; with three 92 fit and not 93.
+_SLACK = {4: 0.01}
+#: Clusters that fit with one CTA an SM as a share of half of those with two, where they are fewer: 30 of four, 17 of
+#: six and 6 of sixteen.
+_ALONE = {4: 0.97, 6: 0.88, 16: 0.86}
+#: A little more than one CTA an SM.
 _MORE = 1 + 1e-6
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
@@ -259,9 +262,9 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
     if batch != 1:
         each *= batch
     each /= facts.filled
-    # One more, where the clusters of an odd number do not fit.
-    up = np.ceil(each)
-    each = np.where((up % 2 == 1) & (each > up - facts.lost), up * _MORE, each)
+    each -= facts.slack
+    # One more than a whole one, where no more CTAs fit with one an SM.
+    each = np.maximum(each, (each > facts.fits) * _MORE)
     waves = each // facts.resident
     return SimtWork(facts, waves, np.ceil(each - waves * facts.resident), np.ceil(k / facts.depth), moved)
 
@@ -279,7 +282,8 @@ def _facts(
             **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element),
             "shares": config.cluster_k * _SMS,
             "filled": multiprocessors * _FILLED.get(config.cluster_k, _SMS),
-            "lost": _LOST.get(config.cluster_k, 0.0),
+            "slack": _SLACK.get(config.cluster_k, 0.0),
+            "fits": _ALONE.get(config.cluster_k, 1.0),
         }
         for a, b in operands
         for config in configs
