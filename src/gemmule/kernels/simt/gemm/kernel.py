@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Float32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
@@ -46,7 +46,9 @@ class SimtGemm:
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
-        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused)
+        # Where shared memory takes accumulators; beside transposing copies it would cost registers, and time.
+        rotated = (self.rows or config.cluster_k * config.warps_k > 1) and not self.mainloop.transposes
+        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated)
 
     @cute.jit
     def __call__(
@@ -98,6 +100,8 @@ class SimtGemm:
         """
         (gA, gB, gC, gD), (m0, n0), (alpha, beta) = matrices, origin, scalars
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
+        if cutlass.const_expr(self.epilogue.rotated):
+            rC, alpha = self.scaled(rC, alpha), Float32(1)
         row, col = self.mainloop.corner()
         corner = m0 + row, n0 + col
         inputs = None
@@ -128,6 +132,16 @@ class SimtGemm:
             self.epilogue.write(gD, gC, rC, corner, first_row, (alpha, beta), inputs)
         if cutlass.const_expr(self.fused is not None):
             self.fused.end(inputs)
+
+    @cute.jit
+    def scaled(self, rC: cute.Tensor, alpha):
+        """Return accumulators times alpha, in the places that the epilogue takes them from."""
+        rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
+        rScaled = self.mainloop.accumulators(rows, cols)
+        for i in cutlass.range_constexpr(rows):
+            for j in cutlass.range_constexpr(cols):
+                rScaled[i, self.epilogue.place(j)] = alpha * rC[i, j]
+        return rScaled
 
 
 def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:

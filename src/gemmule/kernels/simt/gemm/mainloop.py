@@ -94,6 +94,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.vector = config.vector
         self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
         self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
+        self.transposes = self.stageA.k_major or self.stageB.k_major
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
