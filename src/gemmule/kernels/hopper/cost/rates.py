@@ -60,8 +60,8 @@ class LayoutRates(NamedTuple):
 
     Attributes
     ----------
-    alone, more : array
-        A k-tile where one SM of a TPC loads, and what is added where both do.
+    alone, both : array
+        A k-tile where one SM of a TPC loads, and where both do.
     carried : array
         A k-tile of a cluster in the L2 cache.
     write, once : array
@@ -71,7 +71,7 @@ class LayoutRates(NamedTuple):
     """
 
     alone: Numbers
-    more: Numbers
+    both: Numbers
     carried: Numbers
     write: Numbers
     once: Numbers
@@ -100,7 +100,7 @@ class Operation(NamedTuple):
     writes : float
         How often a tile is written, to more than one place.
     prepared : tuple of OperandLayout or None
-        How copies of A and B lie, of a second product that is predicted at the same time.
+        How copies of A and B lie, of a second product that is predicted at the same time, for `TileRates.prepared`.
     """
 
     rows: int
@@ -133,19 +133,27 @@ class TileRates:
         The configs.
     gpu : GpuRates
         The GPU's.
+    prepared : sequence of HopperGemmConfig
+        Configs of the product of prepared operands, which follow the others in each array.
     """
 
-    def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES) -> None:
-        self.configs, self.gpu, self.count = configs, gpu, len(configs)
+    def __init__(
+        self,
+        configs: Sequence[HopperGemmConfig],
+        gpu: GpuRates = H200_RATES,
+        prepared: Sequence[HopperGemmConfig] = (),
+    ) -> None:
+        self.configs, self.gpu = (*configs, *prepared), gpu
+        self.count, self._own = len(self.configs), len(configs)
         each = self.each
         self.side = each(lambda c: c.swap_ab, np.intp)
         # Places in the arguments of `of_sides`.
         self._sides = np.repeat(np.arange(9)[:, None], self.count, axis=1)
         self._sides[[0, 3]] += self.side
         self._sides[[1, 4]] -= self.side
-        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
+        self.tile = np.array([(c.tile_m, c.tile_n) for c in self.configs], np.float64).reshape(-1, 2).T
         # CTAs of a cluster that load the same rows, and the same columns.
-        self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in configs], np.float64).reshape(-1, 2).T
+        self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in self.configs], np.float64).reshape(-1, 2).T
         self.cluster_tile = self.tile * self._multicast[::-1]
         self.cluster = each(lambda c: c.cluster)
         # Clusters that run at the same time, their CTAs, and the clusters beyond which TPCs are shared.
@@ -203,14 +211,20 @@ class TileRates:
         )
 
     def of_layout(self, one: Operation) -> LayoutRates:
-        """Return what is decided by how a product's operands and its result lie: with `prepared`, in two rows."""
+        """Return what is decided by how a product's operands and its result lie."""
         key = one.a, one.b, one.result_item, one.writes, one.prepared
         found = self._layouts.get(key)
         if found is None:
             every = [self._layout_rates(x.a, x.b, x.result_item, x.writes) for x in one.each()]
-            found = every[0] if len(every) == 1 else LayoutRates(*map(np.stack, zip(*every, strict=True)))
-            self._layouts[key] = found
+            found = self._layouts[key] = LayoutRates(*map(self.of_each, zip(*every, strict=True)))
         return found
+
+    def of_each(self, arrays: Sequence[Numbers]) -> Numbers:
+        """Return a product's array for its own configs, that of the prepared one for those of `prepared`.
+
+        Configs are numbered by the first axis.
+        """
+        return np.concatenate((arrays[0][: self._own], arrays[-1][self._own :]))
 
     def _layout_rates(self, a: OperandLayout, b: OperandLayout, result_item: int, writes: float) -> LayoutRates:
         aligned, longer, carried, multicast = (
@@ -234,7 +248,8 @@ class TileRates:
         )
         writes *= 1 + _WIDER * (result_item - 2)
         write, once = writes * self.write_tile, writes * self.write_last + self.once
-        return LayoutRates(alone, both - alone, in_l2.sum(axis=0) * self.gpu.l2, write, once, features)
+        # As the correction was fitted: with what is added where both load.
+        return LayoutRates(alone, alone + (both - alone), in_l2.sum(axis=0) * self.gpu.l2, write, once, features)
 
 
 def _norm(*times: Numbers) -> Numbers:

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -357,57 +357,71 @@ def _costs(
 ) -> list[list[float]]:
     """Return `costs` of a product, and those of the prepared one if the operation has one."""
     dtype = problem.a.dtype
-    # Of 32-bit operands both products have one list of configs, some of which take infinitely long for one.
-    k_major = (True, True) if dtype == FLOAT32 else (not operation.a.across, not operation.b.across)
-    suitable, every = _suitable(configs, dtype, k_major)
-    if not suitable:
-        return [[math.inf] * len(configs) for _ in operation.each()]
-    rates = rates_of(suitable, gpu)
-    times = times_us(operation, rates).reshape(-1, rates.count)
+    across = operation.a.across, operation.b.across
+    suitable = _suitable(configs, dtype, across, operation.prepared is not None)
+    if not (suitable.own or suitable.prepared):
+        return [[math.inf] * len(configs) for _ in suitable.every]
+    rates = rates_of(suitable.own, gpu, suitable.prepared)
+    times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
-    if dtype == FLOAT32:
-        for number, one in enumerate(operation.each()):
-            if one.a.across or one.b.across:
-                times[number] *= _registers_factors((one.a.across, one.b.across), rates)
+    if dtype == FLOAT32 and any(across):
+        times *= _registers_factors(across, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    return [list(every((*row, math.inf))[:-1]) for row in times.tolist()]
+    found = [*times.tolist(), math.inf]
+    return [list(one(found)[:-1]) for one in suitable.every]
+
+
+class _Suitable(NamedTuple):
+    """Configs for a product, and for that of its prepared operands."""
+
+    own: tuple[HopperGemmConfig, ...]
+    prepared: tuple[HopperGemmConfig, ...]
+    #: For one or both, a function of the times of `own`, of `prepared` and of all others that returns those of all
+    #: configs, and one more.
+    every: tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]
 
 
 @cache_for_configs
 def _suitable(
-    configs: Sequence[HopperGemmConfig], dtype: DType, k_major: tuple[bool, bool]
-) -> tuple[tuple[HopperGemmConfig, ...], Callable[[Sequence[float]], tuple[float, ...]]]:
+    configs: Sequence[HopperGemmConfig], dtype: DType, across: tuple[bool, bool], prepares: bool
+) -> _Suitable:
     """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
 
-    The second result returns the times of all configs from those of these, and one for the others. `k_major` is whether
-    the operands that give rows and columns of a result in rows are K-major.
+    `across` is whether the operands that give rows and columns of a result in rows are MN-major; prepared ones are not.
     """
-    suitable = [
-        one
-        for one in configs
-        if not _why_not_columns(dtype, (k_major[one.swap_ab], k_major[1 - one.swap_ab]), one)
-        and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
-    ]
-    places = {one: place for place, one in enumerate(suitable)}
-    every = [places.get(one, -1) for one in configs]
-    # Of one place, itemgetter would return no tuple.
-    return tuple(suitable), operator.itemgetter(*every, -1)
+
+    def suits(one: HopperGemmConfig, across: tuple[bool, bool]) -> bool:
+        k_major = not across[one.swap_ab], not across[1 - one.swap_ab]
+        return not _why_not_columns(dtype, k_major, one) and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
+
+    every, lists = [], []
+    for lies in (across, (False, False))[: 1 + prepares]:
+        before = sum(map(len, lists))
+        lists.append(tuple(one for one in configs if suits(one, lies)))
+        places = {one: place for place, one in enumerate(lists[-1], before)}
+        # Of one place, itemgetter would return no tuple.
+        every.append(operator.itemgetter(*(places.get(one, -1) for one in configs), -1))
+    return _Suitable(lists[0], lists[1] if prepares else (), tuple(every))
 
 
 def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
-    """Return `_registers_factor` of all configs."""
-    return rates.remembered(across, lambda: rates.each(functools.partial(_registers_factor, across)))
+    """Return `_registers_factor` of all configs; prepared operands are K-major."""
+
+    def work_out() -> Numbers:
+        return rates.of_each([rates.each(functools.partial(_registers_factor, lies)) for lies in (across, (0, 0))])
+
+    return rates.remembered(across, work_out)
 
 
 def _registers_factor(across: tuple[bool, bool], config: HopperGemmConfig) -> float:
     """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
-    if _why_not_registers(config, (not across[config.swap_ab], not across[1 - config.swap_ab])) is not None:
-        return math.inf
+    if not any(across):
+        return 1.0
     if config.cluster_k > 1:
         return 1 + _SPLIT_A
     return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
