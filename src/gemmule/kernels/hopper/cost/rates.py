@@ -100,7 +100,7 @@ class Operation(NamedTuple):
     writes : float
         How often a tile is written, to more than one place.
     prepared : tuple of OperandLayout or None
-        How copies of A and B lie, of a second product that is predicted at the same time, for `TileRates.prepared`.
+        How copies of A and B lie, of a second product that is predicted at the same time, beside this one.
     """
 
     rows: int
@@ -133,27 +133,23 @@ class TileRates:
         The configs.
     gpu : GpuRates
         The GPU's.
-    prepared : sequence of HopperGemmConfig
-        Configs of the product of prepared operands, which follow the others in each array.
+    own : int, optional
+        How many of them are a product's; those after them are for that of its prepared operands.
     """
 
     def __init__(
-        self,
-        configs: Sequence[HopperGemmConfig],
-        gpu: GpuRates = H200_RATES,
-        prepared: Sequence[HopperGemmConfig] = (),
+        self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None
     ) -> None:
-        self.configs, self.gpu = (*configs, *prepared), gpu
-        self.count, self._own = len(self.configs), len(configs)
+        self.configs, self.gpu, self.count, self._own = configs, gpu, len(configs), own
         each = self.each
         self.side = each(lambda c: c.swap_ab, np.intp)
         # Places in the arguments of `of_sides`.
         self._sides = np.repeat(np.arange(9)[:, None], self.count, axis=1)
         self._sides[[0, 3]] += self.side
         self._sides[[1, 4]] -= self.side
-        self.tile = np.array([(c.tile_m, c.tile_n) for c in self.configs], np.float64).reshape(-1, 2).T
+        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
         # CTAs of a cluster that load the same rows, and the same columns.
-        self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in self.configs], np.float64).reshape(-1, 2).T
+        self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in configs], np.float64).reshape(-1, 2).T
         self.cluster_tile = self.tile * self._multicast[::-1]
         self.cluster = each(lambda c: c.cluster)
         # Clusters that run at the same time, their CTAs, and the clusters beyond which TPCs are shared.
@@ -220,11 +216,8 @@ class TileRates:
         return found
 
     def of_each(self, arrays: Sequence[Numbers]) -> Numbers:
-        """Return a product's array for its own configs, that of the prepared one for those of `prepared`.
-
-        Configs are numbered by the first axis.
-        """
-        return np.concatenate((arrays[0][: self._own], arrays[-1][self._own :]))
+        """Return a product's array where configs are its own, elsewhere that of the prepared one, by the first axis."""
+        return arrays[0] if len(arrays) == 1 else np.concatenate((arrays[0][: self._own], arrays[1][self._own :]))
 
     def _layout_rates(self, a: OperandLayout, b: OperandLayout, result_item: int, writes: float) -> LayoutRates:
         aligned, longer, carried, multicast = (

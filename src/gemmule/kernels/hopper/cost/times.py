@@ -27,10 +27,10 @@ _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 
 @cache_for_configs
 def rates_of(
-    configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, prepared: Sequence[HopperGemmConfig] = ()
+    configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None
 ) -> TileRates:
-    """Return what configs decide on a GPU, and what others decide for a product of prepared operands."""
-    return TileRates(configs, gpu, prepared)
+    """Return what a list of configs decides on a GPU; parameters as of `TileRates`."""
+    return TileRates(configs, gpu, own)
 
 
 def times_us(one: Operation, of: TileRates) -> Numbers:

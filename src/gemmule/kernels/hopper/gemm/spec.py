@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -359,9 +360,9 @@ def _costs(
     dtype = problem.a.dtype
     across = operation.a.across, operation.b.across
     suitable = _suitable(configs, dtype, across, operation.prepared is not None)
-    if not (suitable.own or suitable.prepared):
+    if not suitable.configs:
         return [[math.inf] * len(configs) for _ in suitable.every]
-    rates = rates_of(suitable.own, gpu, suitable.prepared)
+    rates = rates_of(suitable.configs, gpu, suitable.own)
     times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
@@ -377,12 +378,12 @@ def _costs(
 
 
 class _Suitable(NamedTuple):
-    """Configs for a product, and for that of its prepared operands."""
+    """Configs for a product, and for that of its prepared operands if it has them."""
 
-    own: tuple[HopperGemmConfig, ...]
-    prepared: tuple[HopperGemmConfig, ...]
-    #: For one or both, a function of the times of `own`, of `prepared` and of all others that returns those of all
-    #: configs, and one more.
+    configs: tuple[HopperGemmConfig, ...]  #: Those of the product, then those of the prepared one.
+    own: int  #: How many are the product's.
+    #: For each product, a function of the times of `configs` and of all others that returns those of every config, and
+    #: one more.
     every: tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]
 
 
@@ -399,14 +400,14 @@ def _suitable(
         k_major = not across[one.swap_ab], not across[1 - one.swap_ab]
         return not _why_not_columns(dtype, k_major, one) and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
 
-    every, lists = [], []
-    for lies in (across, (False, False))[: 1 + prepares]:
-        before = sum(map(len, lists))
-        lists.append(tuple(one for one in configs if suits(one, lies)))
-        places = {one: place for place, one in enumerate(lists[-1], before)}
+    found = [[one for one in configs if suits(one, lies)] for lies in (across, (False, False))[: 1 + prepares]]
+    every, before = [], 0
+    for suitable in found:
+        places = {one: place for place, one in enumerate(suitable, before)}
         # Of one place, itemgetter would return no tuple.
         every.append(operator.itemgetter(*(places.get(one, -1) for one in configs), -1))
-    return _Suitable(lists[0], lists[1] if prepares else (), tuple(every))
+        before += len(suitable)
+    return _Suitable(tuple(itertools.chain(*found)), len(found[0]), tuple(every))
 
 
 def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
