@@ -103,7 +103,7 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
         prepared = _OPERANDS.product.prepare(problem).problem
         GEMM.keep_costs(prepared, GEMM.configs_on(gpu), gpu, _times(problem, gpu)[1])
     copies = (*_OPERANDS.transposed(problem), *_OPERANDS.packed(problem))
-    written_back = written_back_us(sum(one.nbytes for one in copies), gpu)
+    written_back = written_back_us(sum([one.nbytes for one in copies]), gpu)
     return [written_back + us for us in _OPERANDS.costs(problem, configs, gpu)]
 
 
