@@ -32,8 +32,7 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     return max(each * tiles, alone) * (k + ends)
 
 
-@dataclass(frozen=True)
-class SimtRates:
+class SimtRates(NamedTuple):
     """What the predicted times of `simt_gemm` were fitted to: benchmarks/experiments/fit_simt_cost.py.
 
     Attributes

@@ -106,10 +106,14 @@ def total_tile_costs(
             moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
             moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
             ctas = tiles_rows * tiles_cols * batch
-            together = max(max(moved * batch, work * ctas) / moved_at_once, ctas * least)
+            moved *= batch
+            worked = work * ctas
+            # `max` would take longer than all the rest.
+            together = (moved if moved > worked else worked) / moved_at_once
+            each = ctas * least
+            together = together if together > each else each
             for number, at_once, preferred in uses:
                 waves = -(-ctas // at_once) * alone
-                # `max` would take longer than all the rest.
                 found[number] += preferred * (waves if waves > together else together)
     return found
 

@@ -40,7 +40,7 @@ from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
-from gemmule.kernels.hopper.cost.rates import Numbers, OperandLayout, Operation, TileRates
+from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -332,7 +332,7 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
     return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
 
 
-def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Sequence[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs.
 
     They are infinite for configs that are not for a product's types.
@@ -340,22 +340,20 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
     return _costs(problem, operation_of(problem), configs, gpu)[0]
 
 
-def costs_with_prepared(
-    problem: GemmProblem, prepared: tuple[OperandLayout, OperandLayout], gpu: GpuRates
-) -> list[list[float]]:
-    """Return `costs` of a product of TF32, and of that of copies of its operands that lie as `prepared` says.
+def costs_with_prepared(problem: GemmProblem, gpu: GpuRates) -> list[Sequence[float]]:
+    """Return `costs` of a product of TF32, and of that of K-major copies of its MN-major operands.
 
     Predicting both at once takes less time than one after the other.
     """
     configs: Sequence[Any] = SPEC.configs_on(gpu)
-    own, others = _costs(problem, operation_of(problem)._replace(prepared=prepared), configs, gpu)
+    own, others = _costs(problem, operation_of(problem, prepares=True), configs, gpu)
     SPEC.keep_costs(problem, configs, gpu, own)
     return [own, others]
 
 
 def _costs(
     problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
-) -> list[list[float]]:
+) -> list[Sequence[float]]:
     """Return `costs` of a product, and those of the prepared one if the operation has one."""
     dtype = problem.a.dtype
     across = operation.a.across, operation.b.across
@@ -374,7 +372,7 @@ def _costs(
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
     found = [*times.tolist(), math.inf]
-    return [list(one(found)[:-1]) for one in suitable.every]
+    return [one(found) for one in suitable.every]
 
 
 class _Suitable(NamedTuple):
@@ -382,9 +380,8 @@ class _Suitable(NamedTuple):
 
     configs: tuple[HopperGemmConfig, ...]  #: Those of the product, then those of the prepared one.
     own: int  #: How many are the product's.
-    #: For each product, a function of the times of `configs` and of all others that returns those of every config, and
-    #: one more.
-    every: tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]
+    #: For each product, a function of the times of `configs` and of all others that returns those of every config.
+    every: tuple[Callable[[Sequence[float]], Sequence[float]], ...]
 
 
 @cache_for_configs
@@ -404,10 +401,15 @@ def _suitable(
     every, before = [], 0
     for suitable in found:
         places = {one: place for place, one in enumerate(suitable, before)}
-        # Of one place, itemgetter would return no tuple.
-        every.append(operator.itemgetter(*(places.get(one, -1) for one in configs), -1))
+        every.append(_items([places.get(one, -1) for one in configs]))
         before += len(suitable)
     return _Suitable(tuple(itertools.chain(*found)), len(found[0]), tuple(every))
+
+
+def _items(places: Sequence[int]) -> Callable[[Sequence[float]], Sequence[float]]:
+    """Return a function of a sequence that returns its items at the places."""
+    # Of one place, itemgetter would return no tuple.
+    return operator.itemgetter(*places) if len(places) > 1 else lambda found: [found[place] for place in places]
 
 
 def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
