@@ -106,11 +106,11 @@ class TransposedOperands:
 
     def _packed(self, problem: GemmProblem) -> tuple[OperandCopy, ...]:
         """Return the copies of operands of the right major that TMA cannot load."""
-        return tuple(
-            operand_copy(name, matrix, problem.batch, "packed")
-            for name, matrix in (("a", problem.a), ("b", problem.b))
-            if self._is_right(name, matrix) and why_not_tma(name, matrix, problem.batch)
-        )
+        found = []
+        for name, matrix in (("a", problem.a), ("b", problem.b)):
+            if self._is_right(name, matrix) and why_not_tma(name, matrix, problem.batch):
+                found.append(operand_copy(name, matrix, problem.batch, "packed"))
+        return tuple(found)
 
     def _prepared(self, problem: GemmProblem) -> Prepared:
         return with_copies(problem, (*self.transposed(problem), *self.packed(problem)))

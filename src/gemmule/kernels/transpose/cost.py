@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -94,34 +95,43 @@ def least_seconds(nbytes: int, gpu: GpuRates) -> float:
 def total_tile_costs(
     problems: Sequence[TransposeProblem], configs: Sequence[ByteTileConfig], gpu: GpuRates
 ) -> list[float]:
-    """Return about the seconds that transposes of one size of elements and one batch take, one after another."""
-    item, batch, found = problems[0].itemsize, math.prod(problems[0].batch), [0.0] * len(configs)
-    moved_at_once, least = gpu.multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / gpu.multiprocessors
-    # For so few configs, plain numbers are faster than NumPy.
+    """Return about the seconds that transposes take, one after another."""
+    found = [0.0] * len(configs)
     for one in problems:
-        rows, cols = one.rows, one.cols
-        for tile in _tiles(configs, item, rows_are_aligned(one), gpu.multiprocessors):
-            tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone, uses = tile
-            tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
-            moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
-            moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
-            ctas = tiles_rows * tiles_cols * batch
-            moved *= batch
-            worked = work * ctas
-            # `max` would take longer than all the rest.
-            together = (moved if moved > worked else worked) / moved_at_once
-            each = ctas * least
-            together = together if together > each else each
-            for number, at_once, preferred in uses:
-                waves = -(-ctas // at_once) * alone
-                found[number] += preferred * (waves if waves > together else together)
+        extents, batch, aligned = (one.rows, one.cols), math.prod(one.batch), rows_are_aligned(one)
+        seconds = _seconds(configs, extents, batch, one.itemsize, aligned, gpu.multiprocessors)
+        found = list(map(operator.add, found, seconds))
+    return found
+
+
+# Cached, as the weights of a model meet many activations.
+@cache_for_configs
+def _seconds(
+    configs: Sequence[ByteTileConfig],
+    extents: tuple[int, int],
+    batch: int,
+    item: int,
+    aligned: bool,
+    multiprocessors: int,
+) -> list[float]:
+    """Return about the seconds that a transpose takes by each config."""
+    (rows, cols), found = extents, [0.0] * len(configs)
+    moved_at_once, least = multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / multiprocessors
+    # For so few configs, plain numbers are faster than NumPy.
+    for tile in _tiles(configs, item, aligned, multiprocessors):
+        tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone, uses = tile
+        tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
+        moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
+        moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
+        ctas = tiles_rows * tiles_cols * batch
+        together = max(max(moved * batch, work * ctas) / moved_at_once, ctas * least)
+        for number, at_once, preferred in uses:
+            found[number] = preferred * max(together, -(-ctas // at_once) * alone)
     return found
 
 
 @cache_for_configs
-def _tiles(
-    configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int
-) -> list[_Tile]:
+def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int) -> list[_Tile]:
     """Return the tiles of configs, where rows are aligned or not."""
     uses: dict[_Tile, list[_TileUse]] = {}
     for number, config in enumerate(configs):

@@ -137,9 +137,7 @@ class TileRates:
         How many of them are a product's; those after them are for that of its prepared operands.
     """
 
-    def __init__(
-        self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None
-    ) -> None:
+    def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> None:
         self.configs, self.gpu, self.count, self._own = configs, gpu, len(configs), own
         each = self.each
         self.side = each(lambda c: c.swap_ab, np.intp)

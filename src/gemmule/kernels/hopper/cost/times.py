@@ -26,9 +26,7 @@ _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 
 
 @cache_for_configs
-def rates_of(
-    configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None
-) -> TileRates:
+def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> TileRates:
     """Return what a list of configs decides on a GPU; parameters as of `TileRates`."""
     return TileRates(configs, gpu, own)
 
@@ -78,7 +76,7 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     np.add(multiplied, layout.write, out=computed)
     computed *= waves
     computed += once
-    np.multiply(tiles, one.k_tiles, out=delivered)
+    np.multiply(tiles, numbers[2], out=delivered)
     delivered *= layout.carried
     # The fourth root of the sum of fourth powers.
     powers = quantities[1:3] * quantities[1:3]
