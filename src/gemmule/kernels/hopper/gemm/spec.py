@@ -416,7 +416,8 @@ def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
     """Return `_registers_factor` of all configs; prepared operands are K-major."""
 
     def work_out() -> Numbers:
-        return rates.of_each([rates.each(functools.partial(_registers_factor, lies)) for lies in (across, (False, False))])
+        of_lies = (functools.partial(_registers_factor, lies) for lies in (across, (False, False)))
+        return rates.of_each([rates.each(factor) for factor in of_lies])
 
     return rates.remembered(across, work_out)
 
