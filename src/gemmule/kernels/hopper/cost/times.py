@@ -58,7 +58,7 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     extents = numbers[:3] / of.cluster_shape
     whole = np.ceil(extents)
     quantities = np.empty((_QUANTITIES, of.count))
-    total, computed, delivered, waves, each, multiplied, _, filled, _, _, occupied, both = quantities
+    waves, each = quantities[3], quantities[4]
     tiles = whole[0] * whole[1]
     if one.tiles is not None:
         tiles = np.array(one.tiles, np.float64)
@@ -66,30 +66,29 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
         tiles *= one.batch
     in_turn = tiles / of.clusters
     np.ceil(in_turn, out=waves)
-    np.divide(in_turn, waves, out=filled)
-    loads_both = np.greater(tiles, of.alone)
-    once, each[:], both[:] = layout.once, whole[2], loads_both
+    np.divide(in_turn, waves, out=quantities[7])
+    both = np.greater(tiles, of.alone)
+    once, each[:], quantities[11] = layout.once, whole[2], both
     if of.any_stream_k:
         waves[:], each[:], left = _shared_out(of, tiles, waves, each, one.k_tiles)
         once = once + left
-    np.multiply(each, np.where(loads_both, layout.both, layout.alone), out=multiplied)
-    np.add(multiplied, layout.write, out=computed)
+    multiplied = np.multiply(each, np.where(both, layout.both, layout.alone), out=quantities[5])
+    computed = np.add(multiplied, layout.write, out=quantities[1])
     computed *= waves
     computed += once
-    np.multiply(tiles, numbers[2], out=delivered)
+    delivered = np.multiply(tiles, numbers[2], out=quantities[2])
     delivered *= layout.carried
     # The fourth root of the sum of fourth powers.
     powers = quantities[1:3] * quantities[1:3]
     powers *= powers
-    np.add(powers[0], powers[1], out=total)
+    total = np.add(powers[0], powers[1], out=quantities[0])
     total += ((one.read + one.written) / of.gpu.memory) ** 4
     np.sqrt(total, out=total)
     np.sqrt(total, out=total)
     total += of.launch
     np.reciprocal(waves, out=quantities[6])
     np.divide(extents[:2], whole[:2], out=quantities[8:10])
-    np.multiply(tiles, of.cluster_share, out=occupied)
-    np.minimum(occupied, of.share, out=occupied)
+    np.minimum(tiles * of.cluster_share, of.share, out=quantities[10])
     read = np.empty((_QUANTITIES + NUMBERS, of.count), np.float32)
     read[:_QUANTITIES], read[_QUANTITIES:] = quantities, numbers[3:]
     np.log2(read[:6], out=read[:6])
