@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dataclass import dataclass
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS
 from gemmule.executor.streams import DeviceMatrix, DeviceProduct, matrix_bytes
 
 from .streams import GpuStreams
@@ -150,8 +151,12 @@ def _product(device: GpuStreams, stream: int, operands: Operands, side: int, dep
         # The power that a product takes, and with it the clock, depends on its numbers.
         _fill(device, stream, buffer, nbytes, numbers.astype(matrix.dtype))
         matrices.append(dataclasses.replace(matrix, buffer=buffer))
-    a, b, d = matrices
-    return DeviceProduct(a, b, d)
+    return DeviceProduct(*matrices, like=_timed_like(device))
+
+
+def _timed_like(device: GpuStreams) -> tuple[int, int] | None:
+    """Return the extents of the product whose kernel is timed: emulation pays for tiles, and not for what is timed."""
+    return (4 * _SIDE, 4 * _SIDE) if device.precision in FEWEST_INT8_PRODUCTS else None
 
 
 def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
@@ -178,4 +183,5 @@ def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -
     extents = (_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)
     a, b, d = operands.matrices(extents)
     *_, total = dataclasses.replace(operands, d=sums).matrices(extents)
-    return [device.kernel(DeviceProduct(a, b, d)), device.kernel(DeviceProduct(a, b, total, 1, 1, total))]
+    products = DeviceProduct(a, b, d), DeviceProduct(a, b, total, 1, 1, total)
+    return [device.kernel(dataclasses.replace(product, like=_timed_like(device))) for product in products]

@@ -153,7 +153,7 @@ class Gpu:
 
     def __init__(self):
         self.device = types.SimpleNamespace(identity=("uuid", "GPU", "13000", "32 GT/s x 16"))
-        self.chosen = "simt_gemm"
+        self.chosen, self.precision = "simt_gemm", Precision.IEEE
         self.counts = {"link": 0, "product": 0, "parts": 0, "staging": 0}
 
     def __call__(self, choose, ordinal, precision):
@@ -245,6 +245,14 @@ def test_the_kernels_that_rates_are_measured_of(dtype, total):
         assert {device.waves(large)[2], device.stairs(large)} <= {0, 132, 256}
     assert " {'" in plain
     assert " {'" in added
+
+
+@pytest.mark.parametrize("precision", [Precision.OZAKI, Precision.OZAKI_15])
+def test_emulation_is_timed_by_the_kernel_of_large_products(precision):
+    operands = Operands(*(np.dtype("float64"),) * 3)
+    with installed(FakeCuda()), GpuStreams(choose, 0, precision) as device:
+        assert all(name.startswith("ozaki_gemm ") for name in timed_kernels(device, operands, np.dtype("float64")))
+        assert device.kernel(large_product(operands)).startswith("ozaki_gemm ")
 
 
 def test_the_command_renews_on_demand(monkeypatch, tmp_path):

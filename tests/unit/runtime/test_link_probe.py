@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gemmule.core.dtype import Precision
 from gemmule.runtime.link_probe import SHAPE, Operands, PartSeconds, part_seconds, product_rate
 
 F8 = np.dtype("float64")
@@ -11,6 +12,8 @@ SIDE, DEPTH = SHAPE
 
 class Clock:
     """A device of which every launch takes stated seconds."""
+
+    precision = Precision.IEEE
 
     def __init__(self, *seconds):
         self.now, self.taken = 0.0, seconds
