@@ -267,7 +267,7 @@ class GpuStreams:
 
     def kernel(self, product: DeviceProduct) -> str:
         """Return the kernel and config that are chosen for a product, in words."""
-        choice = self._choice(self._problem(product)[0])
+        choice = self._choice_like(self._problem(product)[0], product.like)
         return f"{choice.spec.name} {choice.config.as_dict()}"
 
     def _choice(self, problem: Problem) -> Choice:
