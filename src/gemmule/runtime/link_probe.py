@@ -151,7 +151,8 @@ def _product(device: GpuStreams, stream: int, operands: Operands, side: int, dep
         # The power that a product takes, and with it the clock, depends on its numbers.
         _fill(device, stream, buffer, nbytes, numbers.astype(matrix.dtype))
         matrices.append(dataclasses.replace(matrix, buffer=buffer))
-    return DeviceProduct(*matrices, like=_timed_like(device))
+    a, b, d = matrices
+    return DeviceProduct(a, b, d, like=_timed_like(device))
 
 
 def _timed_like(device: GpuStreams) -> tuple[int, int] | None:
