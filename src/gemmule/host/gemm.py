@@ -85,7 +85,7 @@ class CheckedGemm:
     arithmetic: Arithmetic  #: How the sum is computed.
     scale: np.dtype[Any]  #: Type in which it is scaled.
     direct: bool  #: Whether one call of NumPy writes the output.
-    alone: bool = False  #: Whether that is a product of two matrices.
+    alone: bool = False  #: Whether that, without an output, makes the same: of two matrices, or batches of as many.
     #: That call: `numpy.ndarray.dot` for small matrices, which begins sooner, or `numpy.matmul`. The former clears the
     #: output first, which costs more where it is large, or where BLAS has threads, which fetch what one has cleared.
     multiply: Callable[..., Any] = np.matmul
@@ -140,8 +140,12 @@ def checked_gemm(
         and a.dtype == b.dtype == out.dtype == arithmetic.total
         and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
-    alone = direct and a.ndim == b.ndim == 2 and arithmetic.exact_run is None and out.flags.c_contiguous
-    sooner = alone and out.nbytes <= _MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
+    # The batches that NumPy makes of more dimensions, or of broadcast ones, may lie otherwise.
+    matched = (
+        a.ndim == b.ndim <= 3 and a.shape[:-2] == b.shape[:-2] and min(a.strides[:-2] + b.strides[:-2], default=1) > 0
+    )
+    alone = direct and matched and arithmetic.exact_run is None and out.flags.c_contiguous
+    sooner = alone and out.ndim == 2 and out.nbytes <= _MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
     multiply = np.ndarray.dot if sooner else np.matmul
     return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)
 

@@ -303,6 +303,35 @@ def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
         gm.matmul(a, b)
 
 
+BATCHES = {
+    "contiguous": (lambda a: a, True),
+    "columns": (lambda a: np.ascontiguousarray(a.mT).mT, True),
+    "every other": (lambda a: np.repeat(a, 2, axis=0)[::2], True),
+    "backwards": (lambda a: a[::-1], False),
+    "one again and again": (lambda a: np.broadcast_to(a[:1], a.shape), False),
+    "broadcast": (lambda a: a[:1], False),
+    "more dimensions": (lambda a: a.reshape(3, 2, 4, 4).swapaxes(0, 1), False),
+}
+
+
+@pytest.mark.parametrize(("way", "quick"), BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_batches_are_found_by_their_layout_where_numpy_makes_the_same(way, quick, dtype, rng):
+    a, b = (rng.standard_normal((6, 4, 4)).astype(dtype) for _ in range(2))
+    for factors in ((way(a), b), (b, way(a)), (way(a), way(b))):
+        if factors[0].ndim != factors[1].ndim:
+            factors = tuple(one.reshape(2, 3, 4, 4) if one.ndim == 3 else one for one in factors)
+        CALLS.forget()
+        first = gm.matmul(*factors)
+        # Two of one matrix are one batch of as many.
+        assert (len(CALLS.by_layout) == 1) is (quick or factors[0].shape == factors[1].shape == (1, 4, 4))
+        for _ in range(2):
+            again = gm.matmul(*factors)
+            assert again.flags.c_contiguous
+            assert again.tobytes() == first.tobytes()
+        np.testing.assert_allclose(first, np.einsum("...ij,...jk->...ik", *factors), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("side", [4, 64, 128])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "longdouble"])
 def test_no_warning_and_no_other_setting_of_what_is_not_finite(dtype, side):
