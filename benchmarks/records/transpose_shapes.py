@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +58,7 @@ class Case(NamedTuple):
 
 
 _SKINNY = ("transpose_skinny",)
+_BLOCKS = ("transpose_blocks",)
 _LONG = 10_000_019
 
 
@@ -100,8 +102,17 @@ def permutations() -> Iterator[Case]:
         ((301, 203, 403), (2, 0, 1), 8),
         ((24, 23, 22, 21, 20), (4, 2, 0, 3, 1), 4),
         ((16, 16, 16, 16, 16, 16), (5, 4, 3, 2, 1, 0), 2),
+        ((100_000, 8, 12), (0, 2, 1), 2),
+        ((3, 100_000, 40), (1, 0, 2), 4),
+        ((1000, 33, 3, 17), (3, 1, 0, 2), 4),
+        ((64, 8, 8, 8, 96), (0, 3, 2, 1, 4), 1),
+        ((4096, 16, 5), (1, 2, 0), 8),
+        ((25, 24, 23, 22, 8), (3, 0, 4, 1, 2), 16),
+        ((16, 3, 512, 513), (0, 2, 3, 1), 4),
     ):
-        yield Case(shape, axes, itemsize)
+        yield Case(shape, axes, itemsize, _BLOCKS)
+    for itemsize, axes in itertools.product((1, 2, 4, 8, 16), ((0, 2, 1), (2, 1, 0), (1, 0, 2))):
+        yield Case((256, 320, 6400 // (4 * itemsize)), axes, itemsize)
 
 
 def problem_of(case: Case) -> TransposeProblem:

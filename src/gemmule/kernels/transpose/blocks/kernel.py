@@ -1,0 +1,157 @@
+"""Permutations of short axes: blocks of several axes through shared memory.
+
+Idea
+    Where the axes that are contiguous in source and target are short, a tile of two axes is a few bytes. A CTA moves a
+    block of up to four axes: those that are contiguous in the source, and those that are contiguous in the target, as
+    many elements of each as make long runs on both sides. The block is read in the source's order and written in the
+    target's.
+Data movement
+    A thread moves the same places of each block. It decodes them once, and then adds the origin of each block. The next
+    block is in flight while the last one is written. Pitches in shared memory keep lanes in different banks. Blocks
+    that would end beyond an axis begin earlier: they write what their neighbours write too, and nothing is predicated.
+Limits
+    Device memory; with elements of 1 and 2 bytes the number of accesses.
+Sources
+    A. Lyakh, "An efficient tensor transpose algorithm for multicore CPU, Intel Xeon Phi, and NVidia Tesla GPU"; A.
+    Hynninen and D. Lyakh, "cuTT: A High-Performance Tensor Transpose Library for CUDA Compatible GPUs".
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, Int64, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.pdl import overlap_predecessor
+from gemmule.kernels.parts.tensors import cute_type
+from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, BlocksConfig
+from gemmule.kernels.transpose.frame import device_memory
+
+
+class BlocksTranspose:
+    """D = S element by element, both of any strides.
+
+    Parameters
+    ----------
+    config : BlocksConfig
+        Threads, and elements of each.
+    types : dict
+        ``element``, an opaque type.
+    """
+
+    def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.item = self.element.width // 8
+        self.threads, self.each = config.threads, config.each
+
+    @cute.jit
+    def __call__(
+        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, pitches: tuple
+    ):
+        self.kernel(mS, mD, mSource, mTarget, pitches).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+
+    @cute.kernel
+    def kernel(
+        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, pitches: tuple
+    ):
+        """Move blocks.
+
+        `mS` and `mD` are a block's axes in the source's order and in the target's, with `pitches` of both in shared
+        memory; `mSource` has all axes, `mTarget` as its extents those of a block.
+        """
+        tid, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
+        volume, blocks = Int32(1), Int32(1)
+        for axis in cutlass.range_constexpr(BLOCK_AXES):
+            volume = volume * mS.shape[axis]
+        counts = []
+        for axis in cutlass.range_constexpr(AXES):
+            counts.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
+            blocks = blocks * counts[axis]
+        reads, puts = self.places(mS, pitches[:BLOCK_AXES], tid, volume)
+        writes, gets = self.places(mD, pitches[BLOCK_AXES:], tid, volume)
+        overlap_predecessor()
+        source, target = mSource.iterator.toint(), mTarget.iterator.toint()
+        elements = cute.make_rmem_tensor(cute.make_layout(self.each), self.element)
+        read_at, write_at = self.origin(cta, counts, mSource, mTarget)
+        self.read(source + read_at, reads, elements)
+        block = Int32(cta)
+        while block < blocks:
+            for p in cutlass.range_constexpr(self.each):
+                if tid + p * self.threads < volume:
+                    place = self.shared(sT, puts[p])
+                    place[0] = elements[p]
+            cute.arch.sync_threads()
+            at = target + write_at
+            # Beyond the last block it is read again, and not written.
+            block += ctas
+            read_at, write_at = self.origin(cutlass.min(block, blocks - 1), counts, mSource, mTarget)
+            self.read(source + read_at, reads, elements)
+            for p in cutlass.range_constexpr(self.each):
+                if tid + p * self.threads < volume:
+                    place = device_memory(self.element, at + writes[p])
+                    place[0] = self.shared(sT, gets[p])[0]
+            cute.arch.sync_threads()
+
+    @cute.jit
+    def read(self, origin, reads: cute.Tensor, elements: cute.Tensor):
+        """Read a thread's elements of a block."""
+        for p in cutlass.range_constexpr(self.each):
+            elements[p] = device_memory(self.element, origin + reads[p])[0]
+
+    @cute.jit
+    def shared(self, sT, offset):
+        """Return a place in shared memory."""
+        return cute.make_tensor(cute.make_ptr(self.element, sT + offset, cute.AddressSpace.smem), cute.make_layout(1))
+
+    @cute.jit
+    def places(self, mBlock: cute.Tensor, pitches: tuple, tid, volume):
+        """Return the offsets in bytes of a thread's elements, in device memory and in shared memory.
+
+        Places beyond the block are its last one.
+        """
+        outer = cute.make_rmem_tensor(cute.make_layout(self.each), Int32)
+        inner = cute.make_rmem_tensor(cute.make_layout(self.each), Int32)
+        for p in cutlass.range_constexpr(self.each):
+            rest = cutlass.min(tid + p * self.threads, volume - 1)
+            out, held = Int32(0), Int32(0)
+            for axis in cutlass.range_constexpr(BLOCK_AXES):
+                extent = mBlock.shape[axis]
+                digit = rest
+                if cutlass.const_expr(axis + 1 < BLOCK_AXES):
+                    rest = rest // extent
+                    digit = digit - rest * extent
+                out += digit * Int32(mBlock.stride[axis])
+                held += digit * pitches[axis]
+            outer[p] = out * self.item
+            inner[p] = held * self.item
+        return outer, inner
+
+    @cute.jit
+    def origin(self, block, counts: list, mSource: cute.Tensor, mTarget: cute.Tensor):
+        """Return the offsets in bytes of a block in source and target."""
+        rest, read_at, write_at = Int32(block), Int64(0), Int64(0)
+        for axis in cutlass.range_constexpr(AXES):
+            digit = rest
+            if cutlass.const_expr(axis + 1 < AXES):
+                rest = rest // counts[axis]
+                digit = digit - rest * counts[axis]
+            first = cutlass.min(digit * mTarget.shape[axis], mSource.shape[axis] - mTarget.shape[axis])
+            read_at += first * mSource.stride[axis]
+            write_at += first * mTarget.stride[axis]
+        return read_at * self.item, write_at * self.item
+
+
+def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for a size of elements, with stand-ins for its arguments."""
+    tensors = [_strided(types["element"], rank) for rank in (BLOCK_AXES, BLOCK_AXES, AXES, AXES)]
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (2 * BLOCK_AXES)))
+
+
+def _strided(name: str, rank: int) -> cute.Tensor:
+    """Return a stand-in for a tensor of any strides, with extents of 32 bits."""
+    extents, strides = tuple(cute.sym_int32() for _ in range(rank)), tuple(cute.sym_int64() for _ in range(rank))
+    return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)

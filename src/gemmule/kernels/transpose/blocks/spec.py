@@ -1,0 +1,85 @@
+"""Permutations of short axes: their limits, and launch recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.core.dtype import INT32
+from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.problem import TransposeProblem
+from gemmule.kernels.transpose.blocks.block import (
+    AXES,
+    BLOCK_AXES,
+    Axis,
+    BlocksConfig,
+    axes_of,
+    block_of,
+    blocks_cost,
+    pitches_of,
+    shared_elements,
+)
+from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
+from gemmule.kernels.transpose.spec import OVERLAPPING, transpose_spec
+
+# Bytes from which on a run along one axis fills tiles of two.
+_LONG_RUN = 64
+# Bytes that a block's offsets and a call of few blocks are limited to.
+_MAX_SPAN, _MIN_BYTES = 1 << 31, 1 << 16
+
+
+def _refuses(problem: TransposeProblem) -> str | None:
+    if reason := why_not_itemsize(problem, ITEMSIZES):
+        return reason
+    axes = axes_of(problem)
+    if len(axes) < 3:
+        return f"{len(axes)} axes remain where adjacent ones are merged; tiles of two are faster"
+    if len(axes) > AXES:
+        return f"{len(axes)} axes remain where adjacent ones are merged, more than {AXES}"
+    return None
+
+
+def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
+    block = block_of(problem, config.outputs)
+    pitches = dict(zip(block.inner, pitches_of(block, problem.itemsize), strict=True))
+    read, write = ([pitches[number] for number in order] for order in (block.read, block.inner))
+
+    def along(order: Sequence[int], side: str, operand: str) -> TensorParam:
+        strides = [getattr(block.axes[number], side) for number in order]
+        extents = [block.extents[number] for number in order]
+        return TensorParam(operand, _filled(extents, BLOCK_AXES, 1), _filled(strides, BLOCK_AXES, 0))
+
+    def outer(extents: Sequence[int], side: str, operand: str) -> TensorParam:
+        strides = [getattr(axis, side) for axis in block.axes]
+        return TensorParam(operand, _filled(extents, AXES, 1), _filled(strides, AXES, 0))
+
+    scalars = (*_filled(read, BLOCK_AXES, 0), *_filled(write, BLOCK_AXES, 0))
+    return Launch(
+        grid=config.grid(problem),
+        block=(config.threads, 1, 1),
+        shared_bytes=shared_elements(block, write) * problem.itemsize,
+        params=(
+            along(block.read, "source", "a"),
+            along(block.inner, "target", "d"),
+            outer([axis.extent for axis in block.axes], "source", "a"),
+            outer(block.extents, "target", "d"),
+            *(ScalarParam(f"pitch{number}", INT32, one) for number, one in enumerate(scalars)),
+        ),
+        overlaps=problem.bytes_min <= OVERLAPPING,
+    )
+
+
+def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
+    return (*values, *(rest,) * (count - len(values)))
+
+
+SPEC = transpose_spec(
+    name="transpose_blocks",
+    summary="permutations of 3 to 6 axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes",
+    package=__package__,
+    configs=(BlocksConfig(), BlocksConfig(256, 8), BlocksConfig(512, 8)),
+    itemsizes=ITEMSIZES,
+    refuses=_refuses,
+    launch=_launch,
+    cost=blocks_cost,
+    batch_dims=AXES - 2,
+)
