@@ -183,7 +183,7 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         inner, launches = _part(problem, spec)
         if spec.is_refused(inner, arch):
             continue
-        if launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
+        if launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, spec.in_place, registry):
             continue
 
         def is_compiled(config: Config, spec: KernelSpec = spec) -> bool:
@@ -276,7 +276,7 @@ def _choose(
         config, reason, by, cost = _config(spec, inner, arch, gpu)
         if config is None:
             refused.append((spec.name, reason))
-        elif launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(operation, registry):
+        elif launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(operation, in_place, registry):
             refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
         elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
             refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
@@ -390,8 +390,8 @@ def _candidates(
 
 
 @cache_last_call
-def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
-    return max(spec.batch_dims for spec in registry if spec.operation == operation)
+def _most_batch_dims(operation: str, in_place: bool, registry: Sequence[KernelSpec]) -> int:
+    return max(one.batch_dims for one in registry if one.operation == operation and one.in_place == in_place)
 
 
 def _config(
