@@ -10,7 +10,8 @@ from typing import NamedTuple
 from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import TransposeProblem
-from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, TileConfig
+from gemmule.core.row_major import MAX_EXTENT
+from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, SECTOR, WARP, WORD, TileConfig
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 6, 4
@@ -82,8 +83,17 @@ class BlocksConfig(TileConfig):
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         return min(self.tiles(problem)[0], self.ctas), 1, 1
 
-    def tile_bytes(self, itemsize: int) -> int:
-        return 2 * self.outputs * itemsize
+    def why_not(self, problem: TransposeProblem) -> str | None:
+        block, item = block_of(problem, self.outputs), problem.itemsize
+        spans = [
+            item * sum(abs(getattr(block.axes[one], side)) * (block.extents[one] - 1) for one in block.inner)
+            for side in ("source", "target")
+        ]
+        if max(spans) > MAX_EXTENT:
+            return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
+        if (size := block_bytes(block, item)) > MAX_SHARED:
+            return f"a block takes {size} bytes of shared memory, more than {MAX_SHARED}"
+        return super().why_not(problem)
 
 
 def blocks_cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
@@ -166,16 +176,16 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
                 [sum(x * known[one] for x, one in zip(lane, block.inner, strict=True)) * itemsize for lane in lanes]
             )
 
-        pitches[number] = min(tried, key=conflicts)
+        # The first without conflicts, else that with the fewest.
+        pitches[number] = next((one for one in tried if conflicts(one) == 1), 0) or min(tried, key=conflicts)
         size = pitches[number] * block.extents[number]
     return tuple(pitches[number] for number in block.inner)
 
 
-def shared_elements(block: Block, pitches: Sequence[int]) -> int:
-    """Return the elements of shared memory that a block takes."""
-    return 1 + sum(
-        (block.extents[number] - 1) * pitch for number, pitch in zip(block.inner, pitches, strict=True)
-    )
+def block_bytes(block: Block, itemsize: int) -> int:
+    """Return the shared memory that a block takes."""
+    pitches = zip(block.inner, pitches_of(block, itemsize), strict=True)
+    return itemsize * (1 + sum((block.extents[number] - 1) * pitch for number, pitch in pitches))
 
 
 def _lanes(extents: Sequence[int]) -> list[tuple[int, ...]]:

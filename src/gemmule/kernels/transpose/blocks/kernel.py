@@ -8,7 +8,7 @@ Idea
 Data movement
     A thread moves the same places of each block. It decodes them once, and then adds the origin of each block. The next
     block is in flight while the last one is written. Pitches in shared memory keep lanes in different banks. Blocks
-    that would end beyond an axis begin earlier: they write what their neighbours write too, and nothing is predicated.
+    that would end beyond an axis begin earlier: no read is predicated, and what the neighbour moves is not written.
 Limits
     Device memory; with elements of 1 and 2 bytes the number of accesses.
 Sources
@@ -19,7 +19,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, Int64, cute
+from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -27,6 +27,9 @@ from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, BlocksConfig
 from gemmule.kernels.transpose.frame import device_memory
+
+# The highest bits of both halves of a word.
+_BORROWS = 0x80008000
 
 
 class BlocksTranspose:
@@ -47,19 +50,22 @@ class BlocksTranspose:
 
     @cute.jit
     def __call__(
-        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, pitches: tuple
+        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple
     ):
-        self.kernel(mS, mD, mSource, mTarget, pitches).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+        self.kernel(mS, mD, mSource, mTarget, numbers).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
     def kernel(
-        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, pitches: tuple
+        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple
     ):
         """Move blocks.
 
-        `mS` and `mD` are a block's axes in the source's order and in the target's, with `pitches` of both in shared
-        memory; `mSource` has all axes, `mTarget` as its extents those of a block.
+        `mS` and `mD` are a block's axes in the source's order and in the target's; `mSource` has all axes, `mTarget` as
+        its extents those of a block. `numbers` are the pitches of the axes of `mS` and of `mD` in shared memory, the
+        factors of coordinates along the axes of `mD`, and those along all axes, in a word of two halves.
         """
+        pitches_read, pitches_write = numbers[:BLOCK_AXES], numbers[BLOCK_AXES : 2 * BLOCK_AXES]
+        halves, all_halves = numbers[2 * BLOCK_AXES : 3 * BLOCK_AXES], numbers[3 * BLOCK_AXES :]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
@@ -71,12 +77,12 @@ class BlocksTranspose:
         for axis in cutlass.range_constexpr(AXES):
             counts.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
             blocks = blocks * counts[axis]
-        reads, puts = self.places(mS, pitches[:BLOCK_AXES], tid, volume)
-        writes, gets = self.places(mD, pitches[BLOCK_AXES:], tid, volume)
+        reads, puts, _ = self.places(mS, pitches_read, halves, tid, volume)
+        writes, gets, coordinates = self.places(mD, pitches_write, halves, tid, volume)
         overlap_predecessor()
         source, target = mSource.iterator.toint(), mTarget.iterator.toint()
         elements = cute.make_rmem_tensor(cute.make_layout(self.each), self.element)
-        read_at, write_at = self.origin(cta, counts, mSource, mTarget)
+        read_at, write_at, skipped = self.origin(cta, counts, mSource, mTarget, all_halves)
         self.read(source + read_at, reads, elements)
         block = Int32(cta)
         while block < blocks:
@@ -85,13 +91,16 @@ class BlocksTranspose:
                     place = self.shared(sT, puts[p])
                     place[0] = elements[p]
             cute.arch.sync_threads()
-            at = target + write_at
+            at, before = target + write_at, skipped
             # Beyond the last block it is read again, and not written.
             block += ctas
-            read_at, write_at = self.origin(cutlass.min(block, blocks - 1), counts, mSource, mTarget)
+            last = cutlass.min(block, blocks - 1)
+            read_at, write_at, skipped = self.origin(last, counts, mSource, mTarget, all_halves)
             self.read(source + read_at, reads, elements)
             for p in cutlass.range_constexpr(self.each):
-                if tid + p * self.threads < volume:
+                # A half that is less than what the neighbour moves borrows from its highest bit.
+                is_own = ((coordinates[p] - before) & _BORROWS) == _BORROWS
+                if is_own and tid + p * self.threads < volume:
                     place = device_memory(self.element, at + writes[p])
                     place[0] = self.shared(sT, gets[p])[0]
             cute.arch.sync_threads()
@@ -108,16 +117,17 @@ class BlocksTranspose:
         return cute.make_tensor(cute.make_ptr(self.element, sT + offset, cute.AddressSpace.smem), cute.make_layout(1))
 
     @cute.jit
-    def places(self, mBlock: cute.Tensor, pitches: tuple, tid, volume):
-        """Return the offsets in bytes of a thread's elements, in device memory and in shared memory.
+    def places(self, mBlock: cute.Tensor, pitches: tuple, halves: tuple, tid, volume):
+        """Return a thread's elements: offsets in bytes in device memory and in shared memory, and coordinates.
 
         Places beyond the block are its last one.
         """
+        coordinates = cute.make_rmem_tensor(cute.make_layout(self.each), Uint32)
         outer = cute.make_rmem_tensor(cute.make_layout(self.each), Int32)
         inner = cute.make_rmem_tensor(cute.make_layout(self.each), Int32)
         for p in cutlass.range_constexpr(self.each):
             rest = cutlass.min(tid + p * self.threads, volume - 1)
-            out, held = Int32(0), Int32(0)
+            out, held, halved = Int32(0), Int32(0), Uint32(_BORROWS)
             for axis in cutlass.range_constexpr(BLOCK_AXES):
                 extent = mBlock.shape[axis]
                 digit = rest
@@ -126,29 +136,33 @@ class BlocksTranspose:
                     digit = digit - rest * extent
                 out += digit * Int32(mBlock.stride[axis])
                 held += digit * pitches[axis]
+                halved += Uint32(digit * halves[axis])
             outer[p] = out * self.item
             inner[p] = held * self.item
-        return outer, inner
+            coordinates[p] = halved
+        return outer, inner, coordinates
 
     @cute.jit
-    def origin(self, block, counts: list, mSource: cute.Tensor, mTarget: cute.Tensor):
-        """Return the offsets in bytes of a block in source and target."""
-        rest, read_at, write_at = Int32(block), Int64(0), Int64(0)
+    def origin(self, block, counts: list, mSource: cute.Tensor, mTarget: cute.Tensor, halves: tuple):
+        """Return the offsets in bytes of a block in source and target, and the coordinates that a neighbour moves."""
+        rest, read_at, write_at, skipped = Int32(block), Int64(0), Int64(0), Uint32(0)
         for axis in cutlass.range_constexpr(AXES):
             digit = rest
             if cutlass.const_expr(axis + 1 < AXES):
                 rest = rest // counts[axis]
                 digit = digit - rest * counts[axis]
-            first = cutlass.min(digit * mTarget.shape[axis], mSource.shape[axis] - mTarget.shape[axis])
+            wanted = digit * mTarget.shape[axis]
+            first = cutlass.min(wanted, mSource.shape[axis] - mTarget.shape[axis])
+            skipped += Uint32((wanted - first) * halves[axis])
             read_at += first * mSource.stride[axis]
             write_at += first * mTarget.stride[axis]
-        return read_at * self.item, write_at * self.item
+        return read_at * self.item, write_at * self.item, skipped
 
 
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a size of elements, with stand-ins for its arguments."""
     tensors = [_strided(types["element"], rank) for rank in (BLOCK_AXES, BLOCK_AXES, AXES, AXES)]
-    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (2 * BLOCK_AXES)))
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (3 * BLOCK_AXES + AXES)))
 
 
 def _strided(name: str, rank: int) -> cute.Tensor:

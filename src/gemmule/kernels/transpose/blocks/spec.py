@@ -13,10 +13,10 @@ from gemmule.kernels.transpose.blocks.block import (
     Axis,
     BlocksConfig,
     axes_of,
+    block_bytes,
     block_of,
     blocks_cost,
     pitches_of,
-    shared_elements,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING, transpose_spec
@@ -52,17 +52,25 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         strides = [getattr(axis, side) for axis in block.axes]
         return TensorParam(operand, _filled(extents, AXES, 1), _filled(strides, AXES, 0))
 
-    scalars = (*_filled(read, BLOCK_AXES, 0), *_filled(write, BLOCK_AXES, 0))
+    # Blocks overlap along axes that they divide: at most one of each side, whose coordinates have a half of a word.
+    divided = [number for number in block.inner if block.extents[number] < block.axes[number].extent]
+    halves = {number: 1 << (16 * place) for place, number in enumerate(divided)}
+    scalars = (
+        *_filled(read, BLOCK_AXES, 0),
+        *_filled(write, BLOCK_AXES, 0),
+        *_filled([halves.get(number, 0) for number in block.inner], BLOCK_AXES, 0),
+        *_filled([halves.get(number, 0) for number in range(len(block.axes))], AXES, 0),
+    )
     return Launch(
         grid=config.grid(problem),
         block=(config.threads, 1, 1),
-        shared_bytes=shared_elements(block, write) * problem.itemsize,
+        shared_bytes=block_bytes(block, problem.itemsize),
         params=(
             along(block.read, "source", "a"),
             along(block.inner, "target", "d"),
             outer([axis.extent for axis in block.axes], "source", "a"),
             outer(block.extents, "target", "d"),
-            *(ScalarParam(f"pitch{number}", INT32, one) for number, one in enumerate(scalars)),
+            *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
         overlaps=problem.bytes_min <= OVERLAPPING,
     )
