@@ -192,8 +192,8 @@ def test_permutations_of_short_axes(config, itemsize, shape, order, pad, offset,
     strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
     problem = transpose_problem(moved.shape, *strides, itemsize, (itemsize, itemsize))
     config = dataclasses.replace(config, ctas=2)
-    if reason := BLOCKS.why_not(problem, ARCH, config):
-        pytest.skip(reason)
+    # Dispatch leaves fewer matrices to other kernels.
+    assert config.why_not(problem) is None
     with nothing_strays(target):
         run_kernel(problem, Choice(BLOCKS, config), {"a": moved, "d": target}, Options(checks=True))
     np.testing.assert_array_equal(bits(target), bits(moved))

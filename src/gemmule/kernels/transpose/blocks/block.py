@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
-from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, SECTOR, WARP, WORD, TileConfig
+from gemmule.kernels.hopper.tile_config import SMS
+from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, WARP, WORD, TileConfig
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 6, 4
 # Pitches that are tried along an axis: words of shared memory beyond the elements of a smaller axis.
 _PITCHES = 33
-# Bytes a second of one of three CTAs of an SM, and seconds from a launch to its last write.
-_BYTES_A_SECOND, _LATENCY = 8e9, 3e-6
+# CTAs of an SM that its registers hold.
+_RESIDENT = 3
 
 
 class Axis(NamedTuple):
@@ -62,9 +63,9 @@ class Block(NamedTuple):
 class BlocksConfig(TileConfig):
     """Threads of a CTA, and elements of a thread."""
 
-    threads: int = 256  #: Threads of a CTA.
+    threads: int = 128  #: Threads of a CTA.
     each: int = 16  #: Elements of a block that a thread moves, at most.
-    ctas: int = 396  #: CTAs that share all blocks.
+    ctas: int = _RESIDENT * SMS  #: CTAs that share all blocks.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +76,7 @@ class BlocksConfig(TileConfig):
         return self.threads * self.each
 
     def on(self, multiprocessors: int) -> BlocksConfig:
-        return type(self)(self.threads, self.each, 3 * multiprocessors)
+        return dataclasses.replace(self, ctas=_RESIDENT * multiprocessors)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         return math.prod(block_of(problem, self.outputs).counts), 1
@@ -94,14 +95,6 @@ class BlocksConfig(TileConfig):
         if (size := block_bytes(block, item)) > MAX_SHARED:
             return f"a block takes {size} bytes of shared memory, more than {MAX_SHARED}"
         return super().why_not(problem)
-
-
-def blocks_cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that blocks of a config take: their sectors, or the CTAs' latencies."""
-    block, item = block_of(problem, config.outputs), problem.itemsize
-    moved = config.outputs * item * sum(1 + SECTOR / (2 * block.run(side) * item) for side in ("source", "target"))
-    rounds = -(-math.prod(block.counts) // config.ctas)
-    return rounds * moved / _BYTES_A_SECOND + _LATENCY
 
 
 def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:

@@ -49,15 +49,11 @@ class BlocksTranspose:
         self.threads, self.each = config.threads, config.each
 
     @cute.jit
-    def __call__(
-        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple
-    ):
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple):
         self.kernel(mS, mD, mSource, mTarget, numbers).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
-    def kernel(
-        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple
-    ):
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple):
         """Move blocks.
 
         `mS` and `mD` are a block's axes in the source's order and in the target's; `mSource` has all axes, `mTarget` as
@@ -79,8 +75,13 @@ class BlocksTranspose:
             blocks = blocks * counts[axis]
         reads, puts, _ = self.places(mS, pitches_read, halves, tid, volume)
         writes, gets, coordinates = self.places(mD, pitches_write, halves, tid, volume)
+        # Registers limit the CTAs of an SM: both places in shared memory have a half of a word.
+        held = cute.make_rmem_tensor(cute.make_layout(self.each), Uint32)
+        for p in cutlass.range_constexpr(self.each):
+            held[p] = Uint32(puts[p]) | (Uint32(gets[p]) << 16)
         overlap_predecessor()
-        source, target = mSource.iterator.toint(), mTarget.iterator.toint()
+        source = mSource.iterator.toint() + self.lowest(mS)
+        target = mTarget.iterator.toint() + self.lowest(mD)
         elements = cute.make_rmem_tensor(cute.make_layout(self.each), self.element)
         read_at, write_at, skipped = self.origin(cta, counts, mSource, mTarget, all_halves)
         self.read(source + read_at, reads, elements)
@@ -88,7 +89,7 @@ class BlocksTranspose:
         while block < blocks:
             for p in cutlass.range_constexpr(self.each):
                 if tid + p * self.threads < volume:
-                    place = self.shared(sT, puts[p])
+                    place = self.shared(sT, held[p] & 0xFFFF)
                     place[0] = elements[p]
             cute.arch.sync_threads()
             at, before = target + write_at, skipped
@@ -101,29 +102,40 @@ class BlocksTranspose:
                 # A half that is less than what the neighbour moves borrows from its highest bit.
                 is_own = ((coordinates[p] - before) & _BORROWS) == _BORROWS
                 if is_own and tid + p * self.threads < volume:
-                    place = device_memory(self.element, at + writes[p])
-                    place[0] = self.shared(sT, gets[p])[0]
+                    place = device_memory(self.element, at + Int64(writes[p]))
+                    place[0] = self.shared(sT, held[p] >> 16)[0]
             cute.arch.sync_threads()
 
     @cute.jit
     def read(self, origin, reads: cute.Tensor, elements: cute.Tensor):
         """Read a thread's elements of a block."""
         for p in cutlass.range_constexpr(self.each):
-            elements[p] = device_memory(self.element, origin + reads[p])[0]
+            elements[p] = device_memory(self.element, origin + Int64(reads[p]))[0]
 
     @cute.jit
-    def shared(self, sT, offset):
+    def shared(self, sT, number):
         """Return a place in shared memory."""
-        return cute.make_tensor(cute.make_ptr(self.element, sT + offset, cute.AddressSpace.smem), cute.make_layout(1))
+        address = sT + Int32(number) * self.item
+        return cute.make_tensor(cute.make_ptr(self.element, address, cute.AddressSpace.smem), cute.make_layout(1))
+
+    @cute.jit
+    def lowest(self, mBlock: cute.Tensor):
+        """Return the offset in bytes of a block's lowest address, which is not its first where a stride is negative."""
+        found = Int64(0)
+        for axis in cutlass.range_constexpr(BLOCK_AXES):
+            found += cutlass.min(mBlock.stride[axis], Int64(0)) * (mBlock.shape[axis] - 1)
+        return found * self.item
 
     @cute.jit
     def places(self, mBlock: cute.Tensor, pitches: tuple, halves: tuple, tid, volume):
-        """Return a thread's elements: offsets in bytes in device memory and in shared memory, and coordinates.
+        """Return a thread's elements: offsets in bytes in device memory, places in shared memory, and coordinates.
 
         Places beyond the block are its last one.
         """
         coordinates = cute.make_rmem_tensor(cute.make_layout(self.each), Uint32)
-        outer = cute.make_rmem_tensor(cute.make_layout(self.each), Int32)
+        # Without a sign, so that 64 bits of an address need no second register of each.
+        outer = cute.make_rmem_tensor(cute.make_layout(self.each), Uint32)
+        lowest = Int32(self.lowest(mBlock))
         inner = cute.make_rmem_tensor(cute.make_layout(self.each), Int32)
         for p in cutlass.range_constexpr(self.each):
             rest = cutlass.min(tid + p * self.threads, volume - 1)
@@ -137,8 +149,8 @@ class BlocksTranspose:
                 out += digit * Int32(mBlock.stride[axis])
                 held += digit * pitches[axis]
                 halved += Uint32(digit * halves[axis])
-            outer[p] = out * self.item
-            inner[p] = held * self.item
+            outer[p] = Uint32(out * self.item - lowest)
+            inner[p] = held
             coordinates[p] = halved
         return outer, inner, coordinates
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gemmule.core.dtype import INT32
@@ -10,31 +11,31 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
-    Axis,
     BlocksConfig,
     axes_of,
     block_bytes,
     block_of,
-    blocks_cost,
     pitches_of,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING, transpose_spec
 
-# Bytes from which on a run along one axis fills tiles of two.
-_LONG_RUN = 64
-# Bytes that a block's offsets and a call of few blocks are limited to.
-_MAX_SPAN, _MIN_BYTES = 1 << 31, 1 << 16
+# Bytes of the largest matrix whose tiles are too small, and the matrices from which on their CTAs take longer than
+# blocks: measured on an H200.
+_SMALL, _MANY = 4096, 8192
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
     if reason := why_not_itemsize(problem, ITEMSIZES):
         return reason
     axes = axes_of(problem)
-    if len(axes) < 3:
-        return f"{len(axes)} axes remain where adjacent ones are merged; tiles of two are faster"
-    if len(axes) > AXES:
-        return f"{len(axes)} axes remain where adjacent ones are merged, more than {AXES}"
+    if not 3 <= len(axes) <= AXES:
+        return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
+    if problem.source.col_stride == problem.target.col_stride == 1:
+        return "source and target are contiguous along the same axis: rows are faster"
+    size, count = problem.rows * problem.cols * problem.itemsize, math.prod(problem.batch)
+    if size > _SMALL or count < _MANY:
+        return f"{count} matrices of {size} bytes: tiles are as fast, but for {_MANY} matrices of up to {_SMALL} bytes"
     return None
 
 
@@ -84,10 +85,9 @@ SPEC = transpose_spec(
     name="transpose_blocks",
     summary="permutations of 3 to 6 axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes",
     package=__package__,
-    configs=(BlocksConfig(), BlocksConfig(256, 8), BlocksConfig(512, 8)),
+    configs=(BlocksConfig(),),
     itemsizes=ITEMSIZES,
     refuses=_refuses,
     launch=_launch,
-    cost=blocks_cost,
     batch_dims=AXES - 2,
 )
