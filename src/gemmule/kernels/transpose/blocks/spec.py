@@ -83,7 +83,7 @@ def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
 
 SPEC = transpose_spec(
     name="transpose_blocks",
-    summary="permutations of 3 to 6 axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes",
+    summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes in shared memory",
     package=__package__,
     configs=(BlocksConfig(),),
     itemsizes=ITEMSIZES,
