@@ -8,6 +8,7 @@ PyTorch.
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import itertools
 import math
@@ -19,11 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from gemmule.compiler.pool import Job, compile_all, jobs_of
 from gemmule.core.chip import Chip
 from gemmule.core.errors import CompileError, NoKernelError
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import TransposeProblem, split_batch
+from gemmule.core.problem import TransposeProblem, inner_problem, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
@@ -303,6 +305,18 @@ def line(record: dict[str, Any]) -> str:
     return f"{about}: {share} of a copy, {record['median_us']:.1f} us, x {others}; {record['chosen_by']} {what}"
 
 
+def compile_kernels(cases: Sequence[Case], gpu: BenchGpu, every: bool) -> None:
+    """Fill the cache of compiled kernels, by as many processes as there are CPUs."""
+    jobs: dict[str, Job] = {}
+    for case in cases:
+        problem = problem_of(case)
+        for choice, _ in choices_of(case, problem, gpu, every):
+            inner = inner_problem(problem, choice.spec.batch_dims)
+            jobs |= {str(job): job for job in jobs_of(choice, inner, gpu.arch)}
+    # What fails is recorded where it would run.
+    collections.deque(compile_all(list(jobs.values())), maxlen=0)
+
+
 def warm_up(gpu: BenchGpu) -> None:
     """Load the GPU for a second."""
     memory, stream = torch.empty(1 << 28, dtype=torch.uint8, device="cuda"), gpu.transposes().stream
@@ -330,7 +344,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         block = experiment("python benchmarks/records/transpose_shapes.py", gpu.pci_bus_id)
         warm_up(gpu)
         with RecordFile(given.record, block) as file:
-            for case in (*matrices(), *permutations(), *drawn(given.drawn)):
+            cases = (*matrices(), *permutations(), *drawn(given.drawn))
+            compile_kernels(cases, gpu, not given.chosen)
+            for case in cases:
                 for record in measured(case, gpu, chip, given.seconds, not given.chosen):
                     file.write(record)
                     print(line(record), flush=True)

@@ -49,11 +49,15 @@ class BlocksTranspose:
         self.threads, self.each = config.threads, config.each
 
     @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple):
+    def __call__(
+        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]
+    ):
         self.kernel(mS, mD, mSource, mTarget, numbers).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
-    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple):
+    def kernel(
+        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]
+    ):
         """Move blocks.
 
         `mS` and `mD` are a block's axes in the source's order and in the target's; `mSource` has all axes, `mTarget` as
@@ -69,10 +73,11 @@ class BlocksTranspose:
         volume, blocks = Int32(1), Int32(1)
         for axis in cutlass.range_constexpr(BLOCK_AXES):
             volume = volume * mS.shape[axis]
-        counts = []
+        found = []
         for axis in cutlass.range_constexpr(AXES):
-            counts.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
-            blocks = blocks * counts[axis]
+            found.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
+            blocks = blocks * found[axis]
+        counts = tuple(found)
         reads, puts, _ = self.places(mS, pitches_read, halves, tid, volume)
         writes, gets, coordinates = self.places(mD, pitches_write, halves, tid, volume)
         # Registers limit the CTAs of an SM: both places in shared memory have a half of a word.
@@ -127,7 +132,7 @@ class BlocksTranspose:
         return found * self.item
 
     @cute.jit
-    def places(self, mBlock: cute.Tensor, pitches: tuple, halves: tuple, tid, volume):
+    def places(self, mBlock: cute.Tensor, pitches: tuple[Int32, ...], halves: tuple[Int32, ...], tid, volume):
         """Return a thread's elements: offsets in bytes in device memory, places in shared memory, and coordinates.
 
         Places beyond the block are its last one.
@@ -155,7 +160,9 @@ class BlocksTranspose:
         return outer, inner, coordinates
 
     @cute.jit
-    def origin(self, block, counts: list, mSource: cute.Tensor, mTarget: cute.Tensor, halves: tuple):
+    def origin(
+        self, block, counts: tuple[Int32, ...], mSource: cute.Tensor, mTarget: cute.Tensor, halves: tuple[Int32, ...]
+    ):
         """Return the offsets in bytes of a block in source and target, and the coordinates that a neighbour moves."""
         rest, read_at, write_at, skipped = Int32(block), Int64(0), Int64(0), Uint32(0)
         for axis in cutlass.range_constexpr(AXES):
