@@ -100,8 +100,8 @@ def read(paths: Sequence[Path]) -> list[Measured]:
 
 def fit(products: Sequence[Measured]) -> Tf32Rates:
     """Return the rates that predict times near those that were measured."""
-    names = [field.name for field in dataclasses.fields(Tf32Rates)]
-    start = np.log(dataclasses.astuple(tf32_cost.RATES))
+    names = Tf32Rates._fields
+    start = np.log(tf32_cost.RATES)
     logs = [np.log(one.times[one.own]) for one in products]
     weights = [(one.times[one.own] / one.times.min()) ** (-_NEAR / 2) for one in products]
 

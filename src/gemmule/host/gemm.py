@@ -71,6 +71,8 @@ class _WithoutErrors(threading.local):
 
 #: ``WITHOUT_ERRORS.run(function, *arguments)`` calls a function like that, in the calling thread.
 WITHOUT_ERRORS = _WithoutErrors()
+#: Bytes of an output up to which clearing it takes less time than `numpy.ndarray.dot` saves.
+_MOST_CLEARED = 20 << 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class CheckedGemm:
     direct: bool  #: Whether one call of NumPy writes the output.
     alone: bool = False  #: Whether that is a product of two matrices.
     #: That call: `numpy.ndarray.dot` for small matrices, which begins sooner, or `numpy.matmul`. The former clears the
-    #: output first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
+    #: output first, which costs more where it is large, or where BLAS has threads, which fetch what one has cleared.
     multiply: Callable[..., Any] = np.matmul
 
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
@@ -139,7 +141,8 @@ def checked_gemm(
         and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
     alone = direct and a.ndim == b.ndim == 2 and arithmetic.exact_run is None and out.flags.c_contiguous
-    multiply = np.ndarray.dot if alone and takes_no_thread(m, n, k, out.dtype) else np.matmul
+    sooner = alone and out.nbytes <= _MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
+    multiply = np.ndarray.dot if sooner else np.matmul
     return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)
 
 

@@ -303,12 +303,17 @@ def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
         gm.matmul(a, b)
 
 
-def test_no_warning_and_no_other_setting_of_what_is_not_finite():
-    before, big = np.geterr(), np.full((4, 4), 1e300)
-    for _ in range(3):
-        assert np.isinf(gm.matmul(big, big)).all()
-        assert np.isinf(gm.matmul(np.stack([big, big]), big)).all()
-    assert np.geterr() == before
+@pytest.mark.parametrize("side", [4, 64, 128])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "longdouble"])
+def test_no_warning_and_no_other_setting_of_what_is_not_finite(dtype, side):
+    big, tiny = (np.full((side, side), limit, dtype) for limit in (np.finfo(dtype).max, np.finfo(dtype).tiny))
+    with np.errstate(all="raise"):
+        before = np.geterr()
+        for _ in range(3):
+            assert not np.isfinite(gm.matmul(big, big)).any()
+            assert not np.isfinite(gm.matmul(np.stack([big, big]), big)).any()
+            assert (gm.matmul(tiny, tiny) == 0).all()
+        assert np.geterr() == before
 
 
 def test_memory_that_runs_out_in_a_call_found_by_its_layout_is_told_as_by_the_plan(monkeypatch):

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
@@ -24,8 +23,7 @@ _K_BYTES, _SIDE = 128, 64
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 
 
-@dataclass(frozen=True)
-class Tf32Rates:
+class Tf32Rates(NamedTuple):
     """Microseconds on an H200, and rates.
 
     Attributes

@@ -24,7 +24,7 @@ from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from .config import VECTOR_BYTES, BatchedConfig
 from .cost import costs, moving_us
 
-#: What other kernels' predicted times must be of this one's: bound by memory, all take the same.
+#: What other kernels' predicted times must be of this one's: bound by memory, all take the same. Assumed.
 _MARGIN = 0.99
 #: Elements of a result whose time other kernels are not asked for: theirs is less.
 _MOST_OUTPUTS = 1 << 16
