@@ -70,6 +70,7 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "float32": ("float32", None, 4, LAYOUTS, 1e11),
     "float64": ("float64", None, 2, LAYOUTS, 1e11),
     "float16": ("float16", None, 1, LAYOUTS, 1e11),
+    "int8": ("int32", None, 16, ("nt",), 2e12),
     "complex64": ("complex64", None, 2, ("nn",), 5e10),
     "complex128": ("complex128", None, 1, ("nn",), 5e10),
 }

@@ -46,6 +46,8 @@ _SPAN = {"source": 0.02e-6, "target": 0.07e-6}
 # Bytes of the longest span from structures that was fast for elements of less than 16 bytes, and the factor of longer
 # ones.
 _FAST_SPAN, _LONG_SPAN = 2048, 1.08
+# Bytes of spans that are only chosen for so much less of a prediction, as measured on an H200.
+_SHORT_SPAN, _SHORT = 256, 1.06
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -197,7 +199,8 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     of_sm = max(_SPAN[side] + moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
     is_long = side == "source" and item < VECTOR_BYTES and config.span_bytes > _FAST_SPAN
     # The first CTAs only read, and the last ones only write.
-    return (_LONG_SPAN if is_long else 1.0) * (ctas / gpu.multiprocessors * of_sm + alone)
+    preferred = _SHORT if config.span_bytes == _SHORT_SPAN else _LONG_SPAN if is_long else 1.0
+    return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 
 
 def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
