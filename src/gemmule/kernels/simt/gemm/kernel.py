@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute
+from cutlass import Float32, cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
@@ -101,7 +101,11 @@ class SimtGemm:
         (gA, gB, gC, gD), (m0, n0), (alpha, beta) = matrices, origin, scalars
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
         if cutlass.const_expr(self.epilogue.rotated):
-            rC, alpha = self.scaled(rC, alpha), Float32(1)
+            if cutlass.const_expr(self.cluster_k * self.config.warps_k > 1):
+                # Alpha is for the sum: times a part of it, it may overflow. The factor is 1, which no compiler knows.
+                rC = self.scaled(rC, Float32(select_(gA.shape[1] < 0, Float32(2), Float32(1))))
+            else:
+                rC, alpha = self.scaled(rC, alpha), Float32(1)
         row, col = self.mainloop.corner()
         corner = m0 + row, n0 + col
         inputs = None
@@ -134,13 +138,13 @@ class SimtGemm:
             self.fused.end(inputs)
 
     @cute.jit
-    def scaled(self, rC: cute.Tensor, alpha):
-        """Return accumulators times alpha, in the places that the epilogue takes them from."""
+    def scaled(self, rC: cute.Tensor, factor):
+        """Return accumulators times a factor, in the places that the epilogue takes them from."""
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
         rScaled = self.mainloop.accumulators(rows, cols)
         for i in cutlass.range_constexpr(rows):
             for j in cutlass.range_constexpr(cols):
-                rScaled[i, self.epilogue.place(j)] = alpha * rC[i, j]
+                rScaled[i, self.epilogue.place(j)] = factor * rC[i, j]
         return rScaled
 
 

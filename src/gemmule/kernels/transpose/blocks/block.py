@@ -48,16 +48,6 @@ class Block(NamedTuple):
         """Return the blocks along each axis; the last one begins earlier where extents are no multiples."""
         return tuple(-(-axis.extent // extent) for axis, extent in zip(self.axes, self.extents, strict=True))
 
-    def run(self, side: str) -> int:
-        """Return the contiguous elements of a block in the source or in the target."""
-        order = self.read if side == "source" else self.inner
-        run = 1
-        for number in order:
-            if abs(getattr(self.axes[number], side)) != run:
-                break
-            run *= self.extents[number]
-        return run
-
 
 @dataclass(frozen=True)
 class BlocksConfig(TileConfig):
@@ -94,6 +84,10 @@ class BlocksConfig(TileConfig):
             return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
         if (size := block_bytes(block, item)) > MAX_SHARED:
             return f"a block takes {size} bytes of shared memory, more than {MAX_SHARED}"
+        if size > item << 16:
+            return f"a block takes {size // item} places of shared memory, more than {1 << 16}"
+        if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:
+            return f"there are {count} blocks, more than {MAX_EXTENT - self.ctas}"
         return super().why_not(problem)
 
 
