@@ -40,7 +40,6 @@ class PromotedFragments(NamedTuple):
 class PromotedMainloop(Mainloop):
     """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
 
-    promotes = True
     #: Whether one half of the columns may be promoted while the other is multiplied.
     overlapped = False
 
