@@ -18,12 +18,15 @@ _SHARED_US = 0.004
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.02, 0.05
+_HALVED_US, _UNEVEN_US = 0.023, 0.05
 #: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
 #: half is promoted while the other is multiplied, and with a scale for each column.
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
+#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
+#: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
+_TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0
@@ -61,8 +64,12 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(of.tile[1] - BLOCK, 0)
     halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_PROMOTED_N)
     by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
-    each = np.where(np.array(lines)[1 - of.side] == 1, by_columns, by_blocks) * columns
-    found: Numbers = _waves(one, of) * np.ceil(one.k_tiles / of.cluster_k) * of.gpu.load * each
+    columns_scaled = np.array(lines)[1 - of.side] == 1
+    each = np.where(columns_scaled, by_columns, by_blocks) * columns
+    tall = columns_scaled & (of.tile[0] > BLOCK)
+    each += tall * _TALL_US
+    narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
+    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
     return found
 
 

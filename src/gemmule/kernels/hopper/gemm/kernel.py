@@ -88,6 +88,7 @@ class HopperGemm:
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         promotes = types["a"].startswith("float8")
         scheduler: Any = DividedScheduler if promotes and not self.pingpong else PersistentScheduler
+        self.divides_early = config.divides_early
         if config.stream_k:
             scheduler = functools.partial(StreamKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
@@ -150,6 +151,9 @@ class HopperGemm:
             scales = (scales, self.mainloop.allocate(smem))
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
+        divisors = ()
+        if cutlass.const_expr(self.divides_early):
+            divisors = self.scheduler.divisors(tma.d.tensor)
         if warp == 0:
             for matrix in (tma.a, tma.b, tma.d, b_up):
                 if cutlass.const_expr(matrix.atom is not None):
@@ -172,7 +176,7 @@ class HopperGemm:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(tma, b_up, smem_ab, barriers, k_range, schedule)
+                self.produce(tma, b_up, smem_ab, barriers, k_range, schedule, *divisors)
             if cutlass.const_expr(scales is not None):
                 self.produce_scales(scales, barriers, k_range, schedule, warp)
         else:
@@ -205,7 +209,7 @@ class HopperGemm:
             cute.arch.barrier(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=THREADS)
 
     @cute.jit
-    def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule):
+    def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule, *divisors):
         """Load every k-tile of every work tile."""
         sA, sB = smem_ab
         row, col = self.scheduler.cta_coord_in_cluster()
@@ -217,7 +221,7 @@ class HopperGemm:
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
         for work_index in cutlass.range(start, end, stride):
-            (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+            (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
             loads = ((load_a, i), *((load_b, j) for load_b in loads_b))
             state = self.mainloop.load(loads, (batch,), barriers, state, work_k_range)
         if cutlass.const_expr(self.scheduler.is_multicast):

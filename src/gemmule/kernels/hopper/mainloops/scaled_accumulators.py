@@ -63,11 +63,11 @@ class ScaledMainloop(PromotedMainloop):
         self.rows, self.stage_scales = scales_of_rows(lines[0], tile_m), stage_scales(lines, tile_m, tile_n)
         self.thread_columns = thread_columns(tile_n)
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
-        self.takes_turns = lines[1] == 1 and tile_n >= BLOCK
+        self.takes_turns = lines[1] == 1 and tile_m * tile_n >= BLOCK * BLOCK
         self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
         # That of the TMA loads, and those of two warps that copy scales: of one lane or of each.
         self.producer_arrivals = 1 + 2 * (1 if self.overlapped else _WARP)
-        self.copied = tile_m if lines[0] == 1 else 1, tile_n // self.same_columns
+        self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
 
     def allocate(self, smem: Any) -> Any:
         """Allocate the stages."""
@@ -170,7 +170,7 @@ class ScaledMainloop(PromotedMainloop):
             steps = [self.tile_m // parts * part + _ROW_STEP * half for part in range(parts) for half in range(2)]
             of_a = [_read(rows + step, 1)[0] for step in steps]
         else:
-            of_a = [_read(rows, 1)[0]] * (2 * parts)
+            of_a = [_read(rows + part, 1)[0] for part in range(parts) for _ in range(2)]
         count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
         vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
