@@ -70,6 +70,7 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "float32": ("float32", None, 4, LAYOUTS, 1e11),
     "float64": ("float64", None, 2, LAYOUTS, 1e11),
     "float16": ("float16", None, 1, LAYOUTS, 1e11),
+    "int8": ("int32", None, 16, ("nt",), 2e12),
     "complex64": ("complex64", None, 2, ("nn",), 5e10),
     "complex128": ("complex128", None, 1, ("nn",), 5e10),
 }
@@ -157,11 +158,12 @@ _SIMT = (
 
 #: Candidates of `h01_mma_sync`: rows, columns, warps along M and N, and stages; and CTAs of a cluster.
 _MMA_SYNC = {
-    (64, 64, 2, 2, 4): (1, 2, 3, 4, 5, 6, 7, 8),
+    (64, 64, 2, 2, 4): (1, 2, 3, 4, 5, 6, 7, 8, 12, 16),
     (128, 64, 2, 2, 4): (1, 2, 4, 8),
-    (128, 64, 4, 2, 4): (1, 2, 3, 4, 6, 8),
-    (64, 128, 2, 2, 4): (2, 4),
-    (128, 128, 2, 4, 4): (1, 2, 4, 8),
+    (128, 64, 4, 2, 4): (1, 2, 3, 4, 6, 8, 12, 16),
+    (64, 128, 2, 2, 4): (2, 4, 8, 16),
+    (64, 128, 2, 4, 4): (1, 2, 4, 8, 16),
+    (128, 128, 2, 4, 4): (1, 2, 4, 8, 12, 16),
     (128, 256, 2, 4, 4): (1, 2, 4),
     (256, 128, 4, 2, 4): (2, 4),
     (256, 64, 4, 1, 3): (1, 2, 4),
@@ -172,7 +174,7 @@ _MMA_SYNC = {
     (64, 64, 2, 2, 6): (1, 2, 4, 8),
     # For small results.
     (32, 64, 1, 2, 4): (1, 2, 3, 4, 8),
-    (64, 32, 2, 1, 4): (1, 2, 4, 6, 8),
+    (64, 32, 2, 1, 4): (1, 2, 4, 6, 8, 16),
     (32, 32, 1, 1, 4): (1, 2, 4),
     (32, 128, 1, 4, 4): (1, 2, 4, 8),
 }
@@ -181,7 +183,7 @@ _DEEP = {"tile_k": 32, "stages": 3}
 _FLOAT64: tuple[dict[str, int], ...] = (
     # Deeper k-tiles, and more warps.
     *({"tile_k": 32, "stages": 3, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2, 3, 4, 6)),
-    *({"warps_n": 4, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2, 4)),
+    *({"warps_n": 4, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2, 3, 4)),
     *({"tile_k": 32, "stages": 3, "warps_n": 4, "mma_k": k, "cluster_k": ctas} for k in (8, 16) for ctas in (1, 2, 4)),
     *(
         {side: 128, warps: 4, "tile_k": 32, "stages": 3, "cluster_k": ctas}
@@ -201,12 +203,12 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     *({"stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
     *({"tile_n": 128, "warps_n": 4, "mma_k": 8, "cluster_k": ctas} for ctas in (2, 3, 4)),
     # For few tiles and a long K.
-    *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5, 8)),
-    *({"tile_m": 32, "mma_k": 8, "cluster_k": ctas} for ctas in (3, 6)),
+    *({"mma_k": 8, "cluster_k": ctas} for ctas in (3, 5)),
+    {"tile_m": 32, "mma_k": 8, "cluster_k": 3},
     *({"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": ctas} for ctas in (2, 8)),
     *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 8)),
     # For few rows.
-    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 2, 4, 8)),
+    *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 8)),
 )
 
 

@@ -11,9 +11,9 @@ import argparse
 import dataclasses
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,9 +34,23 @@ _SMS = 132
 _TYPES = ("bfloat16", "float16", "int8", "float32-tf32")
 #: Weight of records of registered configs alone, and how fast that of a config falls with its distance from the best.
 _WEIGHT_UNTUNED, _NEAR, _LEAST_WEIGHT = 0.5, 2.5, 0.05
-#: Networks, units of a layer, rounds, products of a step, learning rate, decay of weights, and where errors count
-#: linearly, as a logarithm to base 2.
-_NETWORKS, _UNITS, _EPOCHS, _BATCH, _RATE, _DECAY, _HUBER = 4, 24, 60, 2048, 1.5e-2, 0.02, 0.1
+#: Networks, and where errors count linearly, as a logarithm to base 2.
+_NETWORKS, _HUBER = 4, 0.1
+#: Parts of the features.
+_PARTS = ("config", "operands", "mixed", "problem")
+
+
+class Training(NamedTuple):
+    """Units of a layer, rounds, times of a step, learning rate, and decay of weights."""
+
+    units: int
+    epochs: int
+    batch: int
+    rate: float
+    decay: float
+
+
+_TRAINING = Training(24, 60, 2048, 1.5e-2, 0.02)
 
 
 @dataclasses.dataclass
@@ -118,11 +132,31 @@ def _operation(record: dict[str, Any]) -> Any:
 
 
 class Fit:
-    """Networks that are fitted together, on features that are scaled to a mean of 0 and a deviation of 1."""
+    """Networks that are fitted together, on features that are scaled to a mean of 0 and a deviation of 1.
 
-    def __init__(self, products: Sequence[Measured], parts: Sequence[int], chips: Sequence[str]) -> None:
-        self._parts, self._chips = parts, chips
-        self._differences = _differences(parts)
+    Parameters
+    ----------
+    products : sequence of Measured
+        What they are fitted to.
+    parts : mapping
+        Names of the parts of features, and their widths.
+    chips : sequence of str
+        Chips with biases of their own.
+    differences : array
+        What features are multiplied by first.
+    training : Training
+        How they are fitted.
+    """
+
+    def __init__(
+        self,
+        products: Sequence[Measured],
+        parts: Mapping[str, int],
+        chips: Sequence[str],
+        differences: Any,
+        training: Training,
+    ) -> None:
+        self._parts, self._chips, self._differences, self._training = parts, chips, differences, training
         features = np.concatenate([one.features for one in products]) @ self._differences
         self._mean, self._deviation = features.mean(axis=0), features.std(axis=0) + 1e-3
         inputs = torch.cat([self._inputs(one) for one in products])
@@ -141,19 +175,20 @@ class Fit:
     def _train(self, inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor) -> None:
         torch.manual_seed(0)
         count, width = inputs.shape
-        shapes = ((width, _UNITS, 1.4), (_UNITS, _UNITS, 1.4), (_UNITS, 1, 0.3))
+        units, epochs, batch, rate, decay = self._training
+        shapes = ((width, units, 1.4), (units, units, 1.4), (units, 1, 0.3))
         layers = [torch.randn(_NETWORKS, rows, cols) * (gain / rows**0.5) for rows, cols, gain in shapes]
-        biases = [torch.zeros(_NETWORKS, 1, _UNITS), torch.zeros(_NETWORKS, 1, 1)]
+        biases = [torch.zeros(_NETWORKS, 1, units), torch.zeros(_NETWORKS, 1, 1)]
         self._first, self._second, self._out, self._biases, self._bias = parameters = [
             one.requires_grad_() for one in (*layers, *biases)
         ]
         weights = weights / weights.mean()
-        optimizer = torch.optim.AdamW(parameters, _RATE, betas=(0.9, 0.99), weight_decay=_DECAY)
-        steps = _EPOCHS * -(-count // _BATCH)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, steps, pct_start=0.15)
-        for _ in range(_EPOCHS):
+        optimizer = torch.optim.AdamW(parameters, rate, betas=(0.9, 0.99), weight_decay=decay)
+        steps = epochs * -(-count // batch)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.15)
+        for _ in range(epochs):
             order = torch.stack([torch.randperm(count) for _ in range(_NETWORKS)])
-            for chosen in order.split(_BATCH, dim=1):
+            for chosen in order.split(batch, dim=1):
                 error = (self._outputs(inputs[chosen]) - wanted[chosen]).abs()
                 loss = torch.where(error < _HUBER, error * error / 2, _HUBER * (error - _HUBER / 2))
                 optimizer.zero_grad()
@@ -180,8 +215,8 @@ class Fit:
         found = []
         for number in range(_NETWORKS):
             own, chips = first[number, : -len(self._chips)], first[number, -len(self._chips) :]
-            of_parts = np.split(scale @ own, np.cumsum(self._parts)[:-1])
-            weights = dict(zip(("config", "operands", "mixed", "problem"), of_parts, strict=True))
+            of_parts = np.split(scale @ own, np.cumsum(list(self._parts.values()))[:-1])
+            weights = dict(zip(self._parts, of_parts, strict=True))
             weights |= {"chips": chips - self._mean / self._deviation @ own, "hidden": second[number]}
             weights |= {"biases": biases[number, 0], "out": out[number, :, 0], "out_bias": bias[number, 0, 0]}
             found.append({name: _digits(value.tolist()) for name, value in weights.items()})
@@ -252,7 +287,9 @@ def main() -> None:
     path = Path(hopper_correction.__file__).with_name("correction.json")
     content = json.loads(path.read_text())
     parts = widths(operation_of(product(64, 64, 64, "bfloat16", "nn")), CONFIGS, H200_RATES)[0]
-    fit = Fit([one for one in products if not one.held_out], parts, content["chips"])
+    named = dict(zip(_PARTS, parts, strict=True))
+    fitted = [one for one in products if not one.held_out]
+    fit = Fit(fitted, named, content["chips"], _differences(parts), _TRAINING)
     for chip in content["chips"]:
         for weight, name in ((1.0, "random products of 64 to 8192"), (_WEIGHT_UNTUNED, "of registered configs alone")):
             some = [one for one in products if one.held_out and chip in one.chip and one.weight == weight]

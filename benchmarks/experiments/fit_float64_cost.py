@@ -3,7 +3,8 @@
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
 the fastest one and with cuBLASLt's first choice. Then all are fitted, and the rates printed. Of a draw, the time of the
 choice is fitted. `--choose` first says which configs together come closest to the best of all: each is the one that
-reduces most what the best of those before it loses. Needs SciPy, and no GPU.
+reduces most what the best of those before it loses. Of float64 a learned correction takes the place of the factors:
+`fit_float64_correction.py`. Needs SciPy, and no GPU.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.complex import cost as complex_cost
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.complex.config import Complex128Config
-from gemmule.kernels.float64 import cost
+from gemmule.kernels.float64 import limits
 from gemmule.kernels.float64.config import Float64Config
-from gemmule.kernels.float64.cost import Float64Rates
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
+from gemmule.kernels.float64.limits import Float64Rates
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 
 HELD_OUT = 4
 #: By the type: kernel, class of its configs, and what its predicted times were fitted to.
 KINDS = {
-    "float64": (FLOAT64_GEMM, Float64Config, cost.RATES, cost.FACTORS),
+    "float64": (FLOAT64_GEMM, Float64Config, limits.RATES, {}),
     "complex128": (COMPLEX128_GEMM, Complex128Config, complex_cost.RATES, complex_cost.FACTORS),
 }
 _SMS = 132
@@ -123,14 +124,14 @@ def main() -> None:
     found = [one for path in given.records for one in products(path, given.dtype)]
     configs = chosen(found, given.choose) if given.choose else list(spec.configs)
     found = [one for one in found if not one.times.keys().isdisjoint(configs)]
-    keys = list(dict.fromkeys(map(cost.key_of, configs)))
+    keys = list(dict.fromkeys(map(limits.key_of, configs)))
     count = len(dataclasses.fields(Float64Rates))
 
     def predicted(values: Any, number: int, able: Sequence[Float64Config]) -> Any:
         rates = Float64Rates(*np.exp(values[:count]))
-        one, factors = found[number], np.array([keys.index(cost.key_of(config)) for config in able])
-        limits = cost.limits(one.problem, able, one.gpu, rates)
-        return np.log(limits) + values[count:][factors]
+        one, factors = found[number], np.array([keys.index(limits.key_of(config)) for config in able])
+        times = limits.limits(one.problem, able, one.gpu, rates).times
+        return np.log(times) + values[count:][factors]
 
     every = list(range(len(found)))
     fitted = [number for number in every if number % HELD_OUT]

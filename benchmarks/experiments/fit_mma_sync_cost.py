@@ -92,16 +92,17 @@ def read(paths: Sequence[Path]) -> list[Measured]:
             elif one["record"] == "config_times" and one["cublaslt_us"][0] is not None:
                 plain = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
                 problem = dataclasses.replace(plain, precision=Precision.TF32)
-                numbers = [int(number) for number in one["times_us"]]
+                timed = [choices[int(number)] for number in one["times_us"]]
                 times = np.array(list(one["times_us"].values()))
-                found.append(Measured(problem, gpu, [choices[x] for x in numbers], times, one["cublaslt_us"][0]))
+                if any(x.config in x.spec.configs for x in timed):
+                    found.append(Measured(problem, gpu, timed, times, one["cublaslt_us"][0]))
     return found
 
 
 def fit(products: Sequence[Measured]) -> Tf32Rates:
     """Return the rates that predict times near those that were measured."""
-    names = [field.name for field in dataclasses.fields(Tf32Rates)]
-    start = np.log(dataclasses.astuple(tf32_cost.RATES))
+    names = Tf32Rates._fields
+    start = np.log(tf32_cost.RATES)
     logs = [np.log(one.times[one.own]) for one in products]
     weights = [(one.times[one.own] / one.times.min()) ** (-_NEAR / 2) for one in products]
 

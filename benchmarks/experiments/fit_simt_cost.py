@@ -91,7 +91,7 @@ def main() -> None:
     weights = (times / best[products]) ** (-_NEAR / 2)
     fitted = products % HELD_OUT != 0
     # The last one is not fitted: no product is bound by memory.
-    count = len(dataclasses.fields(SimtRates)) - 1
+    count = len(SimtRates._fields) - 1
 
     def rates_of(values: Any) -> SimtRates:
         return SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count])), memory=cost.RATES.memory)
@@ -103,7 +103,7 @@ def main() -> None:
     def errors(values: Any) -> Any:
         return np.concatenate([((logs(values) - np.log(times)) * weights)[fitted], _PRIOR * values[count:]])
 
-    rates = np.maximum(dataclasses.astuple(cost.RATES)[:count], _LEAST)
+    rates = np.maximum(np.array(cost.RATES)[:count], _LEAST)
     start = np.concatenate([np.log(rates), np.zeros(2 * len(kept))])
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
     print("RATES =", rates_of(values))

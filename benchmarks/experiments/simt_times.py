@@ -32,8 +32,8 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.simt.batched.spec import SPEC as BATCHED
-from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.cost import COPIES, RATES, limits, operand_copies
+from gemmule.kernels.simt.config import VECTOR_BYTES, SimtConfig
+from gemmule.kernels.simt.cost import RATES, limits, operand_copies
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_operation import named
@@ -208,7 +208,7 @@ def judge(path: Path) -> None:
     shares: dict[str, list[tuple[float, float, float]]] = {}
     for one in found:
         problem = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
-        unaligned = any(operand_copies(x).copy_bytes < max(COPIES) for x in (problem.a, problem.b))
+        unaligned = any(operand_copies(x).copy_bytes < VECTOR_BYTES for x in (problem.a, problem.b))
         times = {Choice(SPECS[x["kernel"]], type(SPECS[x["kernel"]].default)(**x["config"])): x for x in one["times"]}
         registered = {x: t for x, t in times.items() if x.config in x.spec.configs}
         least = min(t["median_us"] for t in registered.values())

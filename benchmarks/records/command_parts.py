@@ -30,7 +30,7 @@ PARTS = {
     "gemmule.runtime.driver": {"driver_module": "driver"},
     "gemmule.runtime.device": {"primary_context": "context"},
     "gemmule.runtime.link_probe": {
-        "link_rates": "probe: links", "product_rate": "probe: kernels", "split_seconds": "probe: kernels",
+        "link_rates": "probe: links", "product_rate": "probe: kernels", "part_seconds": "probe: kernels",
     },
     "gemmule.runtime.streams": {"GpuStreams.pinned": "pinned memory", "GpuStreams._release": "give memory back"},
     "gemmule.outofcore.device.engine.staging_probe": {"staged_by": "probe: staging"},

@@ -1,7 +1,8 @@
 """Grouped products beside torch._grouped_mm: ``python benchmarks/records/grouped.py RESULTS_FOLDER [--sweep]``.
 
 bfloat16, weights (groups, n, k) as a layer has them, groups of random and of even sizes, forward and both gradients;
-and ``scaled``, forward in float8_e4m3fn with scales of rows and columns, beside torch._scaled_grouped_mm.
+and ``scaled``, forward in float8_e4m3fn with scales of rows and columns, beside torch._scaled_grouped_mm. ``--float32``
+times float32 beside a loop of torch.mm over the groups, whose sizes the host knows: PyTorch waits for them.
 Timed in CUDA graphs over operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every
 product is first held against float64 on a few rows. ``compile`` instead of a folder compiles what will run; ``--sweep``
 times every config that a call may choose instead, `grouped_config` records; ``--sweep all`` those of a search. Less
@@ -23,22 +24,22 @@ import numpy as np
 from gemmule.api.epilogues.scaling import Scaling
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_SEEN, FLOAT32, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_SEEN, FLOAT32, Precision, dtype_named
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.spec import Choice
+from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.grouped import choose_grouped
-from gemmule.kernels.hopper.grouped.config import GroupedConfig
 from gemmule.kernels.hopper.grouped.spec import SPEC, further
+from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_SPEC
 
 #: Groups, rows of all, columns and k: layers of mixtures of experts.
 SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096))
 #: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
-_BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 6e14
+_BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, {BFLOAT16.name: 6e14, FLOAT32.name: 5e13}
 HOPPER = Arch.parse("sm_90a")
-#: Configs of a sweep.
-SWEPT = {"chosen": SPEC.configs, "all": (*SPEC.configs, *further())}
+#: Further configs of a sweep.
+SWEPT = {"chosen": (), "all": further()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +52,12 @@ class Cell:
     rows: int
     n: int
     k: int
+    dtype: str = "bfloat16"
+
+    @property
+    def spec(self) -> KernelSpec:
+        """The kernel of the type."""
+        return SIMT_SPEC if self.dtype == FLOAT32.name else SPEC
 
     def ends(self) -> list[int]:
         """Return the groups' ends, the same in every process."""
@@ -70,13 +77,14 @@ class Cell:
             a, b = contiguous(FLOAT8_E4M3, rows, k, (), 256), StridedMatrix(FLOAT8_E4M3, k, n, 1, k, (n * k,), 256)
             d = contiguous(BFLOAT16, rows, n)
             return GroupedProblem("m", rows, n, k, groups, a, b, d, Epilogue(expression, scales), Precision.FLOAT8)
-        weights = StridedMatrix(BFLOAT16, k, n, 1, k, (n * k,), 256)
-        tokens, grads = contiguous(BFLOAT16, rows, k, (), 256), contiguous(BFLOAT16, rows, n, (), 256)
+        dtype = dtype_named(self.dtype)
+        weights = StridedMatrix(dtype, k, n, 1, k, (n * k,), 256)
+        tokens, grads = contiguous(dtype, rows, k, (), 256), contiguous(dtype, rows, n, (), 256)
         if self.kind == "forward":
-            return GroupedProblem("m", rows, n, k, groups, tokens, weights, contiguous(BFLOAT16, rows, n))
+            return GroupedProblem("m", rows, n, k, groups, tokens, weights, contiguous(dtype, rows, n))
         if self.kind == "grad_input":
-            return GroupedProblem("m", rows, k, n, groups, grads, weights.transposed(), contiguous(BFLOAT16, rows, k))
-        d = contiguous(BFLOAT16, n, k, (groups,))
+            return GroupedProblem("m", rows, k, n, groups, grads, weights.transposed(), contiguous(dtype, rows, k))
+        d = contiguous(dtype, n, k, (groups,))
         return GroupedProblem("k", n, k, rows, groups, grads.transposed(), tokens, d)
 
 
@@ -84,9 +92,11 @@ class Cell:
 KINDS = ("forward", "grad_input", "grad_weight", "scaled")
 
 
-def cells(kinds: Sequence[str] = KINDS) -> Iterator[Cell]:
-    """Yield the cells of these kinds, those of the bars first."""
-    yield from (cell for cell in _every_cell() if cell.kind in kinds)
+def cells(kinds: Sequence[str] = KINDS, dtype: str = BFLOAT16.name) -> Iterator[Cell]:
+    """Yield the cells of these kinds, those of the bars first; of float32 none that are scaled."""
+    for cell in _every_cell():
+        if cell.kind in kinds and (dtype == cell.dtype or cell.kind != "scaled"):
+            yield dataclasses.replace(cell, dtype=dtype)
 
 
 def _every_cell() -> Iterator[Cell]:
@@ -130,10 +140,12 @@ def operands_of(cell: Cell) -> tuple[list[tuple[Any, ...]], Any]:
     import torch
 
     def normal(*shape: int) -> Any:
-        return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+        return torch.randn(shape, device="cuda", dtype=getattr(torch, cell.dtype))
 
     rows, n, k, groups = cell.rows, cell.n, cell.k, cell.groups
-    inputs = (rows * (n + k) if cell.kind == "grad_weight" else rows * max(n, k) + groups * n * k) * 2
+    inputs = (rows * (n + k) if cell.kind == "grad_weight" else rows * max(n, k) + groups * n * k) * (
+        dtype_named(cell.dtype).itemsize
+    )
     found = []
     for _ in range(max(2, min(16, int(_BEYOND_L2 / inputs) + 1))):
         if cell.kind == "forward":
@@ -167,27 +179,47 @@ def largest_error(cell: Cell, operands: tuple[Any, ...], d: Any) -> float:
                 left, right = left * scales[0][part, None].double(), right * scales[1][group].double()
             exact, found, size = left @ right, d[part].double(), left.abs() @ right.abs()
         if exact.numel():
-            error = (found - exact).abs() / (exact.abs() * 2**-8 + size * sums + 1e-30)
+            rounding = dtype_named("bfloat16" if scales else cell.dtype).unit_roundoff
+            error = (found - exact).abs() / (exact.abs() * rounding + size * sums + 1e-30)
             # NaN counts as infinite.
             worst = max(worst, float(error.nan_to_num(nan=float("inf")).max()))
         start = end
     return worst
 
 
-def torch_product(ends: Any, a: Any, b: Any, *scales: Any) -> Any:
+def torch_product(cell: Cell, ends: Any, a: Any, b: Any, *scales: Any) -> Any:
     """Return what PyTorch computes."""
     import torch
 
+    if cell.dtype == FLOAT32.name:
+        return torch_loop(cell, a, b)
     if scales:
         return torch._scaled_grouped_mm(a, b, *scales, offs=ends, out_dtype=torch.bfloat16)
     return torch._grouped_mm(a, b, offs=ends)
+
+
+def torch_loop(cell: Cell, a: Any, b: Any) -> Any:
+    """Return the products of the groups one by one."""
+    import torch
+
+    axis, start = ("k" if cell.kind == "grad_weight" else "m"), 0
+    d = a.new_empty((cell.groups, a.shape[0], b.shape[1]) if axis == "k" else (a.shape[0], b.shape[-1]))
+    for group, end in enumerate(cell.ends()):
+        part = slice(start, end)
+        if axis == "k":
+            torch.mm(a[:, part], b[part], out=d[group])
+        else:
+            torch.mm(a[part], b[group], out=d[part])
+        start = end
+    return d
 
 
 def other_of(cell: Cell) -> str:
     """Return the name of PyTorch's product."""
     import torch
 
-    return f"torch.{'_scaled_grouped_mm' if cell.kind == 'scaled' else '_grouped_mm'} {torch.__version__}"
+    name = "_scaled_grouped_mm" if cell.kind == "scaled" else "mm" if cell.dtype == FLOAT32.name else "_grouped_mm"
+    return f"torch.{name} {torch.__version__}"
 
 
 def measured(cell: Cell) -> dict[str, Any]:
@@ -205,10 +237,10 @@ def measured(cell: Cell) -> dict[str, Any]:
     plan = gm.grouped_gemm.plan(*arrays, **options)
     error = largest_error(cell, sets[0], plan.execute())
     flop = 2 * cell.rows * cell.n * cell.k
-    calls = max(len(sets), 2, min(100, int(_GRAPH_S * _RATE / flop)))
+    calls = max(len(sets), 2, min(100, int(_GRAPH_S * _RATE[cell.dtype] / flop)))
     ways = {
         "": lambda number: gm.grouped_gemm(*calls_of[number % len(sets)][0], **calls_of[number % len(sets)][1]),
-        "other_": lambda number: torch_product(ends, *sets[number % len(sets)]),
+        "other_": lambda number: torch_product(cell, ends, *sets[number % len(sets)]),
     }
     replays = {name: graph_of(work, calls) for name, work in ways.items()}
     samples: dict[str, list[float]] = {name: [] for name in ways}
@@ -227,9 +259,10 @@ def measured(cell: Cell) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def swept_configs(problem: GroupedProblem, configs: str) -> list[GroupedConfig]:
+def swept_configs(spec: KernelSpec, problem: GroupedProblem, configs: str) -> list[Config]:
     """Return the configs of a sweep that take a problem."""
-    return [one for one in SWEPT[configs] if SPEC.why_not(problem, HOPPER, one) is None]
+    every = (*spec.configs, *(SWEPT[configs] if spec is SPEC else ()))
+    return [one for one in every if spec.why_not(problem, HOPPER, one) is None]
 
 
 def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
@@ -241,17 +274,17 @@ def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
     sets, ends = operands_of(cell)
     problem = cell.problem()
     d = torch.empty((cell.groups, problem.m, problem.n) if problem.axis == "k" else (problem.m, problem.n),
-                    device="cuda", dtype=torch.bfloat16)  # fmt: skip
+                    device="cuda", dtype=sets[0][0].dtype if cell.kind != "scaled" else torch.bfloat16)  # fmt: skip
     # As the expression names them.
     names = ("a", "b", *(("e1", "e0") if cell.kind == "scaled" else ()), "offsets", "d")
-    calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE / problem.flop)))
-    other = graph_of(lambda number: torch_product(ends, *sets[number % len(sets)]), calls)
+    calls = max(len(sets), 2, min(30, int(_GRAPH_S / 2 * _RATE[cell.dtype] / problem.flop)))
+    other = graph_of(lambda number: torch_product(cell, ends, *sets[number % len(sets)]), calls)
     other()
     yield {"record": "grouped_config", **dataclasses.asdict(cell), "other": other_of(cell),
            "us": round(min(other() for _ in range(3)), 3), "config": {}}  # fmt: skip
-    for config in swept_configs(problem, configs):
+    for config in swept_configs(cell.spec, problem, configs):
         places = [tuple(x.data_ptr() for x in (*one, ends, d)) for one in sets]
-        queue = repeated(problem, Choice(SPEC, config), names, places[0], 0)
+        queue = repeated(problem, Choice(cell.spec, config), names, places[0], 0)
         assert queue is not None
 
         def work(number: int, queue: Any = queue, places: Any = places) -> None:
@@ -264,15 +297,15 @@ def swept(cell: Cell, configs: str) -> Iterator[dict[str, Any]]:
                "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
 
 
-def compile_first(sweep: str | None, kinds: Sequence[str]) -> None:
+def compile_first(sweep: str | None, wanted: Sequence[Cell]) -> None:
     """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
     jobs = []
-    for cell in cells(kinds):
+    for cell in wanted:
         problem = cell.problem()
         chips = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
         chosen = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip).config for chip in chips]
-        configs = swept_configs(problem, sweep) if sweep else chosen
-        jobs += [Job(SPEC, config, SPEC.signature(problem, config), HOPPER) for config in configs]
+        configs = swept_configs(cell.spec, problem, sweep) if sweep else chosen
+        jobs += [Job(cell.spec, config, cell.spec.signature(problem, config), HOPPER) for config in configs]
     list(compile_all(list(dict.fromkeys(jobs))))
 
 
@@ -282,8 +315,10 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--sweep", nargs="?", const="chosen", choices=SWEPT)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--float32", action="store_true")
     given = parser.parse_args()
-    compile_first(given.sweep, given.kinds)
+    wanted = list(cells(given.kinds, FLOAT32.name if given.float32 else BFLOAT16.name))
+    compile_first(given.sweep, wanted)
     if given.folder == "compile":
         return
     from gemmule.lab.experiment import experiment
@@ -291,7 +326,7 @@ def main() -> None:
     from gemmule.runtime.device import get_device
 
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
-        for cell in cells(given.kinds):
+        for cell in wanted:
             for record in swept(cell, given.sweep) if given.sweep else (measured(cell),):
                 file.write(record)
                 shown = {

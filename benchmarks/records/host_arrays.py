@@ -101,7 +101,7 @@ def records_of(dtype: str, most: int) -> list[dict[str, Any]]:
         a = np.empty((n, n), dtype)
         plan = gm.matmul.plan(a, a.copy())
         record = {"record": "host_arrays", "dtype": dtype, "m": n, "n": n, "k": n, "executor": plan.executor}
-        record |= {f"{name}_ms": round(one * 1e3, 4) for name, one in taken.items()}
+        record |= {f"{name}_ms": round(one * 1e3, 6) for name, one in taken.items()}
         other = min(one for name, one in taken.items() if name in ("round_trip", "numpy"))
         record |= {"ratio": round(other / taken["gm"], 3), "reason": plan.reason}
         records.append(record)

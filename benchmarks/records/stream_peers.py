@@ -22,9 +22,8 @@ import numpy as np
 from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
-from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Precision, accumulator, dtype_named
 from gemmule.dispatch.select import choose
-from gemmule.kernels.emulation.residues import HALF_SIDE
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.outofcore.calls.device_engine import beside_parts
@@ -47,9 +46,8 @@ from gemmule.runtime.link_probe import (
     Operands,
     large_product,
     link_rates,
-    multiplying,
+    part_seconds,
     product_rate,
-    split_seconds,
 )
 from gemmule.runtime.streams import GpuStreams
 
@@ -75,7 +73,7 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Return the product of ``operation:type:extents``, where one extent stands for all three.
 
-        ``:bf16x6`` or ``:ozaki-15`` behind it is how gemmule multiplies float32 or float64.
+        ``:bf16x6``, ``:ozaki`` or ``:ozaki-15`` behind it is how gemmule multiplies float32 or float64.
         """
         operation, dtype, extents, *precision = text.split(":")
         m, n, k = (list(map(int, extents.split(","))) * 3)[:3]
@@ -169,9 +167,9 @@ def error_of(cell: Cell, matrices, rows: np.ndarray) -> float:
 
 
 def compute_rate(cell: Cell) -> float:
-    """Return the FLOP/s of large products in core."""
+    """Return the FLOP/s of large products in core, for about as long as streamed ones take."""
     with cell.streams() as device:
-        return product_rate(device, cell.operands, added=False, side=SIDE, depth=SIDE, seconds=0.4)
+        return product_rate(device, cell.operands, added=False, side=SIDE, depth=SIDE, seconds=1.5)
 
 
 def rates_of(cell: Cell, compute: float, source: str) -> Rates:
@@ -179,11 +177,12 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     with cell.streams() as device:
         h2d, d2h = link_rates(device)
         kernel = kernel_of(cell, device)
-        split = split_seconds(device, cell.operands)
+        parts = part_seconds(device, cell.operands)
         plain, added = (product_rate(device, cell.operands, added=one, side=SIDE, depth=DEPTH) for one in (False, True))
-    compute = multiplying(compute, split, SIDE, SIDE)
-    plain, added = (multiplying(rate, split, SIDE, DEPTH) for rate in (plain, added))
-    rates = dataclasses.replace(nominal(cell, compute, compute * min(added / plain, 1), h2d, d2h, *kernel), split=split)
+    compute = parts.multiplying(compute, SIDE, SIDE)
+    plain, added = (parts.multiplying(rate, SIDE, DEPTH) for rate in (plain, added))
+    rates = nominal(compute, compute * min(added / plain, 1), h2d, d2h, *kernel)
+    rates = dataclasses.replace(rates, split=parts.split, join=parts.join)
     if source == "pinned":
         return rates
     with cell.streams() as device, device.near():
@@ -198,12 +197,10 @@ def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int
     return device.waves(large), device.stairs(large)
 
 
-def nominal(
-    cell: Cell, compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int], stairs: int
-) -> Rates:
+def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int], stairs: int) -> Rates:
     """Return rates in the form that the planner takes."""
     return Rates(
-        compute, added, h2d, d2h, half=HALF_SIDE if cell.precision in INT8_PRODUCTS else 16, issue=ISSUE_S,
+        compute, added, h2d, d2h, half=16, issue=ISSUE_S,
         allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH, waves=waves, stairs=stairs, lines=LINES,
     )  # fmt: skip
 
@@ -212,8 +209,8 @@ def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
     with cell.streams() as device:
         kernel = kernel_of(cell, device)
-        rate = 80e12 if cell.precision in INT8_PRODUCTS else NOMINAL[cell.dtype]
-        plan = cell.plan(nominal(cell, rate, rate * 0.98, 53e9, 49e9, *kernel), memory).plan
+        rate = 80e12 if cell.precision in FEWEST_INT8_PRODUCTS else NOMINAL[cell.dtype]
+        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, *kernel), memory).plan
         buffers, stream = Buffers(plan, device), device.stream()
         for op in operations(plan):
             if isinstance(op, Multiply):

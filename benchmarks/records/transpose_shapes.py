@@ -8,7 +8,9 @@ PyTorch.
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from gemmule.compiler.pool import Job, compile_all, jobs_of
 from gemmule.core.chip import Chip
 from gemmule.core.errors import CompileError, NoKernelError
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import TransposeProblem, split_batch
+from gemmule.core.problem import TransposeProblem, inner_problem, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
@@ -57,6 +60,7 @@ class Case(NamedTuple):
 
 
 _SKINNY = ("transpose_skinny",)
+_BLOCKS = ("transpose_blocks",)
 _LONG = 10_000_019
 
 
@@ -100,8 +104,17 @@ def permutations() -> Iterator[Case]:
         ((301, 203, 403), (2, 0, 1), 8),
         ((24, 23, 22, 21, 20), (4, 2, 0, 3, 1), 4),
         ((16, 16, 16, 16, 16, 16), (5, 4, 3, 2, 1, 0), 2),
+        ((100_000, 8, 12), (0, 2, 1), 2),
+        ((3, 100_000, 40), (1, 0, 2), 4),
+        ((1000, 33, 3, 17), (3, 1, 0, 2), 4),
+        ((64, 8, 8, 8, 96), (0, 3, 2, 1, 4), 1),
+        ((4096, 16, 5), (1, 2, 0), 8),
+        ((25, 24, 23, 22, 8), (3, 0, 4, 1, 2), 16),
+        ((16, 3, 512, 513), (0, 2, 3, 1), 4),
     ):
-        yield Case(shape, axes, itemsize)
+        yield Case(shape, axes, itemsize, _BLOCKS)
+    for itemsize, axes in itertools.product((1, 2, 4, 8, 16), ((0, 2, 1), (2, 1, 0), (1, 0, 2))):
+        yield Case((256, 320, 6400 // (4 * itemsize)), axes, itemsize)
 
 
 def problem_of(case: Case) -> TransposeProblem:
@@ -292,6 +305,18 @@ def line(record: dict[str, Any]) -> str:
     return f"{about}: {share} of a copy, {record['median_us']:.1f} us, x {others}; {record['chosen_by']} {what}"
 
 
+def compile_kernels(cases: Sequence[Case], gpu: BenchGpu, every: bool) -> None:
+    """Fill the cache of compiled kernels, by as many processes as there are CPUs."""
+    jobs: dict[str, Job] = {}
+    for case in cases:
+        problem = problem_of(case)
+        for choice, _ in choices_of(case, problem, gpu, every):
+            inner = inner_problem(problem, choice.spec.batch_dims)
+            jobs |= {str(job): job for job in jobs_of(choice, inner, gpu.arch)}
+    # What fails is recorded where it would run.
+    collections.deque(compile_all(list(jobs.values())), maxlen=0)
+
+
 def warm_up(gpu: BenchGpu) -> None:
     """Load the GPU for a second."""
     memory, stream = torch.empty(1 << 28, dtype=torch.uint8, device="cuda"), gpu.transposes().stream
@@ -319,7 +344,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         block = experiment("python benchmarks/records/transpose_shapes.py", gpu.pci_bus_id)
         warm_up(gpu)
         with RecordFile(given.record, block) as file:
-            for case in (*matrices(), *permutations(), *drawn(given.drawn)):
+            cases = (*matrices(), *permutations(), *drawn(given.drawn))
+            compile_kernels(cases, gpu, not given.chosen)
+            for case in cases:
                 for record in measured(case, gpu, chip, given.seconds, not given.chosen):
                     file.write(record)
                     print(line(record), flush=True)

@@ -226,6 +226,45 @@ def test_programs_queue_products_whose_layouts_they_state(torch, gt, rows):
     assert all(isinstance(layouts, str) for layouts in linear_cache._intos)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_programs_on_the_current_stream_with_memory_that_changes_hands(torch, gt, mode):
+    """Each call has other activations, which lie where freed ones were, and one layer's weight moves or is written."""
+    from gemmule.torch import linear_cache
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256, False, "cuda", torch.bfloat16) for _ in range(3)))
+    expected_model = copy.deepcopy(model)
+    gt.replace_linear(model)
+    linear_cache.forget()
+    torch._dynamo.reset()
+    compiled, streams = torch.compile(model, mode=mode), [torch.cuda.Stream() for _ in range(2)]
+    with torch.no_grad():
+        for call in range(8):
+            stream = torch.cuda.current_stream() if mode != "default" or call < 3 else streams[call % 2]
+            if call == 4:
+                for one in (model, expected_model):
+                    one[1].weight.mul_(-1)
+            if call == 5 and mode == "default":
+                # The memory of the former weight is free, and given to others.
+                model[2].weight.data = model[2].weight.data.clone()
+                torch.full((256, 256), torch.nan, dtype=torch.bfloat16, device="cuda")
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                (x,) = normal(torch, "bfloat16", (64, 256))
+                # What is late on this stream is read by a product that went to another one.
+                torch.cuda._sleep(2_000_000)
+                x.mul_(call + 1)
+                # A view of a larger tensor is aligned to less, and planned.
+                place = torch.empty(64 * 256 + 8, dtype=torch.bfloat16, device="cuda")[8:].view(64, 256).copy_(x)
+                for given in (x, place) if mode == "default" else (x,):
+                    got, expected = compiled(given).clone(), expected_model(x)
+                    torch.testing.assert_close(got, expected, rtol=0.05, atol=0.02 * expected.abs().max().item())
+            torch.cuda.current_stream().wait_stream(stream)
+    assert sum(map(len, linear_cache._intos.values())) >= 1
+
+
 def test_autocast(torch, gt):
     x, weight, bias = normal(torch, "float32", (3, 50, 64), (72, 64), (72,))
     weight.requires_grad_()

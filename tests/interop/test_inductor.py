@@ -196,7 +196,9 @@ def test_a_precision_goes_with_the_call(said):
     with torch.no_grad():
         _, code = compiled(lambda x, w: gemmule.torch.matmul(x, w, precision="ieee"), x, weight)
     assert "precision='ieee'" in code
-    assert said[0].startswith("ieee; cpu torch.float32 [8, 16] [16, 1]; ")
+    assert said[0].startswith("'ieee'; cpu torch.float32 [8, 16] [16, 1]; ")
+    layout = types.SimpleNamespace(device="cpu", dtype=torch.float32, size=[2], stride=[1])
+    assert len({inductor._layouts([layout], precision) for precision in (None, "None", "tf32")}) == 3
 
 
 def test_other_strides_devices_and_types_are_other_layouts(said):

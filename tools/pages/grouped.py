@@ -19,9 +19,8 @@ def grouped_table(records: Sequence[Mapping[str, Any]]) -> str:
             gpu = str(one["gpu"]).removeprefix("NVIDIA ").removesuffix(" 80GB HBM3")
         if one["record"] != "grouped":
             continue
+        kind = _KINDS[one["kind"]] + (", float32, of `torch.mm`" if one["dtype"] == "float32" else "")
         sizes = f"{one['rows']} x {one['n']} x {one['k']}"
         groups = f"{one['groups']} {'even' if one['even'] else 'random'}"
-        rows.append(
-            [gpu, _KINDS[one["kind"]], groups, sizes, f"{one['us']:.0f}", f"{one['tflops']:.0f}", f"{one['ratio']:.2f}"]
-        )
+        rows.append([gpu, kind, groups, sizes, f"{one['us']:.0f}", f"{one['tflops']:.0f}", f"{one['ratio']:.2f}"])
     return markdown(["GPU", "product", "groups", "rows x N x K", "us", "TFLOP/s", "of `torch._grouped_mm`"], rows)

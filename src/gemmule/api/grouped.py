@@ -584,20 +584,23 @@ def grouped_gemm(
     Parameters
     ----------
     a, b : array
-        Operands, as of `matmul`. On a GPU, a Hopper one: float16, bfloat16 or, contiguous along k, 8-bit floats, with
-        rows or columns of whole 16 bytes, where the divided dimension is not the contiguous one of `a` or `b`.
+        Operands, as of `matmul`. On a GPU: float32, contiguous along a dimension; on a Hopper one also float16,
+        bfloat16 or, contiguous along k, 8-bit floats, with rows or columns of whole 16 bytes, where the divided
+        dimension is not the contiguous one of `a` or `b`.
     offsets : array of int32, shape (groups,), optional
         Where each group ends, on the device of the operands: not decreasing, up to the extent of what is divided.
     bias : array, shape (groups, n), optional
         What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
         What becomes of the product, as of `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
-        product, or a gated form such as ``'swiglu'``, for which `b` has the columns of the gates, then those of up.
+        product, or a gated form such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the
+        gates, then those of up.
     out : array, optional
         Where the result goes, row-major; it shares no memory with the operands.
     out_dtype : dtype or str, optional
         Element type of the result: by default that of the operands, and bfloat16 with scales. On a GPU it may be
-        float32; of 8-bit floats it is of 16 or 32 bits there, so that without scales it must be given.
+        float32, and of float32 operands float16 or bfloat16; of 8-bit floats it is of 16 or 32 bits there, so that
+        without scales it must be given.
     precision : {'ieee', 'float8'}, optional
         ``'float8'`` for 8-bit floats on a GPU, as of `matmul`.
     stream, executor

@@ -47,7 +47,7 @@ class DType:
         """Largest relative error of one rounding, 2**-significand; 0 for integers."""
         return 0.0 if self.kind is Kind.INTEGER else 2.0**-self.significand
 
-    @property
+    @functools.cached_property
     def is_float8(self) -> bool:
         """Whether this is one of the 8-bit floating-point types."""
         return self.itemsize == 1 and self.kind is Kind.FLOAT

@@ -146,7 +146,23 @@ class GemmProblem:
         a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
         c = self.c.transposed() if self.c is not None else None
         epilogue = self.epilogue.transposed() if self.epilogue is not None else None
-        return dataclasses.replace(self, m=self.n, n=self.m, a=a, b=b, c=c, d=d, epilogue=epilogue)
+        # As in `with_operands`.
+        return GemmProblem(
+            self.n,
+            self.m,
+            self.k,
+            self.batch,
+            a,
+            b,
+            c,
+            d,
+            self.alpha,
+            self.beta,
+            self.precision,
+            epilogue,
+            self.needed,
+            self.own_transpose,
+        )
 
 
 def contiguous_gemm(

@@ -20,6 +20,8 @@ from .problem_kind import CachedForKinds
 
 #: CTAs of a cluster that every GPU with clusters takes.
 PORTABLE_CLUSTER = 8
+#: CTAs of the largest cluster.
+LARGEST_CLUSTER = 16
 # SMs of the smallest whole GPU of compute capability 9.0, the H100 PCIe.
 _WHOLE_GPU = 114
 
@@ -254,6 +256,17 @@ def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Confi
     most = multiprocessors if multiprocessors >= _WHOLE_GPU else min(multiprocessors, PORTABLE_CLUSTER)
     found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster", 1) <= most)
     return configs if found == configs else found
+
+
+def why_not_cluster(config: Config, cluster: int, arch: Arch) -> str | None:
+    """Say why an architecture has no clusters of `cluster` CTAs along K, or None where it has them."""
+    if arch.major < 9 and cluster > 1:
+        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if arch.major != 9 and cluster > PORTABLE_CLUSTER:
+        return (
+            f"config {config}: clusters of more than {PORTABLE_CLUSTER} CTAs are known to fit on sm_90 only, not {arch}"
+        )
+    return None
 
 
 def _build(package: str, config: Any, signature: Signature) -> Any:

@@ -26,6 +26,7 @@ from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04,
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as SIMT_GEMM_MN_MAJOR
+from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_GROUPED
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.simt.syrk import SPEC as SIMT_SYRK
 
@@ -72,7 +73,7 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
 )
 
 #: The kernels of grouped products.
-GROUPED_KERNELS: tuple[KernelSpec, ...] = (HOPPER_GROUPED,)
+GROUPED_KERNELS: tuple[KernelSpec, ...] = (HOPPER_GROUPED, SIMT_GROUPED)
 
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(

@@ -14,7 +14,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import (
     GemmProblem,
     OperandTypes,
@@ -183,7 +183,7 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         inner, launches = _part(problem, spec)
         if spec.is_refused(inner, arch):
             continue
-        if launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(spec.operation, registry):
+        if launches > MAX_LAUNCHES and _needs_fewer(spec, problem, arch, registry):
             continue
 
         def is_compiled(config: Config, spec: KernelSpec = spec) -> bool:
@@ -276,7 +276,7 @@ def _choose(
         config, reason, by, cost = _config(spec, inner, arch, gpu)
         if config is None:
             refused.append((spec.name, reason))
-        elif launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(operation, registry):
+        elif launches > MAX_LAUNCHES and _needs_fewer(spec, problem, arch, registry):
             refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
         elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
             refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
@@ -389,9 +389,21 @@ def _candidates(
     return found, tuple(before)
 
 
-@cache_last_call
-def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
-    return max(spec.batch_dims for spec in registry if spec.operation == operation)
+def _needs_fewer(spec: KernelSpec, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> bool:
+    """Return whether a kernel that covers more batch dimensions in a launch supports a problem."""
+    more = (
+        one
+        for one in registry
+        if one.batch_dims > spec.batch_dims and (one.operation, one.in_place) == (spec.operation, spec.in_place)
+    )
+    return any(_supports(one, _part(problem, one)[0], arch) for one in more)
+
+
+def _supports(spec: KernelSpec, part: Problem, arch: Arch) -> bool:
+    """Return whether a kernel supports the problem of one launch in some config."""
+    if isinstance(part, GemmProblem) and spec.refuses_types is not None and spec.refuses_types(part.types, arch):
+        return False
+    return not spec.is_refused(part, arch) and any(spec.own_why_not(part, arch, one) is None for one in spec.configs)
 
 
 def _config(

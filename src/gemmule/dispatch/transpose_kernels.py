@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gemmule.core.spec import KernelSpec
 from gemmule.kernels.ladder.transpose_rungs import T01, T02, T03, T04, T05, T06, T07, T08, T09, T10, T11
+from gemmule.kernels.transpose.blocks.spec import SPEC as TRANSPOSE_BLOCKS
 from gemmule.kernels.transpose.gathered.spec import SPEC as TRANSPOSE_GATHERED
 from gemmule.kernels.transpose.in_place.spec import SPEC as TRANSPOSE_IN_PLACE
 from gemmule.kernels.transpose.in_registers.spec import SPEC as TRANSPOSE_IN_REGISTERS
@@ -20,6 +21,7 @@ TRANSPOSE_KERNELS: tuple[KernelSpec, ...] = (
     TRANSPOSE_WORD_ALIGNED,
     TRANSPOSE_SKINNY,
     TRANSPOSE_ROWS,
+    TRANSPOSE_BLOCKS,
     TRANSPOSE_WHOLE_SECTORS,
     TRANSPOSE_TILED,
     T11,

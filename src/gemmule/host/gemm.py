@@ -71,6 +71,8 @@ class _WithoutErrors(threading.local):
 
 #: ``WITHOUT_ERRORS.run(function, *arguments)`` calls a function like that, in the calling thread.
 WITHOUT_ERRORS = _WithoutErrors()
+#: Bytes of an output up to which clearing it takes less time than `numpy.ndarray.dot` saves.
+_MOST_CLEARED = 20 << 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,9 +85,9 @@ class CheckedGemm:
     arithmetic: Arithmetic  #: How the sum is computed.
     scale: np.dtype[Any]  #: Type in which it is scaled.
     direct: bool  #: Whether one call of NumPy writes the output.
-    alone: bool = False  #: Whether that is a product of two matrices.
+    alone: bool = False  #: Whether that, without an output, makes the same: of two matrices, or batches of as many.
     #: That call: `numpy.ndarray.dot` for small matrices, which begins sooner, or `numpy.matmul`. The former clears the
-    #: output first, which costs more than that where BLAS has threads: they fetch what one of them has cleared.
+    #: output first, which costs more where it is large, or where BLAS has threads, which fetch what one has cleared.
     multiply: Callable[..., Any] = np.matmul
 
     def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
@@ -138,8 +140,13 @@ def checked_gemm(
         and a.dtype == b.dtype == out.dtype == arithmetic.total
         and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
-    alone = direct and a.ndim == b.ndim == 2 and arithmetic.exact_run is None and out.flags.c_contiguous
-    multiply = np.ndarray.dot if alone and takes_no_thread(m, n, k, out.dtype) else np.matmul
+    # The batches that NumPy makes of more dimensions, or of broadcast ones, may lie otherwise.
+    matched = (
+        a.ndim == b.ndim <= 3 and a.shape[:-2] == b.shape[:-2] and min(a.strides[:-2] + b.strides[:-2], default=1) > 0
+    )
+    alone = direct and matched and arithmetic.exact_run is None and out.flags.c_contiguous
+    sooner = alone and out.ndim == 2 and out.nbytes <= _MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
+    multiply = np.ndarray.dot if sooner else np.matmul
     return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)
 
 

@@ -19,7 +19,7 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
     Parameters
     ----------
     lhs : array, shape (m, k)
-        Rows, group after group: on a GPU float16 or bfloat16, on the host also float32 and float64.
+        Rows, group after group: on a GPU float16, bfloat16 or float32, on the host also float64.
     rhs : array, shape (groups, k, n)
         A matrix for each group, of the same type.
     group_sizes : array of int32, shape (groups,)

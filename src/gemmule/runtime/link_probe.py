@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.dataclass import dataclass
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS
 from gemmule.executor.streams import DeviceMatrix, DeviceProduct, matrix_bytes
 
 from .streams import GpuStreams
@@ -103,29 +105,40 @@ def product_rate(
     return 2.0 * side * side * depth / each
 
 
-def split_seconds(device: GpuStreams, operands: Operands, calls: int = 20) -> float:
-    """Return what a product takes for each element of its factors before it begins to multiply.
+@dataclass(frozen=True)
+class PartSeconds:
+    """Seconds of a product beside its longest launch, which multiplies; zeros for a single launch."""
 
-    Only of kernels that split factors into parts that is not 0.
-    """
+    split: float  #: Before it, for each element of the factors: of kernels that split them into parts.
+    join: float  #: After it, for each element of the result.
+
+    def multiplying(self, rate: float, side: int = _SIDE, depth: int = _DEPTH) -> float:
+        """Return the FLOP/s of the launch that multiplies, from those of the whole product."""
+        whole = 2.0 * side * side * depth / rate
+        rest = whole - 2 * side * depth * self.split - side * side * self.join
+        return 2.0 * side * side * depth / max(rest, whole / 2)
+
+
+def part_seconds(device: GpuStreams, operands: Operands, calls: int = 10) -> PartSeconds:
+    """Measure what a product takes before and after its longest launch."""
     stream = device.stream()
-    launches = device.launches(stream, _product(device, stream, operands, _SIDE, _DEPTH))[:-1]
-    if not launches:
-        return 0.0
-    for _ in range(2):
-        start = device.record(stream)
-        for _ in range(calls):
-            for launch in launches:
-                launch()
-        end = device.record(stream)
-        device.synchronize(end)
-    return device.seconds(start, end) / calls / (2 * _SIDE * _DEPTH)
-
-
-def multiplying(rate: float, split: float, side: int = _SIDE, depth: int = _DEPTH) -> float:
-    """Return the FLOP/s of what follows the splitting, of a product that takes so long with it."""
-    whole = 2.0 * side * side * depth / rate
-    return 2.0 * side * side * depth / max(whole - 2 * side * depth * split, whole / 2)
+    launches = device.launches(stream, _product(device, stream, operands, _SIDE, _DEPTH))
+    if len(launches) == 1:
+        return PartSeconds(0.0, 0.0)
+    # In their order, since later launches read a guard's decision.
+    runs = []
+    for _ in range(calls + 1):
+        events = [device.record(stream)]
+        for launch in launches:
+            launch()
+            events.append(device.record(stream))
+        runs.append(events)
+    device.synchronize(runs[-1][-1])
+    # While the first product runs, the host gets ahead.
+    spans = [[device.seconds(*pair) for pair in itertools.pairwise(events)] for events in runs[1:]]
+    each = [sum(times) / calls for times in zip(*spans, strict=True)]
+    longest = each.index(max(each))
+    return PartSeconds(sum(each[:longest]) / (2 * _SIDE * _DEPTH), sum(each[longest + 1 :]) / (_SIDE * _SIDE))
 
 
 def _product(device: GpuStreams, stream: int, operands: Operands, side: int, depth: int) -> DeviceProduct:
@@ -139,7 +152,12 @@ def _product(device: GpuStreams, stream: int, operands: Operands, side: int, dep
         _fill(device, stream, buffer, nbytes, numbers.astype(matrix.dtype))
         matrices.append(dataclasses.replace(matrix, buffer=buffer))
     a, b, d = matrices
-    return DeviceProduct(a, b, d)
+    return DeviceProduct(a, b, d, like=_timed_like(device))
+
+
+def _timed_like(device: GpuStreams) -> tuple[int, int] | None:
+    """Return the extents of the product whose kernel is timed: emulation pays for tiles, and not for what is timed."""
+    return (4 * _SIDE, 4 * _SIDE) if device.precision in FEWEST_INT8_PRODUCTS else None
 
 
 def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
@@ -166,4 +184,5 @@ def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -
     extents = (_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)
     a, b, d = operands.matrices(extents)
     *_, total = dataclasses.replace(operands, d=sums).matrices(extents)
-    return [device.kernel(DeviceProduct(a, b, d)), device.kernel(DeviceProduct(a, b, total, 1, 1, total))]
+    products = DeviceProduct(a, b, d), DeviceProduct(a, b, total, 1, 1, total)
+    return [device.kernel(dataclasses.replace(product, like=_timed_like(device))) for product in products]

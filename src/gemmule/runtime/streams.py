@@ -198,7 +198,7 @@ class GpuStreams:
         self.launches(stream, product)
 
     def launches(self, stream: int, product: DeviceProduct) -> list[Callable[[], None]]:
-        """Return what a product is made of: the last launch multiplies, those before it make its factors ready."""
+        """Return what a product is made of: the longest launch multiplies, others prepare factors or join results."""
         return self._kept(stream, (product,), lambda: self._problem(product), product.like)
 
     def _kept(
@@ -267,7 +267,7 @@ class GpuStreams:
 
     def kernel(self, product: DeviceProduct) -> str:
         """Return the kernel and config that are chosen for a product, in words."""
-        choice = self._choice(self._problem(product)[0])
+        choice = self._choice_like(self._problem(product)[0], product.like)
         return f"{choice.spec.name} {choice.config.as_dict()}"
 
     def _choice(self, problem: Problem) -> Choice:

@@ -14,7 +14,7 @@ from gemmule.core.errors import ArgumentError
 from .grouped import grouped_mm
 from .product import may_skip_operator
 
-#: Bytes of the types that are multiplied on a GPU.
+#: Bytes of the types of which SwiGLU is an epilogue.
 _HALF = 2
 
 
@@ -109,9 +109,10 @@ def replace_experts(model: Any) -> tuple[str, ...]:
 
     A module is taken for experts if it has the parameters ``gate_up_proj`` (experts, 2 * inner, features) and
     ``down_proj`` (experts, features, inner) and an ``act_fn``, without biases, as the experts of Hugging Face's
-    transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters, on a GPU float16 or
-    bfloat16; its router is left alone. Lists of experts that are modules each, as in transformers 4, are not replaced;
-    nor are, with a warning, those whose class overrides the `forward` of another one, or that have one of their own.
+    transformers 5: Mixtral, Qwen-MoE and others. It stays the same object with the same parameters, on a GPU float16,
+    bfloat16 or float32; its router is left alone. Lists of experts that are modules each, as in transformers 4, are not
+    replaced; nor are, with a warning, those whose class overrides the `forward` of another one, or that have one of
+    their own.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
     Parameters
     ----------
     mat_a, mat_b : Tensor
-        Operands of one type: on a GPU float16 or bfloat16, on the CPU also float32 and float64.
+        Operands of one type: on a GPU float16, bfloat16 or float32, on the CPU also float64.
     offs : Tensor of int32, shape (groups,), optional
         Where each group ends, on the operands' device; nothing waits for it.
     bias : None

@@ -76,7 +76,7 @@ def _layouts(layouts: list[Any], precision: str | None) -> str | None:
     if not all(isinstance(extent, int) or extent.is_Integer for one in extents for extent in one):
         return None
     said = [f"{one.device} {one.dtype} {[*one.size]} {[*one.stride]}" for one in layouts]
-    return "; ".join([str(precision), *said])
+    return "; ".join([repr(precision), *said])
 
 
 TRACED.append(add_lowering)

@@ -132,6 +132,9 @@ def _taken(spec):
         # The first two axes of three change places, and rows stay whole.
         shape = (64, 48, 32)
         problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))
+        # Many small matrices.
+        shape = (16384, 8, 12)
+        problems.append(transpose_problem(shape, (96, 1, 8), compact_strides(shape), 4))
     else:
         types = ("float32", "float64", "float16", "float8_e4m3fn", "complex64", "complex128")
         # Rows of whole 16 bytes; a result without, and nothing but such.

@@ -210,7 +210,7 @@ def test_the_pack_of_a_search_on_a_calibrated_part_of_a_gpu(tmp_path, monkeypatc
     made(*what).save(cache.cache_folder() / (artifact_key(*what) + ".kernel"))
     clear_rates()
     shipped = rates_for(name, 114)
-    measured = GpuRates(114, memory=0.9e6, multiply=0.2, load=3.0, l2=9.0, launch=1.0)
+    measured = GpuRates(114, memory=0.9e6, multiply=1.0, load=3.0, l2=1.0, launch=1.0)
     merge_rates(tmp_path / "rates.json", MeasuredRates(name, measured, 33, 0.03, run))
     clear_rates()
     written = write_tuned_pack(tmp_path / "x.pack", tmp_path / "tuned.json", name, 114, arch)

@@ -146,7 +146,7 @@ def test_how_much_is_written_at_once(d, run):
         {"mma_k": 32},
         {"tile_m": 256},
         {"tile_m": 32, "warps_n": 8},
-        {"cluster_k": 9},
+        {"cluster_k": 17},
         {"cluster_k": 2, "tile_m": 128, "tile_n": 128, "warps_m": 4, "stages": 3},
     ],
     ids=str,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from pathlib import Path
 
 import pytest
 
-from gemmule.core.gpu_rates import H200_RATES
+from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.dispatch.former_names import current_record
 from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.correction import is_measured
+from gemmule.kernels.float64.cost import FACTORS
 from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.kernels.float64.limits import RATES, key_of, limits
 from gemmule.lab.products import gemm_problem
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -44,9 +48,8 @@ def test_memory_limits_wide_results_of_a_short_k():
 
 def test_all_at_once_as_one_by_one():
     problem = gemm_problem(500, 700, 900, "float64", "float64", "tt")
-    assert SPEC.costs(problem, SPEC.configs, H200_RATES) == [
-        SPEC.cost(problem, one, H200_RATES) for one in SPEC.configs
-    ]
+    one_by_one = [SPEC.cost(problem, one, H200_RATES) for one in SPEC.configs]
+    assert SPEC.costs(problem, SPEC.configs, H200_RATES) == pytest.approx(one_by_one, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +80,47 @@ def test_choices_beside_measured_times_of_all_configs(record):
     assert min(shares) > 0.88
     assert statistics.geometric_mean(shares) > 0.95
     assert statistics.median(told) == pytest.approx(1, abs=0.15)
+
+
+def product(m, n, k, batch=()):
+    return gemm_problem(m, n, k, "float64", "float64", "nn", batch=batch)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [product(63, 500, 700), product(500, 700, 8200), product(70, 70, 70, (20,)), product(512, 1024, 640)],
+    ids=str,
+)
+def test_what_was_not_measured_has_factors_of_configs_alone(problem):
+    assert not is_measured(problem)
+    of_limits = limits(problem, SPEC.configs, H200_RATES, RATES).times.tolist()
+    factors = [FACTORS.get(key_of(one), 1.0) for one in SPEC.configs]
+    assert SPEC.costs(problem, SPEC.configs, H200_RATES) == [a * b for a, b in zip(of_limits, factors, strict=True)]
+
+
+@pytest.mark.parametrize("extents", [(65, 65, 65), (8191, 8191, 8191), (64, 8191, 65), (70, 66, 8192)], ids=str)
+def test_the_correction_is_bounded(extents):
+    problem = product(*extents)
+    assert is_measured(problem)
+    of_limits = limits(problem, SPEC.configs, H200_RATES, RATES).times.tolist()
+    for cost, limit in zip(SPEC.costs(problem, SPEC.configs, H200_RATES), of_limits, strict=True):
+        assert 2**-0.6 * 0.999 < cost / limit < 2**0.6 * 1.001
+
+
+@pytest.mark.parametrize(
+    ("record", "gpu"),
+    [
+        ("20261128T163624-nvidia-h200-945584dac5.jsonl", H200_RATES),
+        ("20261128T164414-nvidia-h100-80gb-hbm3-945584dac5.jsonl", H100_RATES),
+    ],
+)
+def test_predictions_beside_draws_that_nothing_was_fitted_to(record, gpu):
+    errors = []
+    for line in (RESULTS / record).read_text().splitlines():
+        one = json.loads(line)
+        if one.get("record") == "gemm" and one["kernel"] == SPEC.name:
+            problem = gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"])
+            errors.append(math.log(SPEC.cost(problem, Float64Config(**one["config"]), gpu) / one["median_us"]))
+    assert len(errors) > 50
+    assert abs(statistics.mean(errors)) < 0.03
+    assert statistics.pstdev(errors) < 0.08

@@ -74,6 +74,10 @@ def test_clusters_need_hopper():
     assert "sm_80 has no clusters, which sm_90" in SPEC.why_not(gemm(FLOAT16, FLOAT16), AMPERE, split)
     assert SPEC.launch(gemm(FLOAT16, FLOAT16), split).grid == (2 * 64, 1, 1)
     assert SPEC.launch(gemm(FLOAT16, FLOAT16), split).cluster == (2, 1, 1)
+    large = next(one for one in SPEC.configs if one.cluster_k == 16)
+    assert SPEC.why_not(tf32(128, 128, 4096, "nn"), HOPPER, large) is None
+    assert "known to fit on sm_90 only" in SPEC.why_not(tf32(128, 128, 4096, "nn"), Arch.parse("sm_100a"), large)
+    assert large not in SPEC.configs_on(dataclasses.replace(H200_RATES, multiprocessors=60))
 
 
 def tf32(m, n, k, layout):
@@ -172,7 +176,7 @@ def test_how_much_is_written_at_once(d, run):
         {"mma_k_bytes": 8},
         {"sum_bits": 64},
         {"cluster_k": 0},
-        {"cluster_k": 9},
+        {"cluster_k": 17},
         {"sum_bits": 16, "cluster_k": 2},
         {"tile_m": 64, "tile_n": 64, "warps_n": 4},
         {"tile_m": 64, "tile_n": 64, "warps_m": 4, "k_bytes": 64, "stages": 2},

@@ -112,6 +112,19 @@ def test_a_long_k_is_cut_before_sums_may_overflow():
     assert "may overflow" in PRODUCTS.why_not(longer, HOPPER, PRODUCTS.default)
 
 
+def test_the_number_of_guarded_products_tells_real_from_complex_elements():
+    problem = problem_of(1024, 1024, 1024, precision=Precision.OZAKI)
+    (products,) = [one.problem for one in SPEC.next_kernel(problem, SPEC.default).chain() if one.spec is PRODUCTS]
+    planes = {}
+    for count in (9, 16, 27, 48):
+        guarded = dataclasses.replace(products, batch=(count,))
+        assert PRODUCTS.why_not(guarded, HOPPER, PRODUCTS.default) is None
+        planes[count] = dict(PRODUCTS.signature(guarded, PRODUCTS.default)).get("planes", "1")
+    assert planes == {9: "1", 16: "1", 27: "3", 48: "3"}
+    other = dataclasses.replace(products, batch=(17,))
+    assert "this kernel takes 16, 48, 9, 27" in PRODUCTS.why_not(other, HOPPER, PRODUCTS.default)
+
+
 def test_the_launches_are_a_plan_that_says_so():
     problem = problem_of(9000, 9000, 9000)
     names = [one.spec.name for one in SPEC.next_kernel(problem, SPEC.default).chain()]

@@ -22,6 +22,7 @@ def chosen(m, n, k, layout):
     ("extent", "kernels"),
     [
         (512, (SIMT, SIMT, SIMT, SIMT)),
+        (2048, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
         (4095, (TRANSPOSED, TRANSPOSED, REPACKED, TRANSPOSED)),
         (8192, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
     ],
@@ -35,6 +36,12 @@ def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kern
             assert last.problem.layout == "tn"
             types = dict(last.spec.signature(last.problem, last.config))
             assert types["a_copies"] == types["b_copies"] == "16"
+
+
+def test_results_that_are_written_by_element_have_no_tile_that_is_alone_in_its_multiprocessor():
+    layouts = ("nn", "nt", "tn", "tt")
+    assert {chosen(4096, 4096, 4096, layout)[1].config.outputs for layout in layouts} == {128 * 256}
+    assert {chosen(4095, 4095, 4095, layout)[1].config.outputs for layout in layouts} == {64 * 128}
 
 
 def test_few_rows_are_not_worth_a_transpose_of_the_other_operand():

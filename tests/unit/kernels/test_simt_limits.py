@@ -44,18 +44,20 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
         assert getattr(choice.config, "cluster", 1) <= (16 if sms == 132 else 8)
 
 
-@pytest.mark.parametrize(("ctas", "fit", "more"), [(3, 39, 40), (4, 30, 32), (6, 17, 18), (8, 15, 16), (16, 6, 8)])
-def test_clusters_that_do_not_fit_with_one_cta_an_sm_take_the_time_of_two(ctas, fit, more):
+@pytest.mark.parametrize(
+    ("ctas", "clusters", "busiest"),
+    [
+        *((3, 39, 1), (3, 40, 2), (3, 79, 2), (3, 80, 3)),
+        *((4, 30, 1), (4, 31, 2), (4, 62, 2), (4, 63, 3), (4, 92, 3), (4, 93, 4)),
+        *((6, 17, 1), (6, 18, 2), (6, 39, 2), (6, 40, 3)),
+        *((8, 15, 1), (8, 16, 2), (8, 30, 2), (8, 31, 3)),
+        *((16, 6, 1), (16, 7, 2), (16, 14, 2), (16, 15, 3)),
+    ],
+)
+def test_clusters_that_do_not_fit_take_the_time_of_one_cta_more(ctas, clusters, busiest):
     config = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=ctas)
-    for tiles, busiest in ((fit, 1), (more, 2)):
-        problem = gemm_problem(64 * tiles, 64, 4096, "float32", "float32", "tn")
-        assert limits(problem, (config,), H100_RATES).rest == [busiest]
-
-
-def test_two_ctas_an_sm_hold_more_than_twice_the_clusters_of_six_that_one_does():
-    config = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=6)
-    problem = gemm_problem(64 * 39, 64, 4096, "float32", "float32", "tn")
-    assert limits(problem, (config,), H100_RATES).rest == [2]
+    problem = gemm_problem(64 * clusters, 64, 4096, "float32", "float32", "tn")
+    assert limits(problem, (config,), H100_RATES).rest == [busiest]
 
 
 @pytest.mark.parametrize("chip", ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])

@@ -21,7 +21,7 @@ from gemmule.outofcore.device.planner.probe_cache import DAYS, ProbeCache, Probe
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import Operands, large_product, timed_kernels
+from gemmule.runtime.link_probe import Operands, PartSeconds, large_product, timed_kernels
 from gemmule.runtime.streams import GpuStreams
 from support.fakes.cuda import FakeCuda, installed
 from support.homeless import without_home
@@ -153,8 +153,8 @@ class Gpu:
 
     def __init__(self):
         self.device = types.SimpleNamespace(identity=("uuid", "GPU", "13000", "32 GT/s x 16"))
-        self.chosen = "simt_gemm"
-        self.counts = {"link": 0, "product": 0, "split": 0, "staging": 0}
+        self.chosen, self.precision = "simt_gemm", Precision.IEEE
+        self.counts = {"link": 0, "product": 0, "parts": 0, "staging": 0}
 
     def __call__(self, choose, ordinal, precision):
         """Open it."""
@@ -198,7 +198,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr("gemmule.runtime.streams.GpuStreams", gpu)
     monkeypatch.setattr("gemmule.runtime.link_probe.link_rates", scripted("link", (55e9, 52e9)))
     monkeypatch.setattr("gemmule.runtime.link_probe.product_rate", scripted("product", 5e13))
-    monkeypatch.setattr("gemmule.runtime.link_probe.split_seconds", scripted("split", 0.0))
+    monkeypatch.setattr("gemmule.runtime.link_probe.part_seconds", scripted("parts", PartSeconds(0.0, 0.0)))
     staged = devices.Staged.of((4e10, 3e10, 2e10, 1e10, 2e-10), 64 << 20, 2)
     monkeypatch.setattr(devices, "staged_by", scripted("staging", staged))
     monkeypatch.setattr(devices, "_LEAST_STAGED", 0)
@@ -214,20 +214,20 @@ def rates_on(file, dtype=F4):
 
 def test_a_gpu_is_measured_once(gpu, file):
     first = rates_on(file)
-    once = {"link": 1, "product": 2, "split": 1, "staging": 1}
+    once = {"link": 1, "product": 2, "parts": 1, "staging": 1}
     assert gpu.counts == once
     assert rates_on(file) == first
     assert gpu.counts == once
     # Another type has other kernels, and the same links.
     rates_on(file, np.float16)
-    assert gpu.counts == once | {"product": 4, "split": 2}
+    assert gpu.counts == once | {"product": 4, "parts": 2}
     # So has a table of tuned configs.
     gpu.chosen = "gemm_reference"
     rates_on(file)
-    assert gpu.counts == once | {"product": 6, "split": 3}
+    assert gpu.counts == once | {"product": 6, "parts": 3}
     gpu.device.identity = "another uuid", *gpu.device.identity[1:]
     rates_on(file)
-    assert gpu.counts == {"link": 2, "product": 8, "split": 4, "staging": 2}
+    assert gpu.counts == {"link": 2, "product": 8, "parts": 4, "staging": 2}
 
 
 def test_the_identity_of_a_gpu(monkeypatch):
@@ -245,6 +245,14 @@ def test_the_kernels_that_rates_are_measured_of(dtype, total):
         assert {device.waves(large)[2], device.stairs(large)} <= {0, 132, 256}
     assert " {'" in plain
     assert " {'" in added
+
+
+@pytest.mark.parametrize("precision", [Precision.OZAKI, Precision.OZAKI_15])
+def test_emulation_is_timed_by_the_kernel_of_large_products(precision):
+    operands = Operands(*(np.dtype("float64"),) * 3)
+    with installed(FakeCuda()), GpuStreams(choose, 0, precision) as device:
+        assert all(name.startswith("ozaki_gemm ") for name in timed_kernels(device, operands, np.dtype("float64")))
+        assert device.kernel(large_product(operands)).startswith("ozaki_gemm ")
 
 
 def test_the_command_renews_on_demand(monkeypatch, tmp_path):

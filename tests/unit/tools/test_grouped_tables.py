@@ -6,15 +6,18 @@ from pages.transpose_shapes import transpose_shapes_table
 
 def test_grouped_products_stand_under_their_gpu():
     product = {"record": "grouped", "kind": "grad_weight", "even": False, "groups": 8, "rows": 4096, "n": 64, "k": 32}
+    product["dtype"] = "bfloat16"
     records = [
         {"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"},
         product | {"us": 10.4, "tflops": 99.6, "ratio": 1.234},
         {"record": "experiment", "gpu": "NVIDIA H200"},
         product | {"us": 9.0, "tflops": 110.0, "ratio": 1.0, "even": True},
+        product | {"us": 90.0, "tflops": 11.0, "ratio": 1.1, "dtype": "float32"},
     ]
     assert grouped_table(records).splitlines()[2:] == [
         "| H100 | gradient of the weights | 8 random | 4096 x 64 x 32 | 10 | 100 | 1.23 |",
         "| H200 | gradient of the weights | 8 even | 4096 x 64 x 32 | 9 | 110 | 1.00 |",
+        "| H200 | gradient of the weights, float32, of `torch.mm` | 8 random | 4096 x 64 x 32 | 90 | 11 | 1.10 |",
     ]
 
 

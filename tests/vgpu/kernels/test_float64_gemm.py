@@ -125,7 +125,7 @@ def parts_in_order(a, b, parts, depth):
 
 
 @pytest.mark.parametrize("k", [8, 70], ids=str)
-@pytest.mark.parametrize("ctas", [3, *(pytest.param(ctas, marks=pytest.mark.slow) for ctas in (2, 4, 5))])
+@pytest.mark.parametrize("ctas", [3, *(pytest.param(ctas, marks=pytest.mark.slow) for ctas in (2, 4, 5, 16))])
 def test_a_cluster_shares_sums(ctas, k, rng):
     """CTAs whose part of K is empty too, and those of a cluster that do not divide the columns: two of three write."""
     config = dataclasses.replace(SMALL, tile_n=64, cluster_k=ctas)

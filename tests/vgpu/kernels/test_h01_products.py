@@ -184,7 +184,7 @@ def test_instructions_of_half_the_depth(rng, dtype):
     np.testing.assert_array_equal(d.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
 
 
-@pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parts", [2, *(pytest.param(parts, marks=pytest.mark.slow) for parts in (4, 8, 16))])
 @pytest.mark.parametrize(
     ("dtype", "shape"),
     [

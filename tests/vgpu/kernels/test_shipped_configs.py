@@ -10,7 +10,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.tuned_file import read_tuned
 from gemmule.dispatch.tuned_table import shipped_files
-from gemmule.lab.products import gemm_problem
+from gemmule.lab.products import gemm_problem, output_type
 from gemmule.vgpu import Options
 from gemmule.vgpu.execute import run_kernel
 from support.oracle import assert_product, poisoned, random_matrix
@@ -35,15 +35,15 @@ FOUND = {
     ],
 )
 def test_a_config_of_a_table_is_right_beyond_its_product(spec, config, dtype, layout, rng):
-    kind = dtype_named(dtype)
+    kind, out = dtype_named(dtype), output_type(dtype, None)
     # Neither tiles nor slices divide these, and every CTA of a cluster has a part of K.
-    m, n, k = 200, 328, 64 * config.cluster_k + 72
+    m, n, k = 200, 328, (64 * config.cluster_k + 72) * 2 // kind.itemsize
     a, b = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n))
     stored = {name: one if letter == "n" else np.ascontiguousarray(one.T) for name, one, letter in (
         ("a", a, layout[0]), ("b", b, layout[1]),
     )}  # fmt: skip
-    problem = gemm_problem(m, n, k, dtype, dtype, layout)
+    problem = gemm_problem(m, n, k, dtype, out, layout)
     views = {name: one if layout["ab".index(name)] == "n" else one.T for name, one in stored.items()}
-    d = poisoned(kind, (m, n))
+    d = poisoned(dtype_named(out), (m, n))
     run_kernel(problem, Choice(spec, config), {**views, "d": d}, Options(checks=True))
     assert_product(d, a, b)

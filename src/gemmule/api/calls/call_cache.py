@@ -164,7 +164,7 @@ class HostCall:
 
     @property
     def quick(self) -> Callable[[Array, Array], Array] | None:
-        """NumPy's function of two matrices that is all that is done, on the host; None where more is to be done."""
+        """NumPy's function of two arrays that is all that is done, on the host; None where more is to be done."""
         return self._gemm.multiply if self._plain and isinstance(self._gemm, CheckedGemm) and self._gemm.alone else None
 
     def run(self, library: HostCallArrays, described: Described, out: Any, in_place: bool) -> Any:

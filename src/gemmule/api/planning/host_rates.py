@@ -24,8 +24,9 @@ from ..validation.operands import least_seconds
 
 #: Sides of the squares that the host is timed at, and seconds after which no larger one is timed.
 HOST_SIDES, _LONG_S = (128, 256, 512, 1024, 2048), 0.04
-#: How often something is timed at least, and for how many seconds, since single short runs differ by a factor of two.
-_TIMES, _LEAST_S = 5, 0.004
+#: How often something is timed at least, and for how many seconds a copy and a product are, since single short runs
+#: differ by a factor of two, and the first products of BLAS's threads take longer.
+_TIMES, _COPY_S, _PRODUCT_S = 5, 0.004, 0.02
 #: Bytes of the copies that are timed, in each direction.
 LINK_BYTES = (4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20)
 #: Share of its peak rate at which a GPU is taken to multiply, and FLOP/s where its peak is not known.
@@ -142,7 +143,7 @@ def _timed_on_host(dtypes: tuple[str, str, str]) -> list[float]:
         a, b = np.ones((side, side), a_type), np.ones((side, side), b_type)
         out = np.empty((side, side), d_type)
         # As a call that is cached: the checks of the first are not in its time.
-        found.append(_seconds_of(functools.partial(checked_gemm(a, b, out).run, a, b, out, None)))
+        found.append(_seconds_of(functools.partial(checked_gemm(a, b, out).run, a, b, out, None), _PRODUCT_S))
     return found
 
 
@@ -166,16 +167,19 @@ def _timed_copies(ordinal: int) -> list[float]:
         for staged_from in ((math.inf, math.inf), (0, 0)):
             link.staged_from = staged_from
             sources = [np.ones(nbytes, np.uint8) for nbytes in LINK_BYTES]
-            found += [_seconds_of(functools.partial(send, source)) for source in sources]
-            found += [_seconds_of(functools.partial(receive, nbytes)) for nbytes in LINK_BYTES]
+            found += [_seconds_of(functools.partial(send, source), _COPY_S) for source in sources]
+            found += [_seconds_of(functools.partial(receive, nbytes), _COPY_S) for nbytes in LINK_BYTES]
     return found
 
 
-def _seconds_of(run: Callable[[], Any]) -> float:
-    """Return the time of a few runs, the first of which, that wakes threads and makes buffers, is left out."""
+def _seconds_of(run: Callable[[], Any], least_s: float) -> float:
+    """Return the time of a few runs, of `least_s` in all at least.
+
+    The first, which wakes threads and makes buffers, is left out.
+    """
     run()
     taken: list[float] = []
-    while len(taken) < _TIMES or sum(taken) < _LEAST_S:
+    while len(taken) < _TIMES or sum(taken) < least_s:
         start = time.perf_counter()
         run()
         taken.append(time.perf_counter() - start)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
-from gemmule.kernels.float64 import cost as float64_cost
+from gemmule.kernels.float64 import limits as float64_limits
 from gemmule.kernels.simt import cost as simt_cost
 
 from .config import Complex64Config, Complex128Config
 
 #: What predicted times of complex128 were fitted to, whose elements are never moved by halves; as of float64.
-RATES = float64_cost.Float64Rates(
+RATES = float64_limits.Float64Rates(
     products=4.927,
     products_of_8=0.9048,
     products_of_4=1.837,
@@ -32,7 +32,7 @@ RATES = float64_cost.Float64Rates(
     lines=1e-4,
     sectors=1e-4,
 )
-#: By `float64_cost.key_of`; the first is of warp tiles of 16 x 64.
+#: By `float64_limits.key_of`; the first is of warp tiles of 16 x 64.
 FACTORS: dict[tuple[int, ...], float] = {
     (64, 64, 8, 8, 1, 4): 0.985,
     (32, 64, 8, 8, 1, 4): 1.014,
@@ -72,12 +72,12 @@ COMPLEX64_FACTORS: dict[tuple[int, ...], float] = {
 
 @cache_for_configs
 def _factors(configs: Sequence[Complex128Config]) -> list[float]:
-    return [FACTORS.get(float64_cost.key_of(one), 1.0) for one in configs]
+    return [FACTORS.get(float64_limits.key_of(one), 1.0) for one in configs]
 
 
 def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex128_gemm`."""
-    found = float64_cost.limits(problem, configs, gpu, RATES)
+    found = float64_limits.limits(problem, configs, gpu, RATES).times.tolist()
     return [factor * time for factor, time in zip(_factors(configs), found, strict=True)]
 
 

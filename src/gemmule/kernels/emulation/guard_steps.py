@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 from typing import Any
 
 from gemmule.core.arch import Arch
@@ -203,8 +202,8 @@ def guarded_native(whole: KernelSpec, name: str) -> KernelSpec:
         signatures=functools.partial(_native_signatures, whole),
         signature=functools.partial(_native_signature, whole),
         launch=functools.partial(_native_launch, whole),
-        package=(package := f"{__package__}.{name}"),
-        build=functools.partial(_build, package),
+        package=f"{__package__}.guarded_native",
+        build=_build_native,
         why_not=whole.why_not,
         refuses=whole.refuses,
         refuses_types=None,
@@ -225,6 +224,7 @@ def _native_launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Laun
     return dataclasses.replace(recipe, params=(*recipe.params, word_param(DECISION_WORD)), overlaps=False)
 
 
-def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    found: Buildable = importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
-    return found
+def _build_native(config: Any, signature: Signature) -> Buildable:
+    from .guarded_native.kernel import buildable
+
+    return buildable(config, dict(signature))

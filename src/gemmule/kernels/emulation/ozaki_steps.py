@@ -64,7 +64,8 @@ def fewest_moduli(problem: GemmProblem) -> int:
     return CHOICES[problem.a.dtype][0] if guarded else INT8_PRODUCTS[problem.precision]
 
 
-#: Of guarded products by how many there are at most: how many ordinary numbers need, and of them for each modulus.
+#: Of guarded products by how many there are at most, which tells their types apart: how many ordinary numbers need, and
+#: of them for each modulus.
 _GUARDED_BATCHES = {
     planes * choices[-1]: (planes * choices[0], planes) for choices in CHOICES.values() for planes in (1, PLANES)
 }
@@ -155,6 +156,9 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
         )
     if problem.k % SLICE or problem.n % GROUP or not problem.batch:
         return f"N={problem.n} and K={problem.k} are not whole groups of {GROUP} and k-tiles of {SLICE}"
+    if problem.precision is Precision.OZAKI and problem.batch[0] not in _GUARDED_BATCHES:
+        known = ", ".join(map(str, _GUARDED_BATCHES))
+        return f"the batch has {problem.batch[0]} products; of guarded ones this kernel takes {known}"
     if problem.k > MOST_K:
         return f"K={problem.k}: more than {MOST_K} products may overflow the accumulators"
     return refuse_hopper(problem, arch, tma="ab")

@@ -17,8 +17,6 @@ _SPARE = 20
 _PART = 42
 #: Bytes of residues of a block of columns of B and of the result, beside those of A.
 BLOCK_BYTES = 1 << 30
-#: Side of a product that takes as long to convert and put together as to multiply, as measured on an H200.
-HALF_SIDE = 440
 #: K whose products of residues, up to 2**14 each, stay below 2**30.
 MOST_K = 2**16
 #: What a quotient is shifted by behind a product's upper half.

@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import PORTABLE_CLUSTER, Config
+from gemmule.core.spec import LARGEST_CLUSTER, Config, why_not_cluster
 
 #: Bytes that a copy may move at once: two elements, or one.
 COPIES = (16, 8)
@@ -39,7 +39,7 @@ class Float64Config(Config):
     mma_k: int = 16
     group: int = 8  #: Tiles that CTAs take downwards before they go to the right.
     #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the columns.
-    #: 1, or from sm_90 on up to 8.
+    #: 1, or on sm_90 up to 16, on newer ones up to 8.
     cluster_k: int = 1
     #: Bytes of an element, depths of a k-tile, and registers of a thread besides its accumulators.
     itemsize: ClassVar[int] = FLOAT64.itemsize
@@ -66,18 +66,18 @@ class Float64Config(Config):
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
         if self.cluster_k > 1 and (
-            self.cluster_k > PORTABLE_CLUSTER or self.outputs * self.itemsize > self.shared_bytes
+            self.cluster_k > LARGEST_CLUSTER or self.outputs * self.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}, and the partial sums fit into the stages"
+                f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
             )
 
     def why_not_on(self, arch: Arch) -> str | None:
         """Say why an architecture has not what the config needs, or None where it has."""
         if arch.major < 9 and (self.mma_m, self.mma_k) != SHAPES[0]:
             return f"config {self}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
-        if arch.major < 9 and self.cluster_k > 1:
-            return f"config {self}: {arch} has no clusters, which sm_90 and newer have"
+        if reason := why_not_cluster(self, self.cluster_k, arch):
+            return reason
         if self.shared_bytes > (most := arch.shared_bytes_per_block):
             return f"config {self} needs {self.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
         return None
@@ -90,6 +90,11 @@ class Float64Config(Config):
     def threads(self) -> int:
         """Threads of a CTA."""
         return 32 * self.warps_m * self.warps_n
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster_k
 
     @property
     def writers(self) -> int:

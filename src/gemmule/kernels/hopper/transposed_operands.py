@@ -75,12 +75,11 @@ class TransposedOperands:
 
     def _kept(self, problem: GemmProblem) -> str | None:
         """Return the larger operand, if the product takes it as it is beside a copy of the other one."""
-        name = "a" if problem.m >= problem.n else "b"
-        matrix = getattr(problem, name)
-        if self._takes_one is None or not self._takes_one(problem) or why_not_tma(name, matrix, problem.batch):
+        a, b = problem.a, problem.b
+        if self._takes_one is None or self._is_right("a", a) or self._is_right("b", b):
             return None
-        wrong = [x for x in "ab" if not self._is_right(x, getattr(problem, x))]
-        return name if len(wrong) > 1 else None
+        name, matrix = ("a", a) if problem.m >= problem.n else ("b", b)
+        return name if self._takes_one(problem) and not why_not_tma(name, matrix, problem.batch) else None
 
     def _transposed(self, problem: GemmProblem) -> tuple[TransposedOperand, ...]:
         """Return the operands of the wrong major, but for one that the product takes."""
@@ -107,11 +106,11 @@ class TransposedOperands:
 
     def _packed(self, problem: GemmProblem) -> tuple[OperandCopy, ...]:
         """Return the copies of operands of the right major that TMA cannot load."""
-        return tuple(
-            operand_copy(name, matrix, problem.batch, "packed")
-            for name, matrix in (("a", problem.a), ("b", problem.b))
-            if self._is_right(name, matrix) and why_not_tma(name, matrix, problem.batch)
-        )
+        found = []
+        for name, matrix in (("a", problem.a), ("b", problem.b)):
+            if self._is_right(name, matrix) and why_not_tma(name, matrix, problem.batch):
+                found.append(operand_copy(name, matrix, problem.batch, "packed"))
+        return tuple(found)
 
     def _prepared(self, problem: GemmProblem) -> Prepared:
         return with_copies(problem, (*self.transposed(problem), *self.packed(problem)))
@@ -176,6 +175,6 @@ class TransposedOperands:
         transposed = self.transposed(problem)
         product = self.product.cost(problem, gpu) + _LAUNCH * gpu.launch * len(transposed)
         if packed := self.packed(problem):
-            product += self._packing_us(sum(one.nbytes for one in packed), 0, _PACKING, gpu)
+            product += self._packing_us(sum([one.nbytes for one in packed]), 0, _PACKING, gpu)
         seconds = total_tile_costs([one.problem for one in transposed], configs, gpu)
         return [product + 1e6 * one for one in seconds]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gemmule.core.arch import Arch
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import PORTABLE_CLUSTER, Config
+from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Elements of the vectors that a thread moves: 16 bytes of float32.
 VECTOR = 4
@@ -24,8 +23,6 @@ PANEL = 32
 _MAX_COPIES = 31
 #: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
 _CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
-#: CTAs of the largest cluster.
-_MAX_CLUSTER = 16
 #: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
@@ -119,12 +116,12 @@ class SimtConfig(Config):
                 f"config {self}: a thread may copy at most {_MAX_COPIES} elements of an operand for a k-tile, one for "
                 "each bit of a mask; give smaller tiles or more warps"
             )
-        if self.cluster_k > _MAX_CLUSTER or (
+        if self.cluster_k > LARGEST_CLUSTER or (
             self.cluster_k * self.warps_k > 1
             and self.outputs * self.warps_k * self.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must be at most {_MAX_CLUSTER}, and the partial sums fit into the stages"
+                f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
             )
         if self.thread_m % self.warps_k:
             raise ArgumentError(f"config {self}: warps_k must divide the rows of a thread tile, {self.thread_m}")
@@ -194,14 +191,3 @@ class SimtConfig(Config):
     def staging_bytes(self) -> int:
         """Bytes that all warps exchange results in at once: 4 rows of each thread tile."""
         return LANES_M * VECTOR * self.warps_m * self.warps_k * self.tile_n * FLOAT32.itemsize
-
-
-def why_not_cluster(config: Config, cluster: int, arch: Arch) -> str | None:
-    """Say why an architecture has no clusters of `cluster` CTAs along K, or None where it has them."""
-    if arch.major < 9 and cluster > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
-    if arch.major != 9 and cluster > PORTABLE_CLUSTER:
-        return (
-            f"config {config}: clusters of more than {PORTABLE_CLUSTER} CTAs are known to fit on sm_90 only, not {arch}"
-        )
-    return None

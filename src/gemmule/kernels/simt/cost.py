@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
-from .config import VECTOR_BYTES, CpAsyncConfig, SimtConfig
+from .config import VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
 #: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of a multiprocessor, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
@@ -32,8 +32,7 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     return max(each * tiles, alone) * (k + ends)
 
 
-@dataclass(frozen=True)
-class SimtRates:
+class SimtRates(NamedTuple):
     """What the predicted times of `simt_gemm` were fitted to: benchmarks/experiments/fit_simt_cost.py.
 
     Attributes
@@ -87,9 +86,9 @@ class SimtFacts:
         k of a k-tile of all CTAs of a cluster.
     shares : array
         CTAs of a tile, 132 times each: of a GPU with as many SMs, a tile is that much of `filled`.
-    filled, fits : array
-        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132; and the share of these that they can
-        fill with one CTA an SM.
+    filled, slack, fits : array
+        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132; CTAs an SM that are too many and
+        fit; and the share of `filled` that they can fill with one CTA an SM.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
@@ -107,6 +106,7 @@ class SimtFacts:
     depth: Any
     shares: Any
     filled: Any
+    slack: Any
     fits: Any
     resident: Any
     warps: Any
@@ -143,8 +143,17 @@ class SimtWork:
     def predicted_us(self, rates: SimtRates) -> Any:
         """Return roughly the time in microseconds, by the limits alone."""
         issue, latency, ends, wave, wave_ends, once = _cycles(self.facts, rates)
-        rest = ((self.rest * issue) ** 6 + latency) ** (1 / 6) * self.k_tiles + ends * self.rest
-        time = (self.waves * (wave * self.k_tiles + wave_ends) + np.sign(self.rest) * rest) / rates.cycles
+        rest = _sixth_power(self.rest * issue)
+        rest += latency
+        rest **= 1 / 6
+        rest *= self.k_tiles
+        rest += ends * self.rest
+        rest *= np.sign(self.rest)
+        time = wave * self.k_tiles
+        time += wave_ends
+        time *= self.waves
+        time += rest
+        time /= rates.cycles
         return _larger(time, self.moved / rates.memory) + once
 
 
@@ -160,12 +169,18 @@ def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
     wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
-    return issue, latency**6, ends, wave, ends * of.resident, once
+    return issue, _sixth_power(latency), ends, wave, ends * of.resident, once
 
 
 def _larger(one: Any, other: Any) -> Any:
     """Return the larger of two limits, or a little more where both count."""
-    return (one**6 + other**6) ** (1 / 6)
+    return (_sixth_power(one) + _sixth_power(other)) ** (1 / 6)
+
+
+def _sixth_power(number: Any) -> Any:
+    # NumPy's power takes ten times as long.
+    square = number * number
+    return square * square * square
 
 
 #: By `benchmarks/experiments/fit_simt_cost.py`, of 524 products on an H100 and an H200: records 20261124T022030,
@@ -229,12 +244,17 @@ FACTORS = {
     (64, 64, 32, 2, 4): (0.988, 1.010),
     (64, 64, 32, 2, 8): (1.007, 1.035),
 }
-#: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With one CTA an SM 39 clusters of three fit,
-#: 30 of four, 15 of eight and 6 of sixteen, and with two 79, 62, 30 and 14; with 40, 32, 16 and 8, or 80, 63, 32 and
-#: 15, the kernel took the time of one CTA more.
-_SMS, _FILLED = 132, {3: 119, 4: 123, 6: 117, 8: 120, 16: 112}
-#: Clusters of six that fit with one CTA an SM, 17, as a share of those: with two 39 fit.
-_ALONE = {6: 0.88}
+#: Further factors of the largest tiles, one CTA an SM, where operands are aligned and the result is written by element:
+#: 4095 cubed with prepared operands.
+_BY_ELEMENT = {128 * 256: 1.08}
+#: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
+#: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
+_SMS, _FILLED = 132, {3: 119, 4: 123.5, 6: 117, 8: 120, 16: 112}
+#: CTAs an SM that are too many and fit: 62 clusters of four with two; with three 92 fit and not 93.
+_SLACK = {4: 0.01}
+#: Clusters that fit with one CTA an SM as a share of half of those with two, where they are fewer: 30 of four, 17 of
+#: six and 6 of sixteen.
+_ALONE = {4: 0.97, 6: 0.88, 16: 0.86}
 #: A little more than one CTA an SM.
 _MORE = 1 + 1e-6
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
@@ -248,14 +268,19 @@ def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -
 
 def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
-    facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), gpu.multiprocessors)
     one, _, _ = row_result(problems[0])
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
+    facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), n % VECTOR > 0, gpu.multiprocessors)
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
-    each = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n) * facts.shares
+    tiles = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n)
     if batch != 1:
-        each *= batch
-    each /= facts.filled
+        tiles *= batch
+    return _work(facts, tiles, k, moved)
+
+
+def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
+    """Return what configs do for so many tiles each, with `k` products an element."""
+    each = tiles * facts.shares / facts.filled - facts.slack
     # One more than a whole one, where no more CTAs fit with one an SM.
     each = np.maximum(each, (each > facts.fits) * _MORE)
     waves = each // facts.resident
@@ -263,13 +288,19 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
 
 
 @cache_for_configs
-def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], multiprocessors: int) -> SimtFacts:
-    """Return what configs do for every product with such operands, one pair of A and B after another."""
+def _facts(
+    configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], by_element: bool, multiprocessors: int
+) -> SimtFacts:
+    """Return what configs do for every product with such operands, one pair of A and B after another.
+
+    The result is written by element where its rows do not begin at multiples of 16 bytes.
+    """
     every = [
         {
-            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned)),
+            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element),
             "shares": config.cluster_k * _SMS,
             "filled": multiprocessors * _FILLED.get(config.cluster_k, _SMS),
+            "slack": _SLACK.get(config.cluster_k, 0.0),
             "fits": _ALONE.get(config.cluster_k, 1.0),
         }
         for a, b in operands
@@ -278,7 +309,9 @@ def _facts(configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], .
     return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
 
 
-def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> dict[str, float]:
+def _facts_of(
+    config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool
+) -> dict[str, float]:
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
@@ -288,6 +321,8 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
+    factor = factors.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0))
+    written = _BY_ELEMENT.get(config.outputs, 1.0) if by_element and not any(unaligned) else 1.0
     return {
         "tile_m": config.tile_m,
         "tile_n": config.tile_n,
@@ -304,9 +339,7 @@ def _facts_of(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[b
         "transposed": sum(count for count, along in zip(copies, k_major, strict=True) if along),
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "outputs": config.thread_m * config.thread_n * parts,
-        "factor": factors.get(
-            (config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0)
-        )[any(unaligned)],
+        "factor": factor[any(unaligned)] * written,
     }
 
 
@@ -337,4 +370,22 @@ def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu:
     """Return `costs` of products that differ in how operands lie alone: it takes less time than one after the other."""
     work = _limits(problems, configs, gpu)
     found: list[list[float]] = (work.predicted_us(RATES) * work.facts.factor).reshape(len(problems), -1).tolist()
+    return found
+
+
+def costs_of_tiles(
+    problem: GemmProblem, tiles: Sequence[float], moved: float, configs: Sequence[SimtConfig], gpu: GpuRates
+) -> list[float]:
+    """Return roughly the times in microseconds of `simt_gemm` with the operands and the K of a problem.
+
+    Parameters
+    ----------
+    tiles : sequence of float
+        Tiles of each config.
+    moved : float
+        Bytes of operands and result.
+    """
+    facts = _facts(configs, (operands_lie(problem),), problem.n % VECTOR > 0, gpu.multiprocessors)
+    work = _work(facts, np.array(tiles, float), problem.k, gpu.moved_us(moved, 1.0))
+    found: list[float] = (work.predicted_us(RATES) * facts.factor).tolist()
     return found

@@ -36,12 +36,21 @@ class SimtEpilogue:
         Whether all of the tile is inside the matrix.
     fused : VectorEpilogue or None
         Function of each element.
+    rotated : bool
+        Whether each four columns of a thread tile are rotated by one. Shared memory takes them by vectors, of four
+        consecutive registers. Unrotated these are in the banks of the columns' fragments, and up to 12 of 100 FMAs wait
+        for a register.
     """
 
     config: SimtConfig
     vector: int
     whole: bool
     fused: Any = None
+    rotated: bool = False
+
+    def place(self, column: Any) -> Any:
+        """Return the place of a column of the accumulators."""
+        return column // VECTOR * VECTOR + (column + VECTOR - 1) % VECTOR if self.rotated else column
 
     @cute.jit
     def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars, extras=None):
@@ -52,7 +61,7 @@ class SimtEpilogue:
         gD, gC : Tensor
             Row-major matrices; C is read only where beta is not 0.
         rC : Tensor
-            Accumulators, (rows, columns).
+            Accumulators, (rows, columns), each column in its place (`place`).
         corner : tuple of Int32
             First row and column of the thread tile.
         first : int or Int32
@@ -82,12 +91,12 @@ class SimtEpilogue:
                     if self.inside(gD, at):
                         vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                         for v in cutlass.range_constexpr(self.vector):
-                            vector[v] = alpha * rC[i, j + v] + beta * addends[j + v].to(Float32)
+                            vector[v] = alpha * rC[i, self.place(j + v)] + beta * addends[j + v].to(Float32)
                         self.store(gD, at, vector)
                 else:
                     products = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                     for v in cutlass.range_constexpr(self.vector):
-                        products[v] = rC[i, j + v]
+                        products[v] = rC[i, self.place(j + v)]
                     addend = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
                     vector = self.fused.values(products, None, addend, extras, at, gD, alpha, beta)
                     if self.inside(gD, at):
@@ -138,7 +147,7 @@ class SimtEpilogue:
                 addends.fill(gC.element_type(0))
                 for i in cutlass.range_constexpr(together):
                     for p in cutlass.range_constexpr(pieces):
-                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + lane)) * _ITEM
+                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + self.place(lane))) * _ITEM
                         products[p, i] = _shared(address, 1)[0]
                 if beta != 0:
                     for i in cutlass.range_constexpr(together):

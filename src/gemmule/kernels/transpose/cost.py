@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ _SPAN = {"source": 0.02e-6, "target": 0.07e-6}
 # Bytes of the longest span from structures that was fast for elements of less than 16 bytes, and the factor of longer
 # ones.
 _FAST_SPAN, _LONG_SPAN = 2048, 1.08
+# Bytes of spans that are only chosen for so much less of a prediction, as measured on an H200.
+_SHORT_SPAN, _SHORT = 256, 1.06
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -52,6 +55,14 @@ _A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
 # Spans and bytes of a row of the tiles that were fastest for large matrices, where the sum alone does not say so.
 _FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
 _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
+
+
+class _TileUse(NamedTuple):
+    """What else a config of a tile decides."""
+
+    config: int  #: Its number.
+    at_once: int  #: CTAs of a GPU.
+    preferred: float  #: Factor that orders configs of equal time.
 
 
 class _Tile(NamedTuple):
@@ -66,14 +77,7 @@ class _Tile(NamedTuple):
     straddled: int  #: Sectors that a row of the tile touches beyond those that it fills.
     work: float  #: Instructions of a CTA's threads, as sectors.
     alone: float  #: Seconds of a CTA.
-
-
-class _TileUse(NamedTuple):
-    """What else a config decides."""
-
-    tile: int  #: Its tile, by number.
-    at_once: int  #: CTAs of a GPU.
-    preferred: float  #: Factor that orders configs of equal time.
+    uses: tuple[_TileUse, ...] = ()  #: Configs with this tile.
 
 
 def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
@@ -93,36 +97,49 @@ def least_seconds(nbytes: int, gpu: GpuRates) -> float:
 def total_tile_costs(
     problems: Sequence[TransposeProblem], configs: Sequence[ByteTileConfig], gpu: GpuRates
 ) -> list[float]:
-    """Return about the seconds that transposes of one size of elements and one batch take, one after another."""
-    item, batch, found = problems[0].itemsize, math.prod(problems[0].batch), [0.0] * len(configs)
-    moved_at_once, least = gpu.multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / gpu.multiprocessors
-    # For so few configs, plain numbers are faster than NumPy.
+    """Return about the seconds that transposes take, one after another."""
+    found = [0.0] * len(configs)
     for one in problems:
-        rows, cols, times = one.rows, one.cols, []
-        tiles, uses = _tiles(configs, item, rows_are_aligned(one), gpu.multiprocessors)
-        for tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone in tiles:
-            tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
-            moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
-            moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
-            ctas = tiles_rows * tiles_cols * batch
-            times.append((max(max(moved * batch, work * ctas) / moved_at_once, ctas * least), ctas, alone))
-        for number, (tile, at_once, preferred) in enumerate(uses):
-            together, ctas, alone = times[tile]
-            waves = -(-ctas // at_once) * alone
-            found[number] += preferred * max(together, waves)
+        extents, batch, aligned = (one.rows, one.cols), math.prod(one.batch), rows_are_aligned(one)
+        seconds = _seconds(configs, extents, batch, one.itemsize, aligned, gpu.multiprocessors)
+        found = list(map(operator.add, found, seconds))
+    return found
+
+
+# Cached, as the weights of a model meet many activations.
+@cache_for_configs
+def _seconds(
+    configs: Sequence[ByteTileConfig],
+    extents: tuple[int, int],
+    batch: int,
+    item: int,
+    aligned: bool,
+    multiprocessors: int,
+) -> list[float]:
+    """Return about the seconds that a transpose takes by each config."""
+    (rows, cols), found = extents, [0.0] * len(configs)
+    moved_at_once, least = multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / multiprocessors
+    # For so few configs, plain numbers are faster than NumPy.
+    for tile in _tiles(configs, item, aligned, multiprocessors):
+        tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone, uses = tile
+        tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
+        moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
+        moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
+        ctas = tiles_rows * tiles_cols * batch
+        together = max(max(moved * batch, work * ctas) / moved_at_once, ctas * least)
+        for number, at_once, preferred in uses:
+            found[number] = preferred * max(together, -(-ctas // at_once) * alone)
     return found
 
 
 @cache_for_configs
-def _tiles(
-    configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int
-) -> tuple[list[_Tile], list[_TileUse]]:
-    """Return the tiles of configs, and what else each config decides, where rows are aligned or not."""
-    every = [_tile(config, item, aligned and config.is_wide) for config in configs]
-    tiles = list(dict.fromkeys(every))
-    return tiles, [
-        _use(one, tiles.index(tile), item, multiprocessors) for one, tile in zip(configs, every, strict=True)
-    ]
+def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int) -> list[_Tile]:
+    """Return the tiles of configs, where rows are aligned or not."""
+    uses: dict[_Tile, list[_TileUse]] = {}
+    for number, config in enumerate(configs):
+        tile = _tile(config, item, aligned and config.is_wide)
+        uses.setdefault(tile, []).append(_use(number, config, item, multiprocessors))
+    return [tile._replace(uses=tuple(of_tile)) for tile, of_tile in uses.items()]
 
 
 def _tile(config: ByteTileConfig, item: int, wide: bool) -> _Tile:
@@ -138,13 +155,13 @@ def _tile(config: ByteTileConfig, item: int, wide: bool) -> _Tile:
     )
 
 
-def _use(config: ByteTileConfig, tile: int, item: int, multiprocessors: int) -> _TileUse:
+def _use(number: int, config: ByteTileConfig, item: int, multiprocessors: int) -> _TileUse:
     threads, size = config.threads, config.tile_bytes(item)
     resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // threads, _RESIDENT_CTAS)
     fastest = _FASTEST_THREADS[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]
     # The grid of two dimensions, and the threads that were fastest.
     preferred = (1.0 if config.group == 0 else 1.02) * (1.0 if threads == fastest else 1.01)
-    return _TileUse(tile, max(resident, 1) * multiprocessors, preferred)
+    return _TileUse(number, max(resident, 1) * multiprocessors, preferred)
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
@@ -182,7 +199,8 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     of_sm = max(_SPAN[side] + moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
     is_long = side == "source" and item < VECTOR_BYTES and config.span_bytes > _FAST_SPAN
     # The first CTAs only read, and the last ones only write.
-    return (_LONG_SPAN if is_long else 1.0) * (ctas / gpu.multiprocessors * of_sm + alone)
+    preferred = _SHORT if config.span_bytes == _SHORT_SPAN else _LONG_SPAN if is_long else 1.0
+    return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 
 
 def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:

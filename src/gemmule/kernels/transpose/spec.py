@@ -18,7 +18,7 @@ from .tile_config import TileConfig
 #: Batch dimensions that one launch covers.
 BATCH_DIMS = 3
 # Bytes of both matrices up to which launches were measured to be faster where they overlap.
-_OVERLAPPING = 8 << 20
+OVERLAPPING = 8 << 20
 
 
 def transpose_spec(
@@ -84,7 +84,7 @@ def launch_tiles(problem: TransposeProblem, config: TileConfig) -> Launch:
             batched_param("a", problem, source, (source.col_stride,)),
             batched_param("d", problem, target, (target.row_stride,)),
         ),
-        overlaps=problem.bytes_min <= _OVERLAPPING,
+        overlaps=problem.bytes_min <= OVERLAPPING,
     )
 
 

@@ -23,7 +23,7 @@ LONG_ROW = 256
 # Bytes of the shortest rows that are moved in vectors.
 _WIDE = 64
 # Shared memory that a CTA of any architecture can have.
-_MAX_SHARED = 99 * 1024
+MAX_SHARED = 99 * 1024
 
 
 def packed_rows(itemsize: int) -> int:
@@ -77,8 +77,8 @@ class TileConfig(Config):
         if max(problem.rows, problem.cols, *problem.batch) > MAX_EXTENT:
             return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
         size = self.shared_bytes(problem.itemsize)
-        if size > _MAX_SHARED:
-            return f"the tiles take {size} bytes of shared memory, more than {_MAX_SHARED}"
+        if size > MAX_SHARED:
+            return f"the tiles take {size} bytes of shared memory, more than {MAX_SHARED}"
         return why_not_grid(self.grid(problem))
 
     def _require_threads(self) -> None:
@@ -418,8 +418,8 @@ class SkinnyConfig(TileConfig):
         return held + (held // LINE + 1) * self.unit(item)
 
     def why_not(self, problem: TransposeProblem) -> str | None:
-        if (size := self.span_shared_bytes(problem)) > _MAX_SHARED:
-            return f"a span takes {size} bytes of shared memory, more than {_MAX_SHARED}"
+        if (size := self.span_shared_bytes(problem)) > MAX_SHARED:
+            return f"a span takes {size} bytes of shared memory, more than {MAX_SHARED}"
         return super().why_not(problem)
 
 

@@ -15,10 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from gemmule import __version__
-from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Precision
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
-from gemmule.kernels.emulation.residues import HALF_SIDE
 
 from ..device.engine.host_memory import memory_of
 from ..device.engine.staging_probe import Staged, pinned_within, staged_by
@@ -190,9 +189,8 @@ def _gpu_rates(
         Operands,
         large_product,
         link_rates,
-        multiplying,
+        part_seconds,
         product_rate,
-        split_seconds,
         timed_kernels,
     )
     from gemmule.runtime.streams import GpuStreams
@@ -203,26 +201,26 @@ def _gpu_rates(
         h2d, d2h = probes.figures(("link", *gpu), 2, lambda: link_rates(device))
         operands = Operands(a.dtype, b.dtype, out, a.order + b.order)
 
-        def product_rates() -> tuple[float, float, float]:
-            split = split_seconds(device, operands)
+        def product_rates() -> tuple[float, float, float, float]:
+            parts = part_seconds(device, operands)
             plain, added = (
-                multiplying(product_rate(device, dataclasses.replace(operands, d=one), added=added), split)
+                parts.multiplying(product_rate(device, dataclasses.replace(operands, d=one), added=added))
                 for one, added in ((out, False), (sums, True))
             )
-            return plain, added, split
+            return plain, added, parts.split, parts.join
 
         types = [dtype.name for dtype in (a.dtype, b.dtype, out, sums)]
         kernels = timed_kernels(device, operands, sums)
         key = "product", *gpu, __version__, *types, operands.orders, precision.value, *kernels
-        compute, added, split = probes.figures(key, 3, product_rates)
+        compute, added, split, join = probes.figures(key, 4, product_rates)
         large = large_product(operands)
         waves, stairs = device.waves(large), device.stairs(large)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
-        compute, added, h2d, d2h, half=HALF_SIDE if precision in FEWEST_INT8_PRODUCTS else _HALF,
+        compute, added, h2d, d2h, half=_HALF,
         launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
         issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
-        waves=waves, stairs=stairs, lines=LINES, split=split,
+        waves=waves, stairs=stairs, lines=LINES, split=split, join=join,
     )  # fmt: skip
     if all(direct):
         return found

@@ -303,12 +303,46 @@ def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
         gm.matmul(a, b)
 
 
-def test_no_warning_and_no_other_setting_of_what_is_not_finite():
-    before, big = np.geterr(), np.full((4, 4), 1e300)
-    for _ in range(3):
-        assert np.isinf(gm.matmul(big, big)).all()
-        assert np.isinf(gm.matmul(np.stack([big, big]), big)).all()
-    assert np.geterr() == before
+BATCHES = {
+    "contiguous": (lambda a: a, True),
+    "columns": (lambda a: np.ascontiguousarray(a.mT).mT, True),
+    "every other": (lambda a: np.repeat(a, 2, axis=0)[::2], True),
+    "backwards": (lambda a: a[::-1], False),
+    "one again and again": (lambda a: np.broadcast_to(a[:1], a.shape), False),
+    "broadcast": (lambda a: a[:1], False),
+    "more dimensions": (lambda a: a.reshape(3, 2, 4, 4).swapaxes(0, 1), False),
+}
+
+
+@pytest.mark.parametrize(("way", "quick"), BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_batches_are_found_by_their_layout_where_numpy_makes_the_same(way, quick, dtype, rng):
+    a, b = (rng.standard_normal((6, 4, 4)).astype(dtype) for _ in range(2))
+    for factors in ((way(a), b), (b, way(a)), (way(a), way(b))):
+        if factors[0].ndim != factors[1].ndim:
+            factors = tuple(one.reshape(2, 3, 4, 4) if one.ndim == 3 else one for one in factors)
+        CALLS.forget()
+        first = gm.matmul(*factors)
+        # Two of one matrix are one batch of as many.
+        assert (len(CALLS.by_layout) == 1) is (quick or factors[0].shape == factors[1].shape == (1, 4, 4))
+        for _ in range(2):
+            again = gm.matmul(*factors)
+            assert again.flags.c_contiguous
+            assert again.tobytes() == first.tobytes()
+        np.testing.assert_allclose(first, np.einsum("...ij,...jk->...ik", *factors), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [4, 64, 128])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "longdouble"])
+def test_no_warning_and_no_other_setting_of_what_is_not_finite(dtype, side):
+    big, tiny = (np.full((side, side), limit, dtype) for limit in (np.finfo(dtype).max, np.finfo(dtype).tiny))
+    with np.errstate(all="raise"):
+        before = np.geterr()
+        for _ in range(3):
+            assert not np.isfinite(gm.matmul(big, big)).any()
+            assert not np.isfinite(gm.matmul(np.stack([big, big]), big)).any()
+            assert (gm.matmul(tiny, tiny) == 0).all()
+        assert np.geterr() == before
 
 
 def test_memory_that_runs_out_in_a_call_found_by_its_layout_is_told_as_by_the_plan(monkeypatch):

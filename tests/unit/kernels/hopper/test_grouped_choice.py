@@ -12,9 +12,9 @@ from gemmule.core.errors import UnsupportedError
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.grouped import choose_grouped
-from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
 from gemmule.kernels.hopper.grouped.spec import SPEC
 from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, why_not_promoted
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -43,7 +43,7 @@ def test_both_are_taken_with_every_config(problem):
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (rows(dtype=FLOAT32), "both of one type among bfloat16, float16"),
+        (dataclasses.replace(rows(), a=rows(dtype=FLOAT32).a), "both of one type among bfloat16, float16 and float32"),
         (dataclasses.replace(rows(), b=rows(dtype=FLOAT16).b), "A is bfloat16 and B is float16"),
         (dataclasses.replace(rows(), d=contiguous(FLOAT16, 4096, 2048)), "the output is float16"),
         (rows(groups=MAX_GROUPS + 1), f"{MAX_GROUPS + 1} groups, of at most {MAX_GROUPS}; multiply them in several"),

@@ -15,7 +15,6 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.cost.operation import operand_layouts
 from gemmule.kernels.hopper.gemm import spec as gemm_spec
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm.spec import costs, costs_with_prepared
@@ -169,7 +168,7 @@ def test_both_ways_of_a_tf32_product_are_predicted_at_once_as_each_is_alone():
     for problem in random_tf32_products(20):
         prepared = Choice(SPEC, SPEC.default).next_kernel(problem).problem
         alone = [costs(one, configs, H200_RATES) for one in (problem, prepared)]
-        together = costs_with_prepared(problem, operand_layouts(prepared), H200_RATES)
+        together = costs_with_prepared(problem, H200_RATES)
         for one, other in zip(alone, together, strict=True):
             assert other == pytest.approx(one, rel=1e-4)
 

@@ -166,6 +166,18 @@ def test_factors_that_are_split_favour_large_tiles():
     assert 1 / larger.tile_m + 1 / larger.tile_n <= 1 / plain.tile_m + 1 / plain.tile_n
 
 
+def test_results_that_are_joined_favour_deep_tiles():
+    rates = Rates(115e12, 110e12, 50e9, 50e9, half=16)
+    joined = dataclasses.replace(rates, join=1e-11)
+    assert joined.seconds(2048, 1024, 512, added=True) == pytest.approx(
+        rates.seconds(2048, 1024, 512, added=True) + 1e-11 * 2048 * 1024
+    )
+    plain, deeper = (
+        choose_plan(square(40_000), F4, 3 << 30, each, strategy="c-stationary").plan for each in (rates, joined)
+    )
+    assert deeper.tile_k > plain.tile_k
+
+
 def test_a_disk_that_varies_gives_a_range():
     disk = DiskRate(1e9, 0.8e9, 1.25e9)
     rates = devices._with_disk(RATES, disk, DiskRate(2e9, 2e9, 2e9))

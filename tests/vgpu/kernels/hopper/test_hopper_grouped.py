@@ -12,13 +12,15 @@ import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.grouped.config import MAX_GROUPS
 from gemmule.kernels.hopper.grouped.spec import SPEC
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from support.oracle import poisoned
 from support.stray_writes import nothing_strays
+from support.vgpu import grouped_products as products
+from support.vgpu.grouped_products import ENDS, EXTENT, expected, operand
 from support.vgpu.kernel_products import matrix
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -29,54 +31,10 @@ COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and 
 COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster == 1 and x.tile_n == 192)
 OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
 OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
-#: Extents along which groups are, of M, N and K, and the shapes around.
-EXTENT = 152
-#: Empty groups, first, last and in between, groups of one, and one that ends before the last row.
-ENDS = {"some are empty": (0, 3, 3, 70, 71, 152), "not all rows": (64, 128, 128, 129), "one": (152,), "none": (0, 0)}
 
 
-def operand(rng, dtype, shape, kind):
-    """Integers, whose sums are exact, laid out by rows or by columns."""
-    if kind == "col":
-        return operand(rng, dtype, (*shape[:-2], shape[-1], shape[-2]), "row").swapaxes(-1, -2)
-    return rng.integers(-4, 5, shape).astype(dtype.numpy())
-
-
-def multiply(rng, axis, ends, config=SMALL, *, dtype=BFLOAT16, out=None, sizes=(72, 136), kinds=None, extent=EXTENT):
-    """Compute groups along an axis, and hold them against NumPy; what is in no group holds NaN."""
-    groups, (x, y) = len(ends), sizes
-    a_shape, b_shape, d_shape = {
-        "m": ((extent, x), (groups, x, y), (extent, y)),
-        "n": ((groups, x, y), (y, extent), (x, extent)),
-        "k": ((x, extent), (extent, y), (groups, x, y)),
-    }[axis]
-    kinds = kinds or {"m": ("row", "col"), "n": ("row", "col"), "k": ("col", "row")}[axis]
-    a, b = (operand(rng, dtype, shape, kind) for shape, kind in zip((a_shape, b_shape), kinds, strict=True))
-    if axis in "mk":
-        (a if axis == "m" else a.T)[ends[-1] :] = np.nan
-    if axis in "nk":
-        (b.T if axis == "n" else b)[ends[-1] :] = np.inf
-    d = poisoned(out or dtype, d_shape)
-    problem = GroupedProblem(axis, a.shape[-2], b.shape[-1], a.shape[-1], groups, matrix(a), matrix(b), matrix(d))
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "offsets": np.array(ends, np.int32), "d": d}
-    with nothing_strays(d):
-        run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True))
-    np.testing.assert_array_equal(d.astype(np.float32), expected(axis, a, b, d, ends))
-
-
-def expected(axis, a, b, d, ends):
-    a, b = a.astype(np.float32), b.astype(np.float32)
-    found = np.zeros(d.shape, np.float32)
-    for group, (start, end) in enumerate(itertools.pairwise((0, *ends))):
-        part = slice(start, max(start, end))
-        if axis == "m":
-            found[part] = a[part] @ b[group]
-        elif axis == "n":
-            found[:, part] = a[group] @ b[:, part]
-        else:
-            found[group] = a[:, part] @ b[part]
-    return found.astype(d.dtype).astype(np.float32)
+def multiply(rng, axis, ends, config=SMALL, **changes):
+    products.multiply(rng, axis, ends, Choice(SPEC, config), **changes)
 
 
 @pytest.mark.parametrize("axis", "mnk")

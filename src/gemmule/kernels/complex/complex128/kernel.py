@@ -27,12 +27,13 @@ from gemmule.kernels.float64.stage import column_of
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
 from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.parts.tile_gemm import TileGemm
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 from .mainloop import Complex128Mainloop
 
 
-class Complex128Gemm:
+class Complex128Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(self, config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
@@ -41,21 +42,6 @@ class Complex128Gemm:
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Complex128Mainloop(config, types)
         self.epilogue = ComplexEpilogue(Float64, types)
-
-    @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
-            grid=(self.scheduler.ctas(mD), 1, 1),
-            block=(self.threads, 1, 1),
-            cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            min_blocks_per_mp=self.resident,
-            # Given, so that the compiler needs no driver; the launch recipe decides.
-            preferred_smem_carveout=100,
-        )
-
-    @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.compute_tile(mA, mB, mC, mD, alpha, beta, first)
 
     @cute.jit
     def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):

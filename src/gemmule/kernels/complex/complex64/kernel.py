@@ -25,36 +25,22 @@ from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
 from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.parts.tile_gemm import TileGemm
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.simt.config import LANES_M, LANES_N
 
 from .mainloop import Complex64Mainloop
 
 
-class Complex64Gemm:
+class Complex64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(self, config: Complex64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
-        self.config, self.cluster_k = config, config.cluster_k
+        self.config, self.threads, self.cluster_k = config, config.threads, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Complex64Mainloop(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.epilogue = ComplexEpilogue(Float32, types)
-
-    @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
-            grid=(self.scheduler.ctas(mD), 1, 1),
-            block=(self.config.threads, 1, 1),
-            cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            min_blocks_per_mp=self.resident,
-            # Given, so that the compiler needs no driver; the launch recipe decides.
-            preferred_smem_carveout=100,
-        )
-
-    @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.compute_tile(mA, mB, mC, mD, alpha, beta, first)
 
     @cute.jit
     def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
@@ -71,7 +57,7 @@ class Complex64Gemm:
             rows, cols = cutlass.const_expr((self.config.thread_m // writers, self.config.thread_n))
             rPart = self.mainloop.accumulators(rows, cols)
             part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
-            reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.config.threads)
+            reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.threads)
             if writers == self.cluster_k or rank < writers:
                 self.write(gD, gC, rPart, corner, part * rows, scalars, mirrored)
         else:

@@ -28,10 +28,11 @@ from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
+from gemmule.kernels.parts.tile_gemm import TileGemm
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 
-class Float64Gemm:
+class Float64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(self, config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
@@ -42,21 +43,6 @@ class Float64Gemm:
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Float64Mainloop(config, types)
         self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole")
-
-    @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.kernel(mA, mB, mC, mD, alpha, beta, first).launch(
-            grid=(self.scheduler.ctas(mD), 1, 1),
-            block=(self.threads, 1, 1),
-            cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            min_blocks_per_mp=self.resident,
-            # Given, so that the compiler needs no driver; the launch recipe decides.
-            preferred_smem_carveout=100,
-        )
-
-    @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first=None):
-        self.compute_tile(mA, mB, mC, mD, alpha, beta, first)
 
     @cute.jit
     def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):

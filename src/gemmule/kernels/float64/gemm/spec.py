@@ -103,7 +103,7 @@ SPEC = KernelSpec(
         Float64Config(),
         Float64Config(stages=3, mma_k=8),
         Float64Config(tile_n=128, warps_n=4, mma_k=8),
-        Float64Config(tile_m=128, tile_n=128, warps_n=4),
+        *(Float64Config(tile_m=128, tile_n=128, warps_n=4, mma_k=k) for k in (8, 16)),
         Float64Config(mma_k=8, cluster_k=2),
         Float64Config(tile_n=32, cluster_k=2),
         *(Float64Config(tile_m=32, mma_k=8, cluster_k=parts) for parts in (1, 2)),
@@ -117,7 +117,7 @@ SPEC = KernelSpec(
         *(Float64Config(mma_k=8, cluster_k=parts) for parts in (6, 8)),
         *(Float64Config(tile_m=32, mma_k=8, cluster_k=parts) for parts in (6, 8)),
         *(Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=parts) for parts in (4, 6)),
-        *(Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=parts) for parts in (2, 4)),
+        *(Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=parts) for parts in (2, 4, 8)),
         # Eight warps: more products at a time of each tile.
         *(Float64Config(warps_n=4, cluster_k=parts) for parts in (1, 2)),
         # Sides that others leave half empty.

@@ -157,9 +157,10 @@ def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
 
 
 def _given_of_each(nets: Networks, of: TileRates, one: Operation) -> Given:
-    """Return what is given, of a product and of a prepared one side by side."""
+    """Return what is given, of a product and of a prepared one."""
     every = [_given(nets, of, x) for x in one.each()]
-    return Given(*(np.concatenate(arrays, axis=-1) for arrays in zip(*every, strict=True)))
+    joined = [of.of_each([array.T for array in arrays]).T for arrays in zip(*every, strict=True)]
+    return Given(*(np.ascontiguousarray(array, np.float32) for array in joined))
 
 
 def _given(nets: Networks, of: TileRates, one: Operation) -> Given:
@@ -170,5 +171,4 @@ def _given(nets: Networks, of: TileRates, one: Operation) -> Given:
     second = np.matmul(nets.hidden, first.T.reshape(len(nets.hidden), -1, of.count)).reshape(first.T.shape)
     second += nets.biases[:, None]
     most = np.full(of.count, _MOST)
-    given = -first.T, -second, nets.out @ second + nets.out_bias, -most, most
-    return Given(*(np.ascontiguousarray(array, np.float32) for array in given))
+    return Given(-first.T, -second, nets.out @ second + nets.out_bias, -most, most)

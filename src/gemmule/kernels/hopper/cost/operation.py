@@ -16,14 +16,21 @@ def k_tiles_of(problem: GemmProblem) -> int:
     return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
 
 
-def operation_of(problem: GemmProblem) -> Operation:
-    """Return what decides how long a product takes, of one batch dimension at most."""
+#: How K-major copies of operands lie.
+_COPY = OperandLayout(0, False)
+
+
+def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
+    """Return what decides how long a product takes, of one batch dimension at most.
+
+    With `prepares` it has a prepared one, of K-major copies of operands that are MN-major.
+    """
     oriented, _, _ = row_result(problem)
     batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
     written = problem.d.dtype.itemsize * problem.m * problem.n * batch
     k_tiles = k_tiles_of(problem)
     d = oriented.d
-    a, b = operand_layouts(problem)
+    a, b = _operand_layouts(oriented)
     return Operation(
         rows=oriented.m,
         cols=oriented.n * num_b_of(oriented.epilogue),
@@ -36,12 +43,12 @@ def operation_of(problem: GemmProblem) -> Operation:
         result_item=problem.d.dtype.itemsize,
         read=problem.bytes_min - written,
         written=written,
+        prepared=(_COPY if a.across else a, _COPY if b.across else b) if prepares else None,
     )
 
 
-def operand_layouts(problem: GemmProblem) -> tuple[OperandLayout, OperandLayout]:
-    """Return how the operands lie that give rows and columns of a result in rows."""
-    oriented, _, _ = row_result(problem)
+def _operand_layouts(oriented: GemmProblem) -> tuple[OperandLayout, OperandLayout]:
+    """Return how the operands of a result in rows lie."""
     a, b = oriented.a, oriented.b
     a_k_major, b_k_major = a.lies_in_rows, b.lies_in_cols
     return (

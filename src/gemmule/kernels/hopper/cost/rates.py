@@ -60,8 +60,8 @@ class LayoutRates(NamedTuple):
 
     Attributes
     ----------
-    alone, more : array
-        A k-tile where one SM of a TPC loads, and what is added where both do.
+    alone, both : array
+        A k-tile where one SM of a TPC loads, and where both do.
     carried : array
         A k-tile of a cluster in the L2 cache.
     write, once : array
@@ -71,7 +71,7 @@ class LayoutRates(NamedTuple):
     """
 
     alone: Numbers
-    more: Numbers
+    both: Numbers
     carried: Numbers
     write: Numbers
     once: Numbers
@@ -100,7 +100,7 @@ class Operation(NamedTuple):
     writes : float
         How often a tile is written, to more than one place.
     prepared : tuple of OperandLayout or None
-        How copies of A and B lie, of a second product that is predicted at the same time.
+        How copies of A and B lie, of a second product that is predicted at the same time, beside this one.
     """
 
     rows: int
@@ -133,10 +133,12 @@ class TileRates:
         The configs.
     gpu : GpuRates
         The GPU's.
+    own : int, optional
+        How many of them are a product's; those after them are for that of its prepared operands.
     """
 
-    def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES) -> None:
-        self.configs, self.gpu, self.count = configs, gpu, len(configs)
+    def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> None:
+        self.configs, self.gpu, self.count, self._own = configs, gpu, len(configs), own
         each = self.each
         self.side = each(lambda c: c.swap_ab, np.intp)
         # Places in the arguments of `of_sides`.
@@ -203,14 +205,17 @@ class TileRates:
         )
 
     def of_layout(self, one: Operation) -> LayoutRates:
-        """Return what is decided by how a product's operands and its result lie: with `prepared`, in two rows."""
+        """Return what is decided by how a product's operands and its result lie."""
         key = one.a, one.b, one.result_item, one.writes, one.prepared
         found = self._layouts.get(key)
         if found is None:
             every = [self._layout_rates(x.a, x.b, x.result_item, x.writes) for x in one.each()]
-            found = every[0] if len(every) == 1 else LayoutRates(*map(np.stack, zip(*every, strict=True)))
-            self._layouts[key] = found
+            found = self._layouts[key] = LayoutRates(*map(self.of_each, zip(*every, strict=True)))
         return found
+
+    def of_each(self, arrays: Sequence[Numbers]) -> Numbers:
+        """Return a product's array where configs are its own, elsewhere that of the prepared one, by the first axis."""
+        return arrays[0] if len(arrays) == 1 else np.concatenate((arrays[0][: self._own], arrays[1][self._own :]))
 
     def _layout_rates(self, a: OperandLayout, b: OperandLayout, result_item: int, writes: float) -> LayoutRates:
         aligned, longer, carried, multicast = (
@@ -234,7 +239,8 @@ class TileRates:
         )
         writes *= 1 + _WIDER * (result_item - 2)
         write, once = writes * self.write_tile, writes * self.write_last + self.once
-        return LayoutRates(alone, both - alone, in_l2.sum(axis=0) * self.gpu.l2, write, once, features)
+        # As the correction was fitted: with what is added where both load.
+        return LayoutRates(alone, alone + (both - alone), in_l2.sum(axis=0) * self.gpu.l2, write, once, features)
 
 
 def _norm(*times: Numbers) -> Numbers:

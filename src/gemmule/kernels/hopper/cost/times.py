@@ -26,13 +26,13 @@ _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 
 
 @cache_for_configs
-def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES) -> TileRates:
-    """Return what a list of configs decides on a GPU."""
-    return TileRates(configs, gpu)
+def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> TileRates:
+    """Return what a list of configs decides on a GPU; parameters as of `TileRates`."""
+    return TileRates(configs, gpu, own)
 
 
 def times_us(one: Operation, of: TileRates) -> Numbers:
-    """Return roughly the time in microseconds of every config; with a prepared product, in two rows.
+    """Return roughly the time in microseconds of every config.
 
     Parameters
     ----------
@@ -42,46 +42,57 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
         The configs, on a GPU: those with swap_ab compute the transpose.
     """
     total, read = limits(one, of)
-    total *= correction(of, one, read).reshape(total.shape)
+    total *= correction(of, one, read)
     return total
 
 
 def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     """Return the microseconds in which three limits hold together, and what the correction reads of both.
 
-    That has a row for each quantity, the product's numbers last, and a column for each config (of both products).
+    That has a row for each quantity, the product's numbers last, and a column for each config.
     The limits are what an SM computes, tile after tile; what the L2 cache delivers; and what memory moves.
     """
+    # NumPy's calls take longer than what they compute: each result is written to where it is read.
     layout = of.of_layout(one)
     numbers = of.of_sides(one.rows, one.cols, one.k_tiles, *product_numbers(one))
     extents = numbers[:3] / of.cluster_shape
     whole = np.ceil(extents)
-    tiles, each = whole[0] * whole[1], whole[2]
+    quantities = np.empty((_QUANTITIES, of.count))
+    waves, each = quantities[3], quantities[4]
+    tiles = whole[0] * whole[1]
     if one.tiles is not None:
         tiles = np.array(one.tiles, np.float64)
     elif one.batch != 1:
         tiles *= one.batch
     in_turn = tiles / of.clusters
-    waves: Any = np.ceil(in_turn)
-    filled = in_turn / waves
-    both = (tiles > of.alone).astype(np.float64)
-    once = layout.once
+    np.ceil(in_turn, out=waves)
+    np.divide(in_turn, waves, out=quantities[7])
+    both = np.greater(tiles, of.alone)
+    once, each[:], quantities[11] = layout.once, whole[2], both
     if of.any_stream_k:
-        waves, each, left = _shared_out(of, tiles, waves, each, one.k_tiles)
+        waves[:], each[:], left = _shared_out(of, tiles, waves, each, one.k_tiles)
         once = once + left
-    multiplied = each * (layout.alone + both * layout.more)
-    computed = (multiplied + layout.write) * waves + once
-    delivered = tiles * numbers[2] * layout.carried
-    moved = (one.read + one.written) / of.gpu.memory
+    multiplied = np.multiply(each, np.where(both, layout.both, layout.alone), out=quantities[5])
+    computed = np.add(multiplied, layout.write, out=quantities[1])
+    computed *= waves
+    computed += once
+    delivered = np.multiply(tiles, numbers[2], out=quantities[2])
+    delivered *= layout.carried
     # The fourth root of the sum of fourth powers.
-    total = np.sqrt(np.hypot(np.hypot(computed * computed, delivered * delivered), moved * moved))
+    powers = quantities[1:3] * quantities[1:3]
+    powers *= powers
+    total = np.add(powers[0], powers[1], out=quantities[0])
+    total += ((one.read + one.written) / of.gpu.memory) ** 4
+    np.sqrt(total, out=total)
+    np.sqrt(total, out=total)
     total += of.launch
-    read = np.empty((_QUANTITIES + NUMBERS, total.size // of.count, of.count), np.float32)
-    read[0], read[1], read[2], read[3], read[4], read[5] = total, computed, delivered, waves, each, multiplied
+    np.reciprocal(waves, out=quantities[6])
+    np.divide(extents[:2], whole[:2], out=quantities[8:10])
+    np.minimum(tiles * of.cluster_share, of.share, out=quantities[10])
+    read = np.empty((_QUANTITIES + NUMBERS, of.count), np.float32)
+    read[:_QUANTITIES], read[_QUANTITIES:] = quantities, numbers[3:]
     np.log2(read[:6], out=read[:6])
-    read[6], read[7], read[8:10] = np.reciprocal(waves), filled, (extents[:2] / whole[:2])[:, None]
-    read[10], read[11], read[_QUANTITIES:] = np.minimum(tiles * of.cluster_share, of.share), both, numbers[3:, None]
-    return total, read.reshape(len(read), -1)
+    return total, read
 
 
 def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:

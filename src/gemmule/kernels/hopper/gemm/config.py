@@ -157,6 +157,11 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1),
+    # Layers of models with 64 to 512 rows.
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=2),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2),
     # With room for scales by blocks.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
@@ -199,6 +204,8 @@ CONFIGS = (
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=2),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2, cluster_n=4),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
@@ -240,6 +247,8 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8),
     HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six

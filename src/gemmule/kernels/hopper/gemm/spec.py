@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -39,7 +40,7 @@ from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
-from gemmule.kernels.hopper.cost.rates import Numbers, OperandLayout, Operation, TileRates
+from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -335,7 +336,7 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
     return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
 
 
-def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Sequence[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs.
 
     They are infinite for configs that are not for a product's types.
@@ -343,31 +344,28 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
     return _costs(problem, operation_of(problem), configs, gpu)[0]
 
 
-def costs_with_prepared(
-    problem: GemmProblem, prepared: tuple[OperandLayout, OperandLayout], gpu: GpuRates
-) -> list[list[float]]:
-    """Return `costs` of a product of TF32, and of that of copies of its operands that lie as `prepared` says.
+def costs_with_prepared(problem: GemmProblem, gpu: GpuRates) -> list[Sequence[float]]:
+    """Return `costs` of a product of TF32, and of that of K-major copies of its MN-major operands.
 
     Predicting both at once takes less time than one after the other.
     """
     configs: Sequence[Any] = SPEC.configs_on(gpu)
-    own, others = _costs(problem, operation_of(problem)._replace(prepared=prepared), configs, gpu)
+    own, others = _costs(problem, operation_of(problem, prepares=True), configs, gpu)
     SPEC.keep_costs(problem, configs, gpu, own)
     return [own, others]
 
 
 def _costs(
     problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
-) -> list[list[float]]:
+) -> list[Sequence[float]]:
     """Return `costs` of a product, and those of the prepared one if the operation has one."""
     dtype = problem.a.dtype
-    # Of 32-bit operands both products have one list of configs, some of which take infinitely long for one.
-    k_major = (True, True) if dtype == FLOAT32 else (not operation.a.across, not operation.b.across)
-    suitable, every = _suitable(configs, dtype, k_major)
-    if not suitable:
-        return [[math.inf] * len(configs) for _ in operation.each()]
-    rates = rates_of(suitable, gpu)
-    times = times_us(operation, rates).reshape(-1, rates.count)
+    across = operation.a.across, operation.b.across
+    suitable = _suitable(configs, dtype, across, operation.prepared is not None)
+    if not suitable.configs:
+        return [[math.inf] * len(configs) for _ in suitable.every]
+    rates = rates_of(suitable.configs, gpu, suitable.own)
+    times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
         lines = None
@@ -377,45 +375,65 @@ def _costs(
         if lines is None or lines[1] != 1:
             # Only with a scale for each column were tall tiles found to pay.
             times += rates.remembered("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
-    if dtype == FLOAT32:
-        for number, one in enumerate(operation.each()):
-            if one.a.across or one.b.across:
-                times[number] *= _registers_factors((one.a.across, one.b.across), rates)
+    if dtype == FLOAT32 and any(across):
+        times *= _registers_factors(across, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    return [list(every((*row, math.inf))[:-1]) for row in times.tolist()]
+    found = [*times.tolist(), math.inf]
+    return [one(found) for one in suitable.every]
+
+
+class _Suitable(NamedTuple):
+    """Configs for a product, and for that of its prepared operands if it has them."""
+
+    configs: tuple[HopperGemmConfig, ...]  #: Those of the product, then those of the prepared one.
+    own: int  #: How many are the product's.
+    #: For each product, a function of the times of `configs` and of all others that returns those of every config.
+    every: tuple[Callable[[Sequence[float]], Sequence[float]], ...]
 
 
 @cache_for_configs
 def _suitable(
-    configs: Sequence[HopperGemmConfig], dtype: DType, k_major: tuple[bool, bool]
-) -> tuple[tuple[HopperGemmConfig, ...], Callable[[Sequence[float]], tuple[float, ...]]]:
+    configs: Sequence[HopperGemmConfig], dtype: DType, across: tuple[bool, bool], prepares: bool
+) -> _Suitable:
     """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
 
-    The second result returns the times of all configs from those of these, and one for the others. `k_major` is whether
-    the operands that give rows and columns of a result in rows are K-major.
+    `across` is whether the operands that give rows and columns of a result in rows are MN-major; prepared ones are not.
     """
-    suitable = [
-        one
-        for one in configs
-        if not _why_not_columns(dtype, (k_major[one.swap_ab], k_major[1 - one.swap_ab]), one)
-        and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
-    ]
-    places = {one: place for place, one in enumerate(suitable)}
-    every = [places.get(one, -1) for one in configs]
+
+    def suits(one: HopperGemmConfig, across: tuple[bool, bool]) -> bool:
+        k_major = not across[one.swap_ab], not across[1 - one.swap_ab]
+        return not _why_not_columns(dtype, k_major, one) and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
+
+    found = [[one for one in configs if suits(one, lies)] for lies in (across, (False, False))[: 1 + prepares]]
+    every, before = [], 0
+    for suitable in found:
+        places = {one: place for place, one in enumerate(suitable, before)}
+        every.append(_items([places.get(one, -1) for one in configs]))
+        before += len(suitable)
+    return _Suitable(tuple(itertools.chain(*found)), len(found[0]), tuple(every))
+
+
+def _items(places: Sequence[int]) -> Callable[[Sequence[float]], Sequence[float]]:
+    """Return a function of a sequence that returns its items at the places."""
     # Of one place, itemgetter would return no tuple.
-    return tuple(suitable), operator.itemgetter(*every, -1)
+    return operator.itemgetter(*places) if len(places) > 1 else lambda found: [found[place] for place in places]
 
 
 def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
-    """Return `_registers_factor` of all configs."""
-    return rates.remembered(across, lambda: rates.each(functools.partial(_registers_factor, across)))
+    """Return `_registers_factor` of all configs; prepared operands are K-major."""
+
+    def work_out() -> Numbers:
+        of_lies = (functools.partial(_registers_factor, lies) for lies in (across, (False, False)))
+        return rates.of_each([rates.each(factor) for factor in of_lies])
+
+    return rates.remembered(across, work_out)
 
 
 def _registers_factor(across: tuple[bool, bool], config: HopperGemmConfig) -> float:
     """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
-    if _why_not_registers(config, (not across[config.swap_ab], not across[1 - config.swap_ab])) is not None:
-        return math.inf
+    if not any(across):
+        return 1.0
     if config.cluster_k > 1:
         return 1 + _SPLIT_A
     return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)

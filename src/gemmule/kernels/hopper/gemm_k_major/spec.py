@@ -16,8 +16,6 @@ from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
-from gemmule.kernels.hopper.cost.operation import operand_layouts
-from gemmule.kernels.hopper.cost.rates import OperandLayout
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm.spec import costs_with_prepared
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
@@ -103,7 +101,7 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
         prepared = _OPERANDS.product.prepare(problem).problem
         GEMM.keep_costs(prepared, GEMM.configs_on(gpu), gpu, _times(problem, gpu)[1])
     copies = (*_OPERANDS.transposed(problem), *_OPERANDS.packed(problem))
-    written_back = written_back_us(sum(one.nbytes for one in copies), gpu)
+    written_back = written_back_us(sum([one.nbytes for one in copies]), gpu)
     return [written_back + us for us in _OPERANDS.costs(problem, configs, gpu)]
 
 
@@ -122,11 +120,8 @@ def _may_be_direct(problem: GemmProblem) -> bool:
     return problem.a.dtype == FLOAT32 and not GEMM.is_refused(problem, HOPPER)
 
 
-@cache_last_call
-def _times(problem: GemmProblem, gpu: GpuRates) -> list[list[float]]:
-    """Return the times of `hopper_gemm` with an operand from registers, and of K-major operands."""
-    a, b = (OperandLayout(0, False) if x.across else x for x in operand_layouts(problem))
-    return costs_with_prepared(problem, (a, b), gpu)
+#: The times of `hopper_gemm` with an operand from registers, and of K-major operands.
+_times = cache_last_call(costs_with_prepared)
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -8,10 +8,11 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 
-#: Most groups along M or N, and shared memory for the running sum of their tiles. The last entry, for what is beyond
-#: all groups, and the ring of dynamic scheduling are where the barriers leave room.
-MAX_GROUPS, TABLE_BYTES = 512, 2048
+#: Shared memory for the running sum of the groups' tiles. The last entry, for what is beyond all groups, and the ring
+#: of dynamic scheduling are where the barriers leave room.
+TABLE_BYTES = 4 * MAX_GROUPS
 
 
 #: What a search tries: rows and columns of a tile and whether it is ping-pong, and clusters; with most stages.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES
+from gemmule.kernels.parts.grouped_tiles import expected_bytes, expected_tiles
 
 from .config import GroupedConfig
 
@@ -37,10 +37,7 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     groups, axis = problem.groups, problem.axis
     k = max(problem.k // groups, 1) if axis == "k" else problem.k
     plain = GemmProblem(problem.m, problem.n * problem.num_b, k, (), problem.a, problem.b, None, problem.d)
-    written = problem.d.distinct_bytes(problem.batch_of("d"))
-    # Weights of groups that have no row are not read.
-    weights = problem.b.distinct_bytes((groups,)) * problem.num_b if axis == "m" else 0
-    read = problem.bytes_min - written - weights * (1 - _active_groups(problem) / groups)
+    read, written = expected_bytes(problem)
     rates = rates_of(configs, gpu)
     pairs = zip(configs, rates.clusters.tolist(), strict=True)
     busy, last = np.array([_waves(problem, one, count) for one, count in pairs]).T
@@ -73,12 +70,7 @@ def _delivered(problem: GroupedProblem, config: GroupedConfig) -> float:
     """Return the bytes that the L2 cache delivers for one k-tile of every tile."""
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
     lines = config.tile_m / config.cluster_n + config.tile_n / config.cluster_m
-    return _expected_tiles(problem, rows, cols) * config.cluster * K_BYTES * lines
-
-
-def _active_groups(problem: GroupedProblem) -> int:
-    """Return how many groups have a row at most."""
-    return min(problem.groups, {"m": problem.m, "n": problem.n, "k": problem.k}[problem.axis])
+    return expected_tiles(problem, rows, cols) * config.cluster * K_BYTES * lines
 
 
 def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> tuple[float, float]:
@@ -88,27 +80,14 @@ def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> tup
     done before the others, one that takes tiles by the counter takes more.
     """
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
-    tiles: float = _expected_tiles(problem, rows, cols)
+    tiles: float = expected_tiles(problem, rows, cols)
     if problem.axis == "k":
         whole = -(-tiles // clusters)
         return whole, whole if config.dynamic else whole * _UNEQUAL_K
     halves = problem.axis == "m" and not config.pingpong and rows == CONSUMERS * EPI_TILE_M
     if halves:
-        tiles = _expected_tiles(problem, EPI_TILE_M, cols) / CONSUMERS
+        tiles = expected_tiles(problem, EPI_TILE_M, cols) / CONSUMERS
     if tiles <= clusters:
         return 1, 1
     busy = tiles / clusters
     return busy, busy + (_LAST_DYNAMIC if config.dynamic else _LAST_HALVES if halves else _LAST)
-
-
-def _expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
-    """Return how many tiles there are, if sizes of groups are random."""
-    sides = []
-    for axis, extent, step in (("m", problem.m, rows), ("n", problem.n * problem.num_b, cols)):
-        if axis == problem.axis:
-            # Sizes are exponential: so many multiples of `step` are rounded up to, at least one.
-            groups = _active_groups(problem)
-            sides.append(groups / -math.expm1(-step * groups / extent))
-        else:
-            sides.append(-(-extent // step))
-    return max(round(sides[0] * sides[1]), 1) * (problem.groups if problem.axis == "k" else 1)

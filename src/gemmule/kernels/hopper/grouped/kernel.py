@@ -36,9 +36,10 @@ from gemmule.kernels.hopper.mainloops.ragged_k import RaggedKMainloop, ZeroFillM
 from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
-from .config import MAX_GROUPS, GroupedConfig
+from .config import GroupedConfig
 
 # Named barriers of ping-pong's order, of which cooperative warpgroups use the first, and of a ragged end of K.
 _ORDER_BARRIER_ID, _RAGGED_BARRIER_ID = 3, 6

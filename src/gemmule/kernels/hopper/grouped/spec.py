@@ -16,8 +16,9 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS, why_not_promoted
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles
 
-from .config import MAX_GROUPS, GroupedConfig, every_config
+from .config import GroupedConfig, every_config
 from .cost import costs
 
 DTYPES = (BFLOAT16, FLOAT16)
@@ -91,8 +92,8 @@ def _why_not_types(problem: GroupedProblem) -> str | None:
         results = (a, FLOAT32)
     else:
         return (
-            f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))}, or "
-            "8-bit floats"
+            f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))} and "
+            "float32, or 8-bit floats"
         )
     if d not in results:
         return f"the output is {d}; grouped products of {a} give {' or '.join(map(str, results))}"
@@ -137,7 +138,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
     """Return the launch recipe: as many clusters as may have tiles, and run at once."""
-    clusters = min(_most_tiles(problem, config), config.clusters)
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n // problem.num_b * config.cluster_n
+    clusters = min(most_tiles(problem, rows, cols), config.clusters)
     a, b, d = problem.a, problem.b.transposed(), problem.d
     batches = {name: problem.batch_of(name) or (1,) for name in "abd"}
     params: tuple[Param, ...] = (
@@ -163,14 +165,6 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
         params=(*params, *(TensorParam(x.name, (1,), ()) for x in workspaces)),
         workspaces=workspaces,
     )
-
-
-def _most_tiles(problem: GroupedProblem, config: GroupedConfig) -> int:
-    """Return the most tiles of whole clusters: along M and N every group, and what is beyond them, may end in one."""
-    rows, cols = config.tile_m * config.cluster_m, config.tile_n // problem.num_b * config.cluster_n
-    more_rows, more_cols = (problem.groups if problem.axis == axis else 0 for axis in "mn")
-    matrices = problem.groups if problem.axis == "k" else 1
-    return (-(-problem.m // rows) + more_rows) * (-(-problem.n // cols) + more_cols) * matrices
 
 
 @functools.cache

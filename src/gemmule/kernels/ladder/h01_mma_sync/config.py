@@ -7,7 +7,7 @@ import math
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
+from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)
@@ -16,8 +16,6 @@ COPIES = (16, 8, 4, 2, 1)
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
 #: Sides of tiles are multiples of the first, 64 bytes of the narrowest elements, or the second: 64 bytes of 16 bits.
 _TILE_UNIT, _NARROW, _LINE_BYTES = 64, 32, 64
-#: CTAs of a cluster that every GPU with clusters takes.
-_MAX_CLUSTER = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class MmaSyncConfig(Config):
     group : int
         Tiles that CTAs take downwards before they go to the right.
     cluster_k : int
-        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and writes a part of the tile.
+        CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and some write parts of the tile.
     """
 
     tile_m: int = 128
@@ -74,11 +72,11 @@ class MmaSyncConfig(Config):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} bytes, {max(COPIES)} a thread")
         if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SUBTILE_M * SUBTILE_N):
             raise ArgumentError(f"config {self}: a warp tile must be two subtiles of {SUBTILE_M} x {SUBTILE_N} or more")
-        if not 1 <= self.cluster_k <= _MAX_CLUSTER or (
+        if not 1 <= self.cluster_k <= LARGEST_CLUSTER or (
             self.cluster_k > 1 and (self.sum_bits == 16 or self.staging_bytes > self.shared_bytes)
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must be 1 to {_MAX_CLUSTER}, and above 1 partial sums must be of 32 bits "
+                f"config {self}: cluster_k must be 1 to {LARGEST_CLUSTER}, and above 1 partial sums must be of 32 bits "
                 "and fit into the stages"
             )
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
@@ -92,6 +90,11 @@ class MmaSyncConfig(Config):
     def threads(self) -> int:
         """Threads of a CTA."""
         return 32 * self.warps_m * self.warps_n
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster_k
 
     @property
     def shared_bytes(self) -> int:

@@ -33,7 +33,7 @@ from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
 from gemmule.kernels.parts.batched_launch import (
     batched_params,
     copies_signature,
@@ -84,8 +84,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
         return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
     if not config.takes(problem.a.dtype):
         return f"config {config}: tiles of {problem.a.dtype} must be multiples of 64, so that lines are of 64 bytes"
-    if arch.major < 9 and config.cluster_k > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if reason := why_not_cluster(config, config.cluster_k, arch):
+        return reason
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     if reason := _why_not_halves(problem, config):
@@ -269,11 +269,12 @@ _REDUCTION, _PARTIALS = 1.5, 0.2
 _REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: CTAs of a cluster that share a tile.
 _PARTS = (1, 2, 4, 8)
-#: Configs for TF32 alone, most of them where K is long and tiles are few: of 28 the ones that together come closest to
-#: the best of all (benchmarks/experiments/fit_mma_sync_cost.py --choose).
+#: Configs for TF32 alone, most of them where K is long and tiles are few: the ones that together come closest to the
+#: best of all that were timed (benchmarks/experiments/fit_mma_sync_cost.py --choose).
 FOR_TF32 = (
-    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=3),
+    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in (3, 16)),
     MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
+    MmaSyncConfig(tile_m=32, warps_m=1, warps_n=4, stages=4, cluster_k=8),
     *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4)),
     *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),

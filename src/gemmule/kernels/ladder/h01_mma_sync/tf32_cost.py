@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import PORTABLE_CLUSTER
 
 from .config import MmaSyncConfig
 
@@ -19,13 +19,14 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Bytes of K of a k-tile, and rows or columns that rates are for.
 _K_BYTES, _SIDE = 128, 64
+#: Share of the SMs that clusters of 16 reach: 14 of them fit with two CTAs an SM.
+_LARGE_REACHED = 112 / 132
 #: Shared memory and registers of an SM, bytes of the former that each CTA takes beside its own, and registers beside
 #: accumulators of a thread.
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 
 
-@dataclass(frozen=True)
-class Tf32Rates:
+class Tf32Rates(NamedTuple):
     """Microseconds on an H200, and rates.
 
     Attributes
@@ -47,7 +48,7 @@ class Tf32Rates:
     reduction, partials : float
         Split-K in a cluster: barriers, and adding 64 x 64 of each further CTA.
     reached : float
-        Share of the SMs that clusters of more than 2 CTAs reach.
+        Share of the SMs that clusters of 3 to 8 CTAs reach.
     l2, memory : float
         Bytes a microsecond from the L2 cache, and the share of the memory's rate.
     narrow : float
@@ -112,6 +113,7 @@ class _Tiles:
         self.steps = reads * rates.reads + outputs * rates.products
         self.slower = np.where(warps > 1, rates.more_warps, 1.0)
         self.reached = np.where(self.cluster_k > 2, rates.reached, 1.0)
+        self.reached[self.cluster_k > PORTABLE_CLUSTER] = _LARGE_REACHED
         self.written = outputs / warps * rates.write, outputs / warps * rates.unaligned
         self.split = self.cluster_k > 1
         self.most_parts = max((one.cluster_k for one in configs), default=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
+from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Bytes of a vector, and vectors of all banks of shared memory.
 VECTOR_BYTES, BANK_VECTORS = 16, 8
@@ -15,8 +15,6 @@ _BANK_BYTES = VECTOR_BYTES * BANK_VECTORS
 _THREAD = 4
 #: k of a k-tile are a multiple of it.
 _DEPTH = 8
-#: CTAs of the largest cluster.
-_MAX_CLUSTER = 16
 #: Bytes of accumulators of the largest thread tile.
 _MOST_BYTES = 256
 #: 32-bit registers of an SM, and those of a thread besides accumulators and fragments, by the bytes of an element.
@@ -69,8 +67,8 @@ class BatchedConfig(Config):
                 f"config {self}: a CTA must have whole warps, and no more threads ({self.threads}) than vectors of a "
                 f"k-tile ({vectors})"
             )
-        if self.cluster_k > _MAX_CLUSTER:
-            raise ArgumentError(f"config {self}: cluster_k must be at most {_MAX_CLUSTER}")
+        if self.cluster_k > LARGEST_CLUSTER:
+            raise ArgumentError(f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}")
 
     @property
     def outputs(self) -> int:

@@ -23,7 +23,8 @@ _CYCLES, _READ, _COPY, _COPY_ELEMENT, _STORE, _START, _BARRIER = 1755.0, 3, 8, 1
 #: Schedulers, CTAs and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _SCHEDULERS, _MOST_CTAS, _SHARED, _RESERVED = 4, 32, 227 << 10, 1 << 10
 #: CTAs of an SM that keep device memory busy, and what its time is multiplied by where there are fewer: by 32 x 32 x 32
-#: in float64, where three take 0.957 (an H200) and 0.985 (an H100) of the time of two.
+#: in float64, where three take 0.986 of the time of two on an H100 (record 20261125T121816), and took 0.957 on an H200,
+#: of which no record is committed.
 _BUSY, _GAPS = 3, 1.04
 #: Limits overlap almost wholly: the time is the norm of this power of theirs.
 _POWER = 8

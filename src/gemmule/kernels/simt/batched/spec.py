@@ -14,17 +14,16 @@ from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents, why_not_grid
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.parts.batched_launch import copies_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
-from gemmule.kernels.simt.config import why_not_cluster
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 
 from .config import VECTOR_BYTES, BatchedConfig
 from .cost import costs, moving_us
 
-#: What other kernels' predicted times must be of this one's: bound by memory, all take the same.
+#: What other kernels' predicted times must be of this one's: bound by memory, all take the same. Assumed.
 _MARGIN = 0.99
 #: Elements of a result whose time other kernels are not asked for: theirs is less.
 _MOST_OUTPUTS = 1 << 16

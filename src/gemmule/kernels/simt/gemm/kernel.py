@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Float32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
@@ -36,14 +36,19 @@ from .mainloop import SimtGemmMainloop
 class SimtGemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
+    #: What computes a fused epilogue.
+    vector_epilogue: type[VectorEpilogue] = VectorEpilogue
+
     def __init__(self, config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
-        self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
+        self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
-        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused)
+        # Where shared memory takes accumulators; beside transposing copies it would cost registers, and time.
+        rotated = (self.rows or config.cluster_k * config.warps_k > 1) and not self.mainloop.transposes
+        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated)
 
     @cute.jit
     def __call__(
@@ -70,9 +75,33 @@ class SimtGemm:
     ):
         """Compute this CTA's tile."""
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
-        gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
+        matrices = tuple(mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
+        self.multiply_and_write(matrices, (m0, n0), rank, (alpha, beta), extras, batch)
+
+    @cute.jit
+    def multiply_and_write(self, matrices, origin, rank, scalars, extras, batch):
+        """Compute the tile at `origin`.
+
+        Parameters
+        ----------
+        matrices : tuple of Tensor
+            A (M, K), B (N, K), C and D (M, N).
+        origin : tuple of Int32
+            First row and column of the tile.
+        rank : Int32
+            This CTA's in the cluster.
+        scalars : tuple
+            Alpha and beta.
+        extras : tuple or None
+            Inputs of the fused epilogue for all matrices.
+        batch : Int32
+            The matrix that those of this tile are for; whatever `of_batch` of the fused epilogue takes.
+        """
+        (gA, gB, gC, gD), (m0, n0), (alpha, beta) = matrices, origin, scalars
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
+        if cutlass.const_expr(self.epilogue.rotated):
+            rC, alpha = self.scaled(rC, alpha), Float32(1)
         row, col = self.mainloop.corner()
         corner = m0 + row, n0 + col
         inputs = None
@@ -104,9 +133,25 @@ class SimtGemm:
         if cutlass.const_expr(self.fused is not None):
             self.fused.end(inputs)
 
+    @cute.jit
+    def scaled(self, rC: cute.Tensor, alpha):
+        """Return accumulators times alpha, in the places that the epilogue takes them from."""
+        rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
+        rScaled = self.mainloop.accumulators(rows, cols)
+        for i in cutlass.range_constexpr(rows):
+            for j in cutlass.range_constexpr(cols):
+                rScaled[i, self.epilogue.place(j)] = alpha * rC[i, j]
+        return rScaled
+
 
 def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
+    kernel = SimtGemm(config, types, scheduler)
+    return Buildable(kernel, stand_ins(kernel, types, scheduler.stand_ins()))
+
+
+def stand_ins(kernel: SimtGemm, types: dict[str, str], further: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return stand-ins for the arguments of a kernel; `further` are those that its scheduler reads."""
     element = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     operands = tuple(
@@ -115,8 +160,6 @@ def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[Grouped
     )
     out = types.get("d", element)
     results = tuple(major_tensor(out, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
-    kernel = SimtGemm(config, types, scheduler)
-    further = scheduler.stand_ins()
     if kernel.fused is not None:
         further = (*(further or (None,)), kernel.fused.stand_ins())
-    return Buildable(kernel, (*operands, *results, cute_type(element)(1), cute_type(element)(0), *further))
+    return (*operands, *results, cute_type(element)(1), cute_type(element)(0), *further)

@@ -85,6 +85,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
     """
 
     guarded = False
+    #: Whether it waits for the predecessor grid before it reads; else the kernel has.
+    waits = True
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
@@ -92,6 +94,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.vector = config.vector
         self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
         self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
+        self.transposes = self.stageA.k_major or self.stageB.k_major
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
@@ -116,7 +119,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
         rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
-        wait_for_predecessor()
+        if cutlass.const_expr(self.waits):
+            wait_for_predecessor()
 
         stagesA = smem.toint()
         stagesB = stagesA + self.stageA.stage_bytes

@@ -67,6 +67,7 @@ SPEC = transpose_spec(
         SkinnyConfig(512),
         SkinnyConfig(1024),
         SkinnyConfig(4096),
+        SkinnyConfig(256),
     ),
     itemsizes=ITEMSIZES,
     signatures=_signatures,

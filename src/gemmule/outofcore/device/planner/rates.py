@@ -55,6 +55,8 @@ class Rates:
     #: Seconds that a product takes for each element of its factors before it begins: of kernels that split them into
     #: parts. `compute` and `accumulate` are the rates of what follows.
     split: float = 0.0
+    #: Seconds that a product takes for each element of its result after it has multiplied: of kernels that join parts.
+    join: float = 0.0
     pin: float = 0.0  #: Seconds in which a byte of pinned memory is made.
     #: Shares of `source` and `sink` that are left while the other one works, too.
     crowded: tuple[float, float] = (1.0, 1.0)
@@ -80,10 +82,10 @@ class Rates:
         found = 2 * self._elements(m, n, lanes, needed) * k / (rate * filled)
         if self.side:
             found *= self.side * self.side / self._elements(self.side, self.side)
+        area = m * n if needed is None else needed.tiles(m, n)
         if added and self.depth:
-            area = m * n if needed is None else needed.tiles(m, n)
             found += 2 * area * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
-        return found + self.split * (m + n) * k
+        return found + self.split * (m + n) * k + self.join * area
 
     def _elements(self, m: int, n: int, lanes: int = 1, needed: BlockTriangle | None = None) -> float:
         """Return how many elements of a result take as long as whole waves of CTAs."""

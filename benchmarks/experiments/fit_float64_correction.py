@@ -1,0 +1,89 @@
+"""Fit the learned correction of the float64 cost model to records of `config_times.py`, tuning and draws.
+
+Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
+the fastest registered one and with cuBLASLt's first choice. Then networks are fitted to all products, and written. Of a
+draw, the time of the choice is fitted. Needs PyTorch and SciPy, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from fit_cost_model import Fit, Measured, Training
+from fit_float64_cost import HELD_OUT, Product, products
+
+from gemmule.core.gpu_rates import H200_RATES
+from gemmule.kernels.float64 import correction
+from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.kernels.float64.limits import RATES, limits, tiles_of
+from gemmule.lab.products import gemm_problem
+
+_TRAINING = Training(units=24, epochs=150, batch=256, rate=1e-2, decay=0.3)
+_CHIPS = ("H200", "H100")
+
+
+def measured(one: Product) -> Measured:
+    """Return a product's times beside its limits, and what is read of them."""
+    configs = tuple(one.times)
+    found = limits(one.problem, configs, one.gpu, RATES)
+    of, own = tiles_of(configs, RATES), correction.product_features(one.problem)
+    parts = of.features.T, correction.mixed_features(own, of, found).T, np.tile(own, (len(configs), 1))
+    times = np.array(list(one.times.values()))
+    features = np.concatenate(parts, axis=1, dtype=np.float32)
+    return Measured(one.gpu.learned, configs, times, found.times, features, 1.0, one.first)
+
+
+def widths() -> dict[str, int]:
+    """Return the parts of features, and their widths."""
+    problem = gemm_problem(64, 64, 64, "float64", "float64", "nn")
+    of, own = tiles_of(SPEC.configs, RATES), correction.product_features(problem)
+    mixed = correction.mixed_features(own, of, limits(problem, SPEC.configs, H200_RATES, RATES))
+    return {"config": len(of.features), "mixed": len(mixed), "product": len(own)}
+
+
+def fit_to(found: Sequence[Measured]) -> Fit:
+    """Return networks that are fitted to products."""
+    parts = widths()
+    return Fit(found, parts, _CHIPS, np.eye(sum(parts.values())), _TRAINING)
+
+
+def judged(fit: Fit, found: Sequence[Measured]) -> str:
+    """Say how good choices among the registered configs are."""
+    shares, ratios, best = [], [], []
+    for one in found:
+        able = np.array([config in SPEC.configs for config in one.configs])
+        if sum(able) < 2:
+            continue
+        took = one.times[np.where(able, fit.expected(one), np.inf).argmin()]
+        shares.append(one.times[able].min() / took)
+        if one.cublaslt is not None:
+            ratios.append(one.cublaslt / took)
+            best.append(one.cublaslt / one.times[able].min())
+    ratio = np.array(ratios)
+    return (
+        f"{len(shares)} products, {np.exp(np.mean(np.log(shares))):.4f} of the best registered config; of cuBLASLt's "
+        f"first choice {np.exp(np.mean(np.log(ratio))):.4f} ({np.exp(np.mean(np.log(best))):.4f}), below 0.95 "
+        f"{np.mean(ratio < 0.95):.2f} ({np.mean(np.array(best) < 0.95):.2f}), least {ratio.min():.3f}"
+    )
+
+
+def main() -> None:
+    """Fit, say how good the choices are, and write the data that the cost model reads."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path, nargs="+")
+    given = parser.parse_args()
+    found = [measured(one) for path in given.records for one in products(path, "float64")]
+    fit = fit_to([one for number, one in enumerate(found) if number % HELD_OUT])
+    for chip in _CHIPS:
+        print(f"{chip}: {judged(fit, [one for one in found[::HELD_OUT] if one.chip == chip])}", flush=True)
+    path = Path(correction.__file__).with_name("correction.json")
+    content = {"chips": _CHIPS, "networks": fit_to(found).networks()}
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
