@@ -39,7 +39,7 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
-from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
+from gemmule.kernels.hopper.cost.pauses import crowded, finish_us, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
@@ -372,6 +372,7 @@ def _costs(
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
+        times *= crowded(operation, rates)
         if lines is None or lines[1] != 1:
             # Only with a scale for each column were tall tiles found to pay.
             times += rates.remembered("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
