@@ -42,6 +42,31 @@ def test_every_form(form, shape, rng):
     assert_close(got, *reference(a.float().cpu().numpy(), b.float().cpu().numpy(), *scales))
 
 
+@pytest.mark.parametrize(
+    ("shape", "config"),
+    [
+        ((3768, 1600, 1952), {"tile_m": 256, "tile_n": 96}),
+        ((3536, 6128, 6736), {"tile_m": 256, "tile_n": 112}),
+        ((128, 14336, 4096), {"tile_m": 128, "tile_n": 128}),
+        ((16, 14336, 4096), {"tile_m": 128, "tile_n": 16, "stages": 6}),
+    ],
+    ids=str,
+)
+def test_a_scale_for_each_column(shape, config):
+    """Tall tiles, those whose launches overlap, and those with few loads in flight; each call reads other operands."""
+    m, n, k = shape
+    blocks, rows = -(-k // 128), torch.arange(0, m, max(m // 64, 1), device="cuda")
+    of_k = torch.arange(k, device="cuda") // 128
+    sets = [(*operands(shape), torch.rand(blocks, m, device="cuda").T + 0.5, torch.rand(blocks, n, device="cuda") + 0.5)
+            for _ in range(3)]  # fmt: skip
+    plan = gm.scaled_gemm.plan(*sets[0])
+    assert {name: plan.config[name] for name in config} == config
+    for (a, b, scale_a, scale_b), got in zip(sets, [gm.scaled_gemm(*one) for one in sets], strict=True):
+        first, second = (a.double() * scale_a[:, of_k])[rows], b.double() * scale_b[of_k]
+        exact, size = first @ second, first.abs() @ second.abs()
+        assert_close(got[rows], exact.cpu().numpy(), size.cpu().numpy())
+
+
 @pytest.mark.parametrize("form", ["tensor", "row", "block"])
 def test_results_bias_and_absmax(form, rng):
     shape = (150, 208, 400)

@@ -26,11 +26,14 @@ from support.vgpu.kernel_products import laid_out, problem_of
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Two blocks of columns in one tile, columns that begin within a block (promoted in halves, one while the other is
-#: multiplied), halves one after the other, tiles of several rounds, clusters, swapped operands, and parts of K.
+#: multiplied), halves one after the other, tiles of several rounds, with early divisions too, tall ones, clusters,
+#: swapped operands, and parts of K.
 SMALL = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
 WIDE = HopperGemmConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
 HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=3, cluster_m=1)
 ROUNDS = HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1, ctas=2)
+EARLY = HopperGemmConfig(tile_m=128, tile_n=128, stages=3, cluster_m=1, ctas=3)
+TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=1)
 CLUSTERS = HopperGemmConfig(tile_m=64, tile_n=32, stages=3, pingpong=1, cluster_m=2, cluster_n=2, ctas=4)
 SWAPPED = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1, swap_ab=1)
 PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2)
@@ -68,9 +71,13 @@ def assert_scaled(got, exact, size):
         ("block", (1, 128), (150, 400, 784), WIDE),
         ("block", (1, 128), (140, 272, 528), HALVES),
         ("block1", (1, 1), (140, 176, 144), ROUNDS),
+        ("block1", (1, 1), (320, 136, 272), TALL),
+        ("block", (1, 128), (400, 272, 144), EARLY),
         pytest.param("block1", (1, 1), (1300, 336, 144), ROUNDS, marks=pytest.mark.slow),
         pytest.param("block", (1, 128), (150, 400, 112), WIDE, marks=pytest.mark.slow),
         pytest.param("block", (1, 128), (300, 600, 1040), HALVES, marks=pytest.mark.slow),
+        pytest.param("block", (1, 128), (320, 136, 272), TALL, marks=pytest.mark.slow),
+        pytest.param("block by row", (128, 1), (530, 240, 144), TALL, marks=pytest.mark.slow),
         pytest.param("block1", (1, 1), (200, 72, 528), CLUSTERS, marks=pytest.mark.slow),
     ],
 )

@@ -26,6 +26,8 @@ MAX_ACC_COLUMNS = 384
 MAX_PROMOTED_N, _HALVED_N = 192, 32
 #: The same with a scale for each column of a k-tile.
 MAX_SCALED_N = 160
+#: Limit of mma_tiles_m * tile_n of cooperative tiles of more than 128 rows, which are promoted by 64 rows.
+MAX_TALL_COLUMNS = 224
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
 #: cluster.
 SMS = 132
@@ -152,8 +154,12 @@ class WarpScheduleConfig(HopperConfig):
 
 def why_not_promoted(config: HopperConfig) -> str | None:
     """Say why a warpgroup has no registers for promoted accumulators beside those of wgmma, or None where it has."""
-    if config.mma_tiles_m > 1:
-        return f"config {config}: a warpgroup has registers for promoted accumulators of {MMA_M} rows"
+    shared = config.warpgroups_per_tile == CONSUMERS
+    if config.mma_tiles_m > 1 and not (shared and config.mma_tiles_m * config.tile_n <= MAX_TALL_COLUMNS):
+        return (
+            f"config {config}: a warpgroup has registers for promoted accumulators of {MMA_M} rows, or, if it shares "
+            f"the tile, for mma_tiles_m * tile_n of at most {MAX_TALL_COLUMNS}"
+        )
     if config.tile_n > MAX_PROMOTED_N and config.tile_n % _HALVED_N:
         return (
             f"config {config}: tiles of more than {MAX_PROMOTED_N} columns are promoted in halves, of a multiple of 16"

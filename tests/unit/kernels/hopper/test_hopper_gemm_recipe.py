@@ -349,13 +349,50 @@ def test_lines_between_those_of_the_cache_cost_more():
     assert min(SPEC.costs(row, SPEC.configs, H200_RATES)) <= 1.01 * min(SPEC.costs(padded, SPEC.configs, H200_RATES))
 
 
-def test_scales_by_blocks_may_be_any_distance_apart():
-    m, n, k, step = 16, 32, 130 * 128, 1 << 40
+def _scaled(shape, lines=None, step=None):
+    """A product of 8-bit floats, with scales for blocks of so many lines of A and of B, `step` elements apart."""
+    m, n, k = shape
     a, b = contiguous(FLOAT8_E4M3, m, k, (), 16), contiguous(FLOAT8_E4M3, n, k, (), 16).transposed()
-    of_a, of_b = StridedMatrix(FLOAT32, m, 130, 1, step, (), 4), StridedMatrix(FLOAT32, 130, 1, step, 1, (), 4)
-    epilogue = Epilogue(Expression((ACC,)), scales=BlockScales(of_a, of_b, 1, 128))
+    epilogue, k_blocks = None, -(-k // 128)
+    if lines is not None:
+        of_a = StridedMatrix(FLOAT32, -(-m // lines[0]), k_blocks, 1, step or m, (), 4)
+        of_b = StridedMatrix(FLOAT32, k_blocks, -(-n // lines[1]), step or n, 1, (), 4)
+        epilogue = Epilogue(Expression((ACC,)), scales=BlockScales(of_a, of_b, *lines))
     d = contiguous(BFLOAT16, m, n, (), 16)
-    problem = GemmProblem(m, n, k, (), a, b, None, d, precision=Precision.FLOAT8, epilogue=epilogue)
+    return GemmProblem(m, n, k, (), a, b, None, d, precision=Precision.FLOAT8, epilogue=epilogue)
+
+
+def test_scales_by_blocks_may_be_any_distance_apart():
+    problem, step = _scaled((16, 32, 130 * 128), (1, 128), 1 << 40), 1 << 40
     config = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
     assert SPEC.why_not(problem, HOPPER, config) is None
     assert [x.strides for x in SPEC.launch(problem, config).params[-2:]] == [(1, step), (1, step)]
+
+
+@pytest.mark.parametrize(("lines", "tall"), [(None, False), ((1, 128), False), ((1, 1), True)])
+@pytest.mark.parametrize("chip", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
+def test_tall_tiles_are_for_a_scale_of_each_column(lines, tall, chip):
+    chosen = choose(_scaled((8192, 8192, 8192), lines), HOPPER, multiprocessors=132, chip=chip).config
+    assert (chosen.tile_m == 256) == tall
+
+
+@pytest.mark.parametrize("lines", [None, (1, 1)])
+def test_many_ctas_of_few_rows_have_fewer_loads_in_flight_than_few(lines):
+    stages = [choose(_scaled((1, n, 8192), lines), HOPPER, multiprocessors=132).config.stages for n in (16384, 2048)]
+    assert stages[0] < stages[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tile", "overlaps"),
+    [
+        (128, {}, True),
+        # More rows; 86 tiles are more than a wave; divisions are not early.
+        (129, {}, False),
+        (128, {"ctas": 80}, False),
+        (128, {"tile_n": 96}, False),
+        (128, {"swap_ab": 1}, False),
+    ],
+)
+def test_rows_of_8_bit_floats_overlap_where_divisions_are_early(rows, tile, overlaps):
+    config = HopperGemmConfig(**({"tile_m": 128, "tile_n": 128, "cluster_m": 1} | tile))
+    assert SPEC.launch(_scaled((rows, 11008, 8192)), config).overlaps == overlaps

@@ -24,6 +24,12 @@ _HALVED_US, _UNEVEN_US = 0.02, 0.05
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
+#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
+#: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
+_TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
+#: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
+#: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
+_IN_FLIGHT, _CROWDED_ROWS, _CROWDED = 16e6, 16, 0.02
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _FINISH_US = 5.0
@@ -61,8 +67,26 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(of.tile[1] - BLOCK, 0)
     halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_PROMOTED_N)
     by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
-    each = np.where(np.array(lines)[1 - of.side] == 1, by_columns, by_blocks) * columns
-    found: Numbers = _waves(one, of) * np.ceil(one.k_tiles / of.cluster_k) * of.gpu.load * each
+    columns_scaled = np.array(lines)[1 - of.side] == 1
+    each = np.where(columns_scaled, by_columns, by_blocks) * columns
+    tall = columns_scaled & (of.tile[0] > BLOCK)
+    each += tall * _TALL_US
+    narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
+    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
+    return found
+
+
+def crowded(one: Operation, of: TileRates) -> Numbers | float:
+    """Return the factor of the times of 8-bit floats of few rows by the bytes of loads in flight.
+
+    Parameters as of `promote_us`.
+    """
+    if min(one.rows, one.cols) > _CROWDED_ROWS:
+        return 1.0
+    whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
+    ctas = np.minimum(whole[0] * whole[1] * one.batch, of.clusters) * of.cluster
+    stages = of.remembered("stages", lambda: of.each(lambda config: config.stages_bytes))
+    found: Numbers = 1 + _CROWDED * (ctas * stages > _IN_FLIGHT)
     return found
 
 

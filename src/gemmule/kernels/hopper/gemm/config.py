@@ -79,6 +79,14 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.tile_m // self.cluster_n
 
     @property
+    def divides_early(self) -> bool:
+        """Whether CTAs compute what tiles' numbers are divided by before they wait for the predecessor grid.
+
+        That is of 8-bit floats, where the divisions would delay the first loads of up to 128 rows.
+        """
+        return (self.tile_m, self.tile_n) == (128, 128) and not (self.pingpong or self.swap_ab)
+
+    @property
     def clusters(self) -> int:
         """Clusters that run at the same time."""
         return min(self.ctas // self.cluster, CLUSTERS[self.cluster])
@@ -157,11 +165,16 @@ FOR_FLOAT8 = (
     # With room for scales by blocks.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
-    # Few rows: a tile has 128 columns of D.
+    # With a scale for each column, of which tall tiles read fewer by product.
+    HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),
+    HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1),
+    # Few rows: a tile has 128 columns of D. Many CTAs read memory faster with fewer loads in flight, few with more.
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=9, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=16, stages=11, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=8, stages=12, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=16, stages=6, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=8, stages=6, cluster_m=1, swap_ab=1),
 )
 #: Configs that a call chooses among; the first is the default. 345 were timed on an H100 and H200s: the best of these
 #: comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).

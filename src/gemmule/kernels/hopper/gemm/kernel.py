@@ -46,6 +46,7 @@ from gemmule.kernels.hopper.mainloops.register_operand import RegisterOperandMai
 from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop, block_lines, stand_in_scales
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
+from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS, WARPGROUP
@@ -85,9 +86,11 @@ class HopperGemm:
         self.tile_k = K_BYTES * 8 // elements[0].width
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
-        scheduler: Any = (
-            functools.partial(StreamKScheduler, config.warpgroups_per_tile) if config.stream_k else PersistentScheduler
-        )
+        promotes = types["a"].startswith("float8")
+        scheduler: Any = DividedScheduler if promotes and not self.pingpong else PersistentScheduler
+        self.divides_early = config.divides_early
+        if config.stream_k:
+            scheduler = functools.partial(StreamKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
             (self.tile_m, self.mma_n, self.tile_k), (elements[0], elements[1]),
@@ -95,7 +98,7 @@ class HopperGemm:
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
-        mainloop: Any = PromotedMainloop if types["a"].startswith("float8") else Mainloop
+        mainloop: Any = PromotedMainloop if promotes else Mainloop
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
         if (lines := block_lines(types)) is not None:
@@ -148,6 +151,9 @@ class HopperGemm:
             scales = (scales, self.mainloop.allocate(smem))
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
+        divisors = ()
+        if cutlass.const_expr(self.divides_early):
+            divisors = self.scheduler.divisors(tma.d.tensor)
         if warp == 0:
             for matrix in (tma.a, tma.b, tma.d, b_up):
                 if cutlass.const_expr(matrix.atom is not None):
@@ -170,7 +176,7 @@ class HopperGemm:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(tma, b_up, smem_ab, barriers, k_range, schedule)
+                self.produce(tma, b_up, smem_ab, barriers, k_range, schedule, *divisors)
             if cutlass.const_expr(scales is not None):
                 self.produce_scales(scales, barriers, k_range, schedule, warp)
         else:
@@ -203,7 +209,7 @@ class HopperGemm:
             cute.arch.barrier(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=THREADS)
 
     @cute.jit
-    def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule):
+    def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule, *divisors):
         """Load every k-tile of every work tile."""
         sA, sB = smem_ab
         row, col = self.scheduler.cta_coord_in_cluster()
@@ -215,7 +221,7 @@ class HopperGemm:
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
         for work_index in cutlass.range(start, end, stride):
-            (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
+            (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
             loads = ((load_a, i), *((load_b, j) for load_b in loads_b))
             state = self.mainloop.load(loads, (batch,), barriers, state, work_k_range)
         if cutlass.const_expr(self.scheduler.is_multicast):
@@ -254,13 +260,10 @@ class HopperGemm:
             ctx = dataclasses.replace(ctx, absmax=absmax_init())
         release = functools.partial(release_cluster, self.scheduler, threads=self.mainloop.releasing)
         c_phase, reduce_phase = Int32(0), Int32(0)
-        divided = ()
-        if cutlass.const_expr(self.mainloop.promotes and not self.pingpong and self.scheduler.takes_divisors):
-            # Both warpgroups wait for the coordinates of a tile.
-            divided = (self.scheduler.divisors(schedule),)
+        divisors = self.scheduler.divisors(schedule)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
         for work_index in cutlass.range(start, end, stride):
-            coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divided)
+            coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
             inputs = None
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))

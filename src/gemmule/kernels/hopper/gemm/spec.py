@@ -39,7 +39,7 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
-from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us, scaled_us
+from gemmule.kernels.hopper.cost.pauses import crowded, finish_us, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
@@ -78,8 +78,9 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 _BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Bytes of operands that stay in the L2 cache, and rows and columns of products that memory does not limit.
 _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
-#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip.
-_SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
+#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip; rows of one of 8-bit
+#: floats whose divisions are early.
+_SKINNY_ROWS, _MAX_IDLE_SMS, _EARLY_ROWS = 64, 8, 128
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
@@ -315,16 +316,19 @@ def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGem
     """Return whether to launch with programmatic dependent launch (PDL), which saves tenths of a microsecond.
 
     Memory-bound CTAs that begin one by one read memory less in order: there PDL pays for skinny products only, where
-    every CTA has one tile and the CTAs fill the chip, or not even half of it. absmax is zeroed by a memset, which PDL
-    does not wait for.
+    every CTA has one tile and the CTAs fill the chip, or not even half of it. With early divisions it pays however many
+    there are. absmax is zeroed by a memset, which PDL does not wait for.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
     if problem.bytes_min <= _L2_RESIDENT_BYTES or min(problem.m, problem.n) >= _COMPUTE_BOUND_ROWS:
         return True
+    few = min(problem.m, problem.n)
+    if problem.a.dtype.is_float8 and config.divides_early and tiles <= clusters and few <= _EARLY_ROWS:
+        return True
     idle = config.ctas - clusters * config.cluster
     fills = idle <= _MAX_IDLE_SMS or 2 * idle >= config.ctas
-    return min(problem.m, problem.n) <= _SKINNY_ROWS and tiles <= clusters and fills
+    return few <= _SKINNY_ROWS and tiles <= clusters and fills
 
 
 def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
@@ -364,9 +368,14 @@ def _costs(
     times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
+        lines = None
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
+        times *= crowded(operation, rates)
+        if lines is None or lines[1] != 1:
+            # Only with a scale for each column were tall tiles found to pay.
+            times += rates.remembered("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
     if dtype == FLOAT32 and any(across):
         times *= _registers_factors(across, rates)
     if problem.epilogue is not None or problem.c is not None:

@@ -5,6 +5,7 @@ of K, and CUDA cores add the result to float32 accumulators (DeepGEMM: promotion
 promotes while the other multiplies, in turns where promotions are long. Ping-pong ones do not, as the order barrier is
 held over all k-tiles of a tile, promotions included. The columns of wide tiles are multiplied and promoted in halves,
 which need half the registers; where there are registers for both, the second is multiplied while the first is promoted.
+Tall tiles are multiplied and promoted by 64 rows of a warpgroup.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class PromotedFragments(NamedTuple):
     #: mma_init, mma_acc: TiledMma. wgmma that overwrites its accumulators, and wgmma that adds to them.
     mma_init: Any
     mma_acc: Any
-    k_tile_accumulators: Any  #: Tuple of Tensor. Those of wgmma, for one k-tile and part of the columns.
-    a: Any  #: Tensor. A by stage.
-    b: Any  #: Tuple of Tensor. The parts of B's columns by stage.
+    k_tile_accumulators: Any  #: Tuple of Tensor. Those of wgmma, for one k-tile and a part of the tile.
+    a: Any  #: Tuple of Tensor. A by stage, of each part of the warpgroup's rows.
+    b: Any  #: Tuple of Tensor. B by stage, of each part of the columns.
     accumulators: Any  #: Tensor. The promoted ones, for all k-tiles.
     scales: Any = None  #: TileScales or None. Scales of A and B by blocks, for the tile.
 
@@ -39,7 +40,6 @@ class PromotedFragments(NamedTuple):
 class PromotedMainloop(Mainloop):
     """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
 
-    promotes = True
     #: Whether one half of the columns may be promoted while the other is multiplied.
     overlapped = False
 
@@ -47,16 +47,21 @@ class PromotedMainloop(Mainloop):
         self, operands: OperandStages, make_tiled_mma: Callable[..., Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
         """Return `PromotedFragments`; parameters as of `Mainloop.fragments`."""
-        _, a, _, accumulators = operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
+        _, _, _, accumulators = operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
         m, n, k = operands.cta_tile_mnk
-        parts = 2 if promoted_in_halves(n, overlapped=self.overlapped) else 1
-        mma_init, mma_acc = (make_tiled_mma(n // parts) for _ in range(2))
-        in_flight = parts if n <= MAX_PROMOTED_N else 1
-        shape = mma_init.partition_shape_C((m, n // parts))
+        row_parts = cute.size(accumulators, mode=[1])
+        col_parts = 2 if promoted_in_halves(n, overlapped=self.overlapped) else 1
+        mma_init, mma_acc = (make_tiled_mma(n // col_parts) for _ in range(2))
+        in_flight = col_parts if n <= MAX_PROMOTED_N and row_parts == 1 else 1
+        shape = mma_init.partition_shape_C((m // row_parts, n // col_parts))
         k_tile_accumulators = tuple(cute.make_rmem_tensor(shape, acc) for _ in range(in_flight))
         own = mma_init.get_slice(warpgroup_idx * WARPGROUP)
-        tiles = (cute.local_tile(smem_ab[1], (n // parts, k), (part, 0, None)) for part in range(parts))
-        b = tuple(mma_init.make_fragment_B(own.partition_B(tile)) for tile in tiles)
+        of_a, of_b = (
+            [cute.local_tile(smem, (lines // parts, k), (part, 0, None)) for part in range(parts)]
+            for smem, lines, parts in zip(smem_ab, (m, n), (row_parts, col_parts), strict=True)
+        )
+        a = tuple(mma_init.make_fragment_A(own.partition_A(tile)) for tile in of_a)
+        b = tuple(mma_init.make_fragment_B(own.partition_B(tile)) for tile in of_b)
         mma_init.set(warpgroup.Field.ACCUMULATE, False)
         mma_acc.set(warpgroup.Field.ACCUMULATE, True)
         return PromotedFragments(mma_init, mma_acc, k_tile_accumulators, a, b, accumulators)
@@ -70,7 +75,8 @@ class PromotedMainloop(Mainloop):
         mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments[:6]
         self.order_barrier_wait(warpgroup_idx)
         accumulators.fill(0)
-        parts, in_flight = cutlass.const_expr(len(b)), cutlass.const_expr(len(k_tile_accumulators))
+        col_parts, in_flight = cutlass.const_expr(len(b)), cutlass.const_expr(len(k_tile_accumulators))
+        parts = cutlass.const_expr(len(a) * col_parts)
         for _ in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
@@ -81,7 +87,7 @@ class PromotedMainloop(Mainloop):
                         barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
                     )
                 found = k_tile_accumulators[part % in_flight]
-                issue_group(k_block_mmas(mma_init, a, b[part], stage, mma_acc), found)
+                issue_group(k_block_mmas(mma_init, a[part // col_parts], b[part % col_parts], stage, mma_acc), found)
                 if cutlass.const_expr(self.takes_turns and not self.pingpong):
                     cute.arch.barrier_arrive(
                         barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
@@ -89,9 +95,9 @@ class PromotedMainloop(Mainloop):
                 if cutlass.const_expr(self.overlapped and part == in_flight - 1):
                     # Wide tiles leave time for it while wgmma is running.
                     scales = self.read_scales(fragments, stage)
-                if cutlass.const_expr(parts > in_flight and part == 0):
+                if cutlass.const_expr(parts > in_flight and part < parts - 1):
                     warpgroup.wait_group(0)
-                    self.promote(fragments, scales, 0)
+                    self.promote(fragments, scales, part)
             if cutlass.const_expr(in_flight > 1):
                 warpgroup.wait_group(1)
                 self.promote(fragments, scales, 0)
@@ -106,14 +112,14 @@ class PromotedMainloop(Mainloop):
         del fragments, stage
 
     def promote(self, fragments: Any, scales: Any, part: int) -> None:
-        """Add the accumulators of a k-tile and a part of the columns to those of all."""
+        """Add the accumulators of a k-tile and a part of the tile to those of all."""
         del scales
         total, found = part_of(fragments, part)
         total.store(total.load() + found.load())
 
 
 def part_of(fragments: PromotedFragments, part: int) -> tuple[Any, Any]:
-    """Return the accumulators of a part of the columns: of all k-tiles, and of one."""
+    """Return the accumulators of a part of the tile: of all k-tiles, and of one."""
     found = flat(fragments.k_tile_accumulators[part % len(fragments.k_tile_accumulators)])
     count = cute.size(found)
     return cute.make_tensor(fragments.accumulators.iterator + part * count, cute.make_layout(count)), found

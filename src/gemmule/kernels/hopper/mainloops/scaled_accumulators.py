@@ -63,11 +63,11 @@ class ScaledMainloop(PromotedMainloop):
         self.rows, self.stage_scales = scales_of_rows(lines[0], tile_m), stage_scales(lines, tile_m, tile_n)
         self.thread_columns = thread_columns(tile_n)
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
-        self.takes_turns = lines[1] == 1 and tile_n >= BLOCK
+        self.takes_turns = lines[1] == 1 and tile_m * tile_n >= BLOCK * BLOCK
         self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
         # That of the TMA loads, and those of two warps that copy scales: of one lane or of each.
         self.producer_arrivals = 1 + 2 * (1 if self.overlapped else _WARP)
-        self.copied = tile_m if lines[0] == 1 else 1, tile_n // self.same_columns
+        self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
 
     def allocate(self, smem: Any) -> Any:
         """Allocate the stages."""
@@ -163,26 +163,30 @@ class ScaledMainloop(PromotedMainloop):
         return LaneScales(stages + row, stages + (self.rows + col))
 
     def read_scales(self, fragments: Any, stage: Any) -> Any:
-        """Return the scales of a full stage: of both rows of a thread, times those of its columns if these are few."""
+        """Return the scales of a full stage: of a thread's rows, times those of its columns if these are few."""
         rows, cols = (place + stage * self.stage_scales for place in fragments.scales)
-        of_a = [_read(rows + _ROW_STEP * half, 1)[0] for half in range(2)] if self.lines[0] == 1 else None
-        if of_a is None:
-            of_a = [_read(rows, 1)[0]] * 2
+        parts = len(fragments.a)
+        if self.lines[0] == 1:
+            steps = [self.tile_m // parts * part + _ROW_STEP * half for part in range(parts) for half in range(2)]
+            of_a = [_read(rows + step, 1)[0] for step in steps]
+        else:
+            of_a = [_read(rows + part, 1)[0] for part in range(parts) for _ in range(2)]
         count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
         vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
         return [[a * b for b in of_b] for a in of_a] if self.lines[1] == BLOCK else (of_a, of_b)
 
     def promote(self, fragments: Any, scales: Any, part: int) -> None:
-        """Add a k-tile's accumulators of a part of the columns, scaled."""
+        """Add a k-tile's accumulators of a part of the tile, scaled."""
         total, found = part_of(fragments, part)
-        first = part * self.tile_n // len(fragments.b)
+        row_part, col_part = divmod(part, len(fragments.b))
+        first = col_part * self.tile_n // len(fragments.b)
         for v in range(cute.size(found)):
-            half, col = v // 2 % 2, v // 4 * COL_STEP
+            row, col = 2 * row_part + v // 2 % 2, v // 4 * COL_STEP
             if self.lines[1] == BLOCK:
-                total[v] = total[v] + found[v] * scales[half][(first + col) // self.same_columns]
+                total[v] = total[v] + found[v] * scales[row][(first + col) // self.same_columns]
             else:
-                total[v] = total[v] + found[v] * scales[1][v // 4 * 2 + v % 2] * scales[0][half]
+                total[v] = total[v] + found[v] * scales[1][v // 4 * 2 + v % 2] * scales[0][row]
 
 
 @cute.jit

@@ -40,8 +40,6 @@ class Mainloop(Pipeline):
     takes_turns = False
     #: Arrivals at the full barrier of a stage, and threads of a consumer of which one releases it.
     producer_arrivals, releasing = 1, WARPGROUP
-    #: Whether CUDA cores add each k-tile's accumulators to those of a tile.
-    promotes = False
     #: Whether a tile may have no k-tile at all: its accumulators are zero then.
     may_be_empty = False
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.parts.raster import divided_tile, grouped_tile, raster_divisors
+from gemmule.kernels.parts.raster import grouped_tile
 
 
 class WorkRange(NamedTuple):
@@ -47,8 +47,6 @@ class PersistentScheduler:
 
     #: Whether a work tile may be a part of a tile's K, whose partial sums another cluster adds (stream-K fix-up).
     requires_fixup = False
-    #: Whether `work_tile` takes what `divisors` returns.
-    takes_divisors = True
 
     def __init__(
         self, tile_m: int, tile_n: int, group: int, cluster_m: int = 1, cluster_n: int = 1, cluster_k: int = 1
@@ -122,15 +120,14 @@ class PersistentScheduler:
         del num_k_tiles
         return self.tile_range(mD)
 
-    def work_tile(self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None) -> WorkTile:
-        """Return a work tile; `k_range` is this CTA's part of K, `divisors` what `divisors` returned, if anything."""
-        coord = self.tile_coord(mD, work_index) if divisors is None else self.tile_coord(mD, work_index, divisors)
-        return WorkTile(coord, k_range)
+    def work_tile(self, mD: Any, work_index: Any, k_range: Any) -> WorkTile:
+        """Return a work tile; `k_range` is this CTA's part of K."""
+        return WorkTile(self.tile_coord(mD, work_index), k_range)
 
-    def divisors(self, mD: Any) -> Any:
-        """Return what makes the coordinates of many tiles cheap."""
-        tiles_m, tiles_n = self.tiles(mD)
-        return raster_divisors(tiles_m, tiles_n, self.group)
+    def divisors(self, mD: Any) -> tuple[Any, ...]:
+        """Return what `work_tile` may take beside, for consumers of many tiles; nothing here."""
+        del mD
+        return ()
 
     def k_tile_count(self, mD: Any, work_index: Any, num_k_tiles: Any) -> Any:
         """Return how many k-tiles a work tile has; past the end any number."""
@@ -150,20 +147,14 @@ class PersistentScheduler:
         return tiles_m * tiles_n * _batch(mD)
 
     @cute.jit
-    def tile_coord(self, mD: cute.Tensor, tile_index, divisors=None):
+    def tile_coord(self, mD: cute.Tensor, tile_index):
         """Return this CTA's tile along M, along N, and, where D has a batch, the matrix of it."""
         tiles_m, tiles_n = self.tiles(mD)
         batch: tuple[Any, ...] = ()
         if cutlass.const_expr(cute.rank(mD) == 3):
-            if cutlass.const_expr(divisors is None):
-                batch = (tile_index // (tiles_m * tiles_n),)
-            else:
-                batch = (divisors.matrix.quotient(tile_index),)
+            batch = (tile_index // (tiles_m * tiles_n),)
             tile_index = tile_index - batch[0] * tiles_m * tiles_n
-        if cutlass.const_expr(divisors is None):
-            i, j = grouped_tile(tile_index, tiles_m, tiles_n, self.group)
-        else:
-            i, j = divided_tile(tile_index, tiles_m, tiles_n, self.group, divisors)
+        i, j = grouped_tile(tile_index, tiles_m, tiles_n, self.group)
         row, col = self.cta_coord_in_cluster()
         return i * self.cluster_m + row, j * self.cluster_n + col, *batch
 

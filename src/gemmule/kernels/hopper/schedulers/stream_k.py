@@ -55,8 +55,6 @@ class StreamKScheduler(PersistentScheduler):
 
     requires_fixup = True
 
-    takes_divisors = False
-
     def __init__(self, warpgroups: int, *shape: int) -> None:
         super().__init__(*shape)
         self.partials = StreamKPartials(warpgroups)

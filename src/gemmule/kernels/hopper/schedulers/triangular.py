@@ -21,8 +21,6 @@ class TriangularScheduler(PersistentScheduler):
     tile has a rows for b columns. Groups have a multiple of b rows, so that the number of tiles above one is closed.
     """
 
-    takes_divisors = False
-
     def __init__(
         self, tile_m: int, tile_n: int, group: int, cluster_m: int = 1, cluster_n: int = 1, cluster_k: int = 1
     ) -> None:
