@@ -144,6 +144,16 @@ def test_groups_of_warps_add_parts_of_each_k_tile_in_order(ctas, rng):
     assert_product(few, a[:, :3], b[:3, :37], c[:, :37], 2.0, 1.0)
 
 
+@pytest.mark.parametrize("config", [SMALL, dataclasses.replace(SMALL, cluster_k=4), GROUPS], ids=str)
+def test_alpha_scales_sums_and_not_their_parts(config):
+    a, b = np.zeros((64, 32), np.float32), np.ones((64, 32), np.float32)
+    a[:16], a[16:32], a[32] = 1e5, -1e5, 1
+    out = np.full((32, 32), np.nan, np.float32)
+    # 1e5 times alpha is infinite.
+    multiply(a.T, b, out, alpha=1e34, config=config)
+    assert (out == np.float32(1e34)).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [4, 5])
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
