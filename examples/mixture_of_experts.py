@@ -14,12 +14,12 @@ chosen = np.argsort(-scores, axis=1)[:, :top_k]
 weights = np.exp(np.take_along_axis(scores, chosen, axis=1))
 weights /= weights.sum(axis=1, keepdims=True)
 
-# Rows of one expert lie one after another; `ends` says where each expert's end. On a GPU nobody waits for them.
+# Rows of one expert lie one after another; `offsets` says where each expert's end. On a GPU nobody waits for them.
 order = np.argsort(chosen, axis=None, kind="stable")
-ends = np.cumsum(np.bincount(chosen.ravel(), minlength=experts), dtype=np.int32)
-hidden = np.maximum(gm.grouped_gemm(x[order // top_k], up, ends), 0)
+offsets = np.cumsum(np.bincount(chosen.ravel(), minlength=experts), dtype=np.int32)
+hidden = np.maximum(gm.grouped_gemm(x[order // top_k], up, offsets), 0)
 found = np.empty((tokens * top_k, features))
-found[order] = gm.grouped_gemm(hidden, down, ends)
+found[order] = gm.grouped_gemm(hidden, down, offsets)
 y = (weights[:, :, np.newaxis] * found.reshape(tokens, top_k, features)).sum(axis=1)
 
 one_by_one = np.zeros_like(y)
@@ -27,4 +27,4 @@ for token, slots in enumerate(chosen):
     for slot, expert in enumerate(slots):
         one_by_one[token] += weights[token, slot] * (np.maximum(x[token] @ up[expert], 0) @ down[expert])
 np.testing.assert_allclose(y, one_by_one, rtol=1e-10, atol=1e-10)
-print(f"tokens of each expert: {np.diff(ends, prepend=0).tolist()}")
+print(f"tokens of each expert: {np.diff(offsets, prepend=0).tolist()}")

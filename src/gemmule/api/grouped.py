@@ -570,14 +570,14 @@ def grouped_gemm(
 ) -> Any:
     """Multiply the groups that lie one after another in a matrix, each with a matrix of its own.
 
-    The groups' ends are read on the device: nothing waits for them. The number of dimensions says what is divided:
+    `offsets` is read on the device: nothing waits for it. The number of dimensions says what is divided:
 
     - a (m, k), b (groups, k, n): groups of rows, as of the tokens of each expert. The result is (m, n).
     - a (groups, m, k), b (k, n): groups of columns. The result is (m, n).
     - a (m, k), b (k, n): groups of k, as for the gradients of weights. The result is (groups, m, n).
     - a (groups, m, k), b (groups, k, n), without offsets: `matmul`.
 
-    What is beyond the last end belongs to no group, and is zero in a result of groups of rows or columns; a group
+    What is beyond the last offset belongs to no group, and is zero in a result of groups of rows or columns; a group
     without k is zero. Offsets on a GPU are not checked: past the end they are cut off; where they decrease, the
     result is undefined, and nothing beyond it is written.
 
@@ -588,7 +588,8 @@ def grouped_gemm(
         bfloat16 or, contiguous along k, 8-bit floats, with rows or columns of whole 16 bytes, where the divided
         dimension is not the contiguous one of `a` or `b`.
     offsets : array of int32, shape (groups,), optional
-        Where each group ends, on the device of the operands: not decreasing, up to the extent of what is divided.
+        Where each group ends, without a leading 0, on the device of the operands: not decreasing, up to the extent of
+        what is divided.
     bias : array, shape (groups, n), optional
         What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
@@ -626,8 +627,8 @@ def grouped_gemm(
     Examples
     --------
     >>> import numpy as np, gemmule as gm
-    >>> ends = np.array([1, 3], np.int32)
-    >>> gm.grouped_gemm(np.ones((3, 2)), np.array([[[1.0], [1.0]], [[5.0], [5.0]]]), ends)
+    >>> offsets = np.array([1, 3], np.int32)
+    >>> gm.grouped_gemm(np.ones((3, 2)), np.array([[[1.0], [1.0]], [[5.0], [5.0]]]), offsets)
     array([[ 2.],
            [10.],
            [10.]])

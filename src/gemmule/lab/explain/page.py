@@ -273,7 +273,8 @@ def _limits(explained: Explanation, width: int) -> str:
         )
     if (most := explained.rate(explained.least_seconds)) is not None and explained.longest is not None:
         # What passes L2 is estimated, and nobody publishes its rate.
-        holds = "This is an estimate, as are the bytes of L2." if explained.longest.unit == L2 else "This bound holds."
+        is_estimate = explained.longest.unit == L2
+        holds = "This is an estimate, as are the bytes of L2." if is_estimate else "This is no estimate."
         text = f"At most {_rate(most, product)}{_share(explained, most)}: {explained.longest.unit} takes longest. "
         lines.append(_wrapped(text + holds, width))
     lines += [_wrapped(f"No bound: {reason}.", width) for reason in explained.missing]
@@ -295,8 +296,8 @@ def _textbook(explained: Explanation, width: int) -> str:
     if (found := explained.published) is None or explained.timeline is not None:
         return ""
     text = (
-        f"By the published rule: {found.sectors_per_warp_step:.4g} transactions per warp and step, taken as "
-        f"{found.transaction_bytes} bytes each, are {found.flop_per_byte:.4g} FLOP/byte"
+        f"By the rule of the V100 tutorial (docs/sources.md): {found.sectors_per_warp_step:.4g} transactions per warp "
+        f"and step, taken as {found.transaction_bytes} bytes each, are {found.flop_per_byte:.4g} FLOP/byte"
     )
     if found.bound_gflops is not None:
         text += (
