@@ -70,6 +70,9 @@ class DeviceArrays:
         self._placed: dict[str, Placed] = {}
         self._names = tuple(arrays)
         for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):
+                kind = type(array).__name__
+                raise ArgumentError(f"operand {name} is no array but of type {kind}; convert it with numpy.asarray")
             if array.dtype.hasobject:
                 raise DTypeError(f"operand {name} holds Python objects; pass a NumPy array of numbers")
             if array.itemsize not in (1, 2, 4) and (array.itemsize == 0 or array.itemsize % 8):

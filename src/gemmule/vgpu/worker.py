@@ -1,8 +1,8 @@
 """A process that runs CTAs for another: ``python -m gemmule.vgpu.worker``.
 
 It reads requests, one JSON object a line: a launch, or a range of its CTAs. Each range is answered with one line:
-``ok``, or ``failed`` where the kernel raised an error, which the calling process then meets itself. The package does not
-import this module, so that it runs as the main one alone.
+``ok``, or ``failed`` where the kernel raised an error, which the calling process then meets itself. The package does
+not import this module, which runs as the main one alone.
 """
 
 from __future__ import annotations
