@@ -188,7 +188,7 @@ def test_a_type_that_the_kernel_cannot_store_is_named_with_its_line(functions):
 
 def test_a_call_that_does_not_fit_says_what_is_missing(functions):
     x = np.zeros(4, np.float32)
-    with pytest.raises(ArgumentError, match=r"axpy\(x, y, alpha, stream\): missing a required argument: 'alpha'"):
+    with pytest.raises(ArgumentError, match=r"axpy\(x, y, alpha, stream\): missing 'alpha', 'stream'$"):
         vgpu.run(functions.axpy, x, x)
     with pytest.raises(ArgumentError, match=r"axpy_kernel is no @cute\.jit function"):
         vgpu.run(functions.axpy_kernel, x, x, 1.0)

@@ -125,10 +125,19 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
     if not callable(function):
         raise ArgumentError(f"{function!r} is no @cute.jit function; pass the one that launches the kernel")
     signature = inspect.signature(function if inspect.isroutine(function) else function.__call__)
+    call = f"{name}({', '.join(signature.parameters)})"
     try:
-        signature.bind(*args, **kwargs)
+        given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError as error:
-        raise ArgumentError(f"{name}({', '.join(signature.parameters)}): {error}") from error
+        raise ArgumentError(f"{call}: {error}") from error
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [
+        repr(key)
+        for key, one in signature.parameters.items()
+        if key not in given and one.default is one.empty and one.kind not in variadic
+    ]
+    if missing:
+        raise ArgumentError(f"{call}: missing {', '.join(missing)}")
     return signature.parameters
 
 
