@@ -147,7 +147,7 @@ def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tupl
 
     kinds = {one.name: one.annotation for one in parameters}
     for name, value in given:
-        kind = kinds.get(name)
+        kind: Any = kinds.get(name)
         if isinstance(kind, str):
             kind = getattr(cutlass, kind.rpartition(".")[2], None)
         is_scalar = isinstance(kind, type) and issubclass(kind, cutlass.Numeric)
