@@ -13,7 +13,7 @@ import threading
 import numpy as np
 import pytest
 
-from gemmule.core.errors import DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
@@ -442,7 +442,7 @@ def test_activation_checkpoints(gpu):
         (lambda x, w, b: gt.linear(x, w, b.float()), DTypeError, "bias is float32"),
         (lambda x, w, b: gt.linear(x, w[None], b), ShapeError, "out_features, in_features"),
         (lambda x, w, b: gt.linear(x, w, precision="tf32"), DTypeError, "tf32"),
-        (lambda x, w, b: gt.linear(x, w, precision=[]), DTypeError, "is not known"),
+        (lambda x, w, b: gt.linear(x, w, precision=[]), ArgumentError, "is not known"),
     ],
 )
 def test_refusals_are_those_of_a_first_call(gpu, call, error, says):

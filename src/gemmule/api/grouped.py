@@ -19,7 +19,7 @@ from gemmule.core.grouped_problem import AXES, GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.dispatch.select import generation
 from gemmule.runtime.arrays import ArrayView, check_output
-from gemmule.runtime.device import Device, get_device
+from gemmule.runtime.device import Device, device_count, get_device
 from gemmule.runtime.replay import queue_of_parts
 from gemmule.runtime.stream import stream_handle
 
@@ -28,7 +28,7 @@ from .epilogues.ending import Ending, ending_of
 from .epilogues.gated import GATE_BIAS, SECOND, UP_BIAS, storage_of, with_halves
 from .epilogues.scaling import Scaling
 from .planning import functions as plans
-from .planning.choice import check_device_arrays, wanted_executor
+from .planning.choice import NO_GPU, check_device_arrays, not_on_gpu, wanted_executor
 from .planning.device_products import grouped_queue
 from .planning.plan import Plan
 from .planning.products import memory_for_sums, plan_product
@@ -44,6 +44,8 @@ _MOST_ALIGNED = 256
 _ROW_BYTES, _FACTORS_B = 16, ("b", SECOND)
 #: The divided dimension by the number of dimensions of A and B.
 _AXIS_OF = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
+#: What the groups divide.
+_DIVIDED = {"m": "the rows of a", "n": "the columns of b", "k": "the columns of a"}
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,12 @@ def _checked(call: _Call) -> GroupedProduct:
             "before the last of b must be equal"
         )
     if ends.dtype_name != "int32" or len(ends.shape) != 1:
+        converted = ""
+        if len(ends.shape) == 1:
+            converted = f", {'offsets.int()' if operands.library.name == 'PyTorch' else 'offsets.astype(numpy.int32)'}"
         raise DTypeError(
             f"offsets is {ends.dtype_name} of shape {ends.shape}; give the groups' ends as one dimension of int32"
+            f"{converted}"
         )
     if ends.host is None and ends.shape[0] > 1 and ends.strides[0] != 1:
         raise ArgumentError(f"offsets has a stride of {ends.strides[0]} elements; pass a contiguous copy")
@@ -203,10 +209,9 @@ def _checked(call: _Call) -> GroupedProduct:
     if precision not in (Precision.IEEE, Precision.FLOAT8) or (
         precision is Precision.FLOAT8 and not all(dtype_named(name).is_float8 for name in inputs)
     ):
-        raise DTypeError(
-            f"precision={call.precision!r} is none of grouped products of {' x '.join(inputs)}; leave it away, or pass "
-            "'float8' for 8-bit floats"
-        )
+        names = " x ".join(dict.fromkeys(inputs))
+        other = ", or pass 'float8'" if all(dtype_named(name).is_float8 for name in inputs) else ""
+        raise DTypeError(f"precision={precision.value!r} is not for grouped products of {names}; leave it out{other}")
     product = GroupedProduct(
         operands, axis, first.shape[-2], second.shape[-1], first.shape[-1], groups, wanted, out, views, ending,
         call.epilogue, precision,
@@ -285,19 +290,22 @@ def _with_bias_of_groups(ending: Ending, views: Mapping[str, ArrayView], storage
     return cut
 
 
-def check_ends(ends: Any, extent: int) -> None:
-    """Refuse offsets that do not divide a dimension, where the host sees them.
+def check_ends(ends: Any, product: GroupedProduct) -> None:
+    """Refuse offsets that do not divide the dimension of a product, where the host sees them.
 
     Raises
     ------
     ArgumentError
         If they decrease, begin below 0, or go past the end.
     """
-    before = 0
+    before, extent = 0, getattr(product, product.axis)
     for group, end in enumerate(ends.tolist()):
         if not before <= end <= extent:
-            rule = f"at least {before}, the end before it" if end < before else f"at most {extent}, the whole extent"
-            raise ArgumentError(f"offsets[{group}] is {end}; it must be {rule}")
+            least = "the end before it" if group else "where the first group begins"
+            rule = f"at least {before}, {least}" if end < before else f"at most {extent}, {_DIVIDED[product.axis]}"
+            raise ArgumentError(
+                f"offsets[{group}] is {end}; it must be {rule}: of groups' sizes, the ends are numpy.cumsum(sizes)"
+            )
         before = end
 
 
@@ -355,7 +363,7 @@ def _plan_of(call: _Call) -> Plan:
     if product.operands.device is not None:
         plan = _on_device(product, wanted)
     else:
-        check_ends(host_array(product.operands.views[_OFFSETS]), getattr(product, product.axis))
+        check_ends(host_array(product.operands.views[_OFFSETS]), product)
         plan = _on_virtual_gpu(product) if wanted == "vgpu" else _on_host(product, wanted)
     return plan.refreshing(product.operands.views.values(), product.operands.work_stream)
 
@@ -374,6 +382,8 @@ def _planned(product: GroupedProduct, run: Callable[[], Any], **fields: Any) -> 
 
 def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
     if executor == "gpu":
+        if not device_count():
+            raise not_on_gpu(NO_GPU)
         raise UnsupportedError(
             "executor='gpu' cannot take this: grouped products of host arrays run on the host; copy them to a GPU first"
         )
@@ -404,7 +414,7 @@ def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
 
         view, finish = product.new_output()
         target = host_array(view)
-        check_ends(ends, getattr(product, product.axis))
+        check_ends(ends, product)
         with memory_for_sums(product.result):
             start = 0
             for group, end in enumerate(ends.tolist()):

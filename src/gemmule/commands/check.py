@@ -26,11 +26,28 @@ if TYPE_CHECKING:
     from ..vgpu import Finding
 
 _ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>\d+(?:,\d+)*)\](?:=(?P<fill>[-+.\w]+))?$")
+_NEGATIVE = re.compile(r"-(\d|\.\d|inf$|nan$)")
 _NAMES = {"None": None, "True": True, "False": False}
+
+
+class _CheckCommand(click.Command):
+    """A command among whose arguments there may be negative numbers."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; say of a number that is taken for an option how to pass it."""
+        given = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            number = next((word for word in given if _NEGATIVE.match(word)), "")
+            if not number.startswith(error.option_name):
+                raise
+            raise click.UsageError(f"{number} begins as an option does; put -- before it: -- {number}", ctx) from None
 
 
 @click.command(
     "check",
+    cls=_CheckCommand,
     short_help="Check a kernel of CuTe DSL without a GPU.",
     epilog="\b\nExamples: gemmule check axpy.py::axpy 'float32[1000]' 'float32[1000]' 2.0\n"
     "          gemmule check kernels.py::case --schedules 3 --sarif found.sarif",
@@ -209,7 +226,8 @@ def _value(text: str, rng: Any) -> Any:
             return float(text)
         except ValueError:
             raise click.UsageError(
-                f"argument {text!r} is no array such as 'float32[40,24]' or 'int32[8]=0', no number and not None"
+                f"argument {text!r} is no array such as 'float32[40,24]' or 'int32[8]=0', no number and not "
+                "None, True or False"
             ) from None
     try:
         dtype = np.dtype(getattr(ml_dtypes, match["dtype"], None) or match["dtype"])

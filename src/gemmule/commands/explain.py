@@ -157,7 +157,7 @@ def _draw(explained: Explanation, path: str, *, force: bool) -> None:
     if explained.timeline is None:
         raise UnsupportedError(
             f"--timeline {path}: {name} has no timeline, since it loads no k-tiles by TMA or the chip cannot "
-            "launch it; omit --timeline, or explain one of h02 to h09"
+            "launch it; omit --timeline, or explain hopper_gemm or one of h02 to h08"
         )
     shape = " x ".join(map(str, extents(explained.problem)))
     tiles = f"{explained.timeline.tiles} tiles" if explained.timeline.tiles > 1 else "a tile"

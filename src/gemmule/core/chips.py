@@ -260,5 +260,6 @@ def chip_named(name: str) -> Chip:
     if wanted in _BY_NAME:
         return _BY_NAME[wanted]
     near = dict.fromkeys(_BY_NAME[match].name for match in similar_names(wanted, _BY_NAME))
-    remedy = did_you_mean([*near]) if near else f"choose one of {', '.join(chip.name for chip in CHIPS)}"
+    listed = f"choose one of {', '.join(chip.name for chip in CHIPS)}"
+    remedy = f"{did_you_mean([*near])} Else {listed}" if near else listed
     raise ArgumentError(f"chip {name!r} is not in the table; {remedy}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DTypeError, shown
+from .errors import ArgumentError, DTypeError, shown
 from .name_suggestions import did_you_mean, remedy_for, similar_names
 
 
@@ -137,7 +137,7 @@ class Precision(enum.Enum):
 
         Raises
         ------
-        DTypeError
+        ArgumentError
             If there is no such precision.
         """
         if value is None:
@@ -146,11 +146,11 @@ class Precision(enum.Enum):
             return value
         named = {member.value: member for member in cls}
         if isinstance(value, str) and value in _NAMES_OF_TYPES:
-            raise DTypeError(
+            raise ArgumentError(
                 f"precision={shown(value)} is a type; omit precision, or give 'ieee', to compute in the inputs' type"
             )
         if not isinstance(value, str) or value not in named:
-            raise DTypeError(f"precision={shown(value)} is not known; {remedy_for(value, named)}")
+            raise ArgumentError(f"precision={shown(value)} is not known; {remedy_for(value, named)}")
         return named[value]
 
     @classmethod
@@ -159,8 +159,10 @@ class Precision(enum.Enum):
 
         Raises
         ------
+        ArgumentError
+            If there is no such precision.
         DTypeError
-            If there is none, or if it is for other types.
+            If it is for other types.
         """
         precision, what, types = cls.parse(value), "float32 products", {"float32"}
         if precision is cls.FLOAT8:

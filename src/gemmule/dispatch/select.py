@@ -37,7 +37,9 @@ from .tuned_table import TunedTable, table_for
 _Refused = tuple[tuple[str, str], ...]
 #: Most launches of one product by a kernel that covers fewer batch dimensions than others.
 MAX_LAUNCHES = 16
-
+#: Most launches of one product where none of the others takes it. A transpose has as many as it needs: it is what makes
+#: a product's batch dimensions merge.
+MOST_LAUNCHES = 4096
 
 #: Most cached choices.
 _MOST_CHOSEN = 4096
@@ -183,7 +185,9 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         inner, launches = _part(problem, spec)
         if spec.is_refused(inner, arch):
             continue
-        if launches > MAX_LAUNCHES and _needs_fewer(spec, problem, arch, registry):
+        if launches > MAX_LAUNCHES and (
+            _needs_fewer(spec, problem, arch, registry) or _why_too_many(spec, problem, launches, registry)
+        ):
             continue
 
         def is_compiled(config: Config, spec: KernelSpec = spec) -> bool:
@@ -255,6 +259,8 @@ def _choose(
             record_shape(problem, chip)
         measured = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, Reason]] = []
+    # Kernels that take all but the batch: the reason to be shown, where no kernel takes the problem.
+    limited: list[tuple[str, Reason]] = []
     parts: dict[int, tuple[Problem, int]] = {}
     types = problem.types if isinstance(problem, GemmProblem) else None
     candidates, after = _candidates(registry, operation, in_place, own, types, arch)
@@ -278,6 +284,8 @@ def _choose(
             refused.append((spec.name, reason))
         elif launches > MAX_LAUNCHES and _needs_fewer(spec, problem, arch, registry):
             refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
+        elif (too_many := _why_too_many(spec, problem, launches, registry)) is not None:
+            limited.append((spec.name, too_many))
         elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
             refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
         elif (faster := _faster(spec, problem, inner, cost, arch, gpu, registry)) is not None:
@@ -285,7 +293,7 @@ def _choose(
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
-    raise NoKernelError(reasons_of((*refused, *after)))
+    raise NoKernelError(reasons_of((*refused, *after, *limited)))
 
 
 def _is_less(cost: float | None, tuned: Choice) -> bool:
@@ -391,12 +399,24 @@ def _candidates(
 
 def _needs_fewer(spec: KernelSpec, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> bool:
     """Return whether a kernel that covers more batch dimensions in a launch supports a problem."""
-    more = (
-        one
-        for one in registry
-        if one.batch_dims > spec.batch_dims and (one.operation, one.in_place) == (spec.operation, spec.in_place)
+    return any(_supports(one, _part(problem, one)[0], arch) for one in _covering_more(spec, registry))
+
+
+def _why_too_many(spec: KernelSpec, problem: Problem, launches: int, registry: Sequence[KernelSpec]) -> str | None:
+    """Return why a product has no such number of launches, by a kernel that covers less than others, or None."""
+    if launches <= MOST_LAUNCHES or not isinstance(problem, GemmProblem) or not any(_covering_more(spec, registry)):
+        return None
+    return (
+        f"it would need {launches} launches for a batch of {problem.batch}, of at most {MOST_LAUNCHES}; pass "
+        "contiguous copies, or multiply the batch in parts"
     )
-    return any(_supports(one, _part(problem, one)[0], arch) for one in more)
+
+
+def _covering_more(spec: KernelSpec, registry: Sequence[KernelSpec]) -> Iterator[KernelSpec]:
+    """Yield the kernels of an operation that cover more batch dimensions in a launch."""
+    for one in registry:
+        if one.batch_dims > spec.batch_dims and (one.operation, one.in_place) == (spec.operation, spec.in_place):
+            yield one
 
 
 def _supports(spec: KernelSpec, part: Problem, arch: Arch) -> bool:

@@ -95,10 +95,8 @@ def replace_linear(
 
     Raises
     ------
-    DTypeError
-        If there is no such precision.
     ArgumentError
-        If `model` is no module.
+        If `model` is no module, or there is no such precision.
 
     Examples
     --------

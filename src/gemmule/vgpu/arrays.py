@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -70,13 +71,7 @@ class DeviceArrays:
         self._placed: dict[str, Placed] = {}
         self._names = tuple(arrays)
         for name, array in arrays.items():
-            if array.dtype.hasobject:
-                raise DTypeError(f"operand {name} holds Python objects; pass a NumPy array of numbers")
-            if array.itemsize not in (1, 2, 4) and (array.itemsize == 0 or array.itemsize % 8):
-                raise DTypeError(
-                    f"operand {name} has elements of {array.itemsize} bytes ({array.dtype}); an element has 1, 2, 4 or "
-                    "a multiple of 8 bytes"
-                )
+            _check(name, array)
         for names, low, high in _groups(arrays):
             first_of_all = arrays[names[0]]
             allocation = self.memory.reserve("/".join(names), high - low, low - _owner_start(first_of_all))
@@ -142,6 +137,21 @@ class DeviceArrays:
             return bits
         offset = placed.address - GLOBAL_BASE
         return np.ndarray(bits.shape, bits.dtype, self.memory.data, offset, bits.strides)
+
+
+def _check(name: str, array: Any) -> None:
+    """Refuse what is no array of numbers that kernels can load."""
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(
+            f"operand {name} is no array but of type {type(array).__name__}; convert it with numpy.asarray"
+        )
+    if array.dtype.hasobject:
+        raise DTypeError(f"operand {name} holds Python objects; pass a NumPy array of numbers")
+    if array.itemsize not in (1, 2, 4) and (array.itemsize == 0 or array.itemsize % 8):
+        raise DTypeError(
+            f"operand {name} has elements of {array.itemsize} bytes ({array.dtype}); an element has 1, 2, 4 or a "
+            "multiple of 8 bytes"
+        )
 
 
 def _bits(array: Array) -> Array:

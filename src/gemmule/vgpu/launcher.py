@@ -44,6 +44,7 @@ _MAX_SHARED = 227 * 1024
 #: How many schedules calls run under that name none.
 SCHEDULES_VARIABLE = "GEMMULE_VGPU_SCHEDULES"
 SCHEDULES = ("late", "eager", "random")
+_MMA = ("exact", "hopper")
 
 
 class Launches:
@@ -104,9 +105,9 @@ class Options:
             if not value.isdecimal():
                 raise ArgumentError(f"GEMMULE_VGPU_{name}={value!r} must be a whole number, 0 or larger")
         return cls(
-            schedule=_from_environment("SCHEDULE", "late"),
+            schedule=_one_of("SCHEDULE", SCHEDULES),
             seed=int(seed),
-            mma=cast(Literal["exact", "hopper"], _from_environment("MMA", "exact")),
+            mma=cast(Literal["exact", "hopper"], _one_of("MMA", _MMA)),
             checks=checks == "1",
             workers=max(int(workers), 1),
         )
@@ -114,8 +115,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise ArgumentError(f"schedule={self.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}")
-        if self.mma not in ("exact", "hopper"):
-            raise ArgumentError(f"mma={self.mma!r} is not known; choose exact or hopper")
+        if self.mma not in _MMA:
+            raise ArgumentError(f"mma={self.mma!r} is not known; choose {' or '.join(_MMA)}")
 
 
 def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
@@ -126,6 +127,7 @@ def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
     ArgumentError
         If there are none, or no such.
     """
+    origin = "schedules" if given is not None else SCHEDULES_VARIABLE
     if given is None:
         number = os.environ.get(SCHEDULES_VARIABLE) or "1"
         given = int(number) if number.isdecimal() else number
@@ -133,16 +135,24 @@ def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
         given = (given,)
     if isinstance(given, int):
         if not 1 <= given <= len(SCHEDULES):
-            raise ArgumentError(f"schedules={given} must be 1 to {len(SCHEDULES)}, or names of {', '.join(SCHEDULES)}")
+            raise ArgumentError(f"{origin}={given} must be 1 to {len(SCHEDULES)}, or names of {', '.join(SCHEDULES)}")
         return SCHEDULES[:given]
     listed: list[Any] = list(given) if hasattr(given, "__iter__") else [given]
     if not listed or any(name not in SCHEDULES for name in listed):
-        raise ArgumentError(f"schedules={given!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
+        raise ArgumentError(f"{origin}={given!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
     return tuple(listed)
 
 
 def _from_environment(name: str, default: str) -> str:
     return os.environ.get(f"GEMMULE_VGPU_{name}") or default
+
+
+def _one_of(name: str, known: Sequence[str]) -> str:
+    """Return a variable's value, by default the first of those that are known."""
+    value = _from_environment(name, known[0])
+    if value not in known:
+        raise ArgumentError(f"GEMMULE_VGPU_{name}={value!r} is not known; choose one of {', '.join(known)}")
+    return value
 
 
 def launch(

@@ -162,7 +162,7 @@ class VirtualGpuError(GemmuleError, RuntimeError):
 
 
 class CheckError(VirtualGpuError):
-    """A check found fault with a kernel, which ran to its end unless the error is one of the two below."""
+    """A check found fault with a kernel, which ran to its end unless it is a `FaultError` or `DeadlockError`."""
 
 
 class FaultError(CheckError):

@@ -24,8 +24,8 @@ import numpy as np
 from .dataflow.polling import is_strong
 from .engine.batch import Setting
 from .engine.program import Program
+from .launch_request import request_of
 from .ptx.module import Instruction, Kernel
-from .worker import request_of
 
 #: Seconds that the rest of a launch must take before processes are started for it.
 WORTH_SECONDS = 3.0

@@ -147,7 +147,7 @@ def eye(dtype=F32):
         (lambda: gm.matmul(eye(complex), eye(complex), out_dtype="float64"), DTypeError, "complex"),
         (lambda: gm.matmul(eye(), eye(), out_dtype="float33"), DTypeError, "float33"),
         (lambda: gm.matmul(eye(np.float16), eye(ml_dtypes.bfloat16)), DTypeError, "no common type"),
-        (lambda: gm.matmul(eye(), eye(), precision="fp4"), DTypeError, "'ieee'"),
+        (lambda: gm.matmul(eye(), eye(), precision="fp4"), ArgumentError, "'ieee'"),
         (lambda: gm.matmul(eye(np.float64), eye(np.float64), precision="tf32"), DTypeError, "float32 products"),
         (lambda: gm.matmul(eye(), eye(), executor="tpu"), ArgumentError, "'tpu'"),
         (lambda: gm.matmul(eye(), eye(), stream=1), ArgumentError, "stream"),

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from gemmule.api import grouped
+from gemmule.api.planning import choice
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
 
 SHAPES = {"m": ((9, 5), (3, 5, 4)), "n": ((3, 4, 5), (5, 9)), "k": ((4, 9), (9, 5))}
@@ -191,21 +193,49 @@ def test_ends_are_read_when_it_runs(rng):
 @pytest.mark.parametrize(
     ("ends", "message"),
     [
-        ((2, 1, 9), r"offsets\[1\] is 1; it must be at least 2, the end before it"),
-        ((-1, 1, 9), r"offsets\[0\] is -1; it must be at least 0"),
-        ((2, 2, 10), r"offsets\[2\] is 10; it must be at most 9, the whole extent"),
+        ((2, 1, 9), r"offsets\[1\] is 1; it must be at least 2, the end before it: .* numpy.cumsum\(sizes\)"),
+        ((-1, 1, 9), r"offsets\[0\] is -1; it must be at least 0, where the first group begins"),
+        ((2, 2, 10), r"offsets\[2\] is 10; it must be at most 9, {divided}: .* numpy.cumsum\(sizes\)"),
     ],
 )
 @AXES
 def test_bad_ends(axis, ends, message, rng):
-    with pytest.raises(gm.ArgumentError, match=message):
+    divided = {"m": "the rows of a", "n": "the columns of b", "k": "the columns of a"}[axis]
+    with pytest.raises(gm.ArgumentError, match=message.replace("{divided}", divided)):
         gm.grouped_gemm(*given(axis, rng, ends))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "names", "remedy"),
+    [(np.float32, "float32", "leave it out"), (FLOAT8_E4M3.numpy(), "float8_e4m3fn", "leave it out, or pass 'float8'")],
+)
+def test_a_precision_of_other_products(dtype, names, remedy, rng):
+    with pytest.raises(gm.DTypeError, match=f"^precision='tf32' is not for grouped products of {names}; {remedy}$"):
+        gm.grouped_gemm(*given("m", rng, dtype=dtype), precision="tf32", out_dtype="float32")
+
+
+def test_a_bias_with_strides_is_named(rng):
+    a, b, ends = given("m", rng, dtype=np.float32)
+    bias = np.ones((3, 8), np.float32)[:, ::2]
+    with pytest.raises(gm.UnsupportedError, match="the bias has a stride of 2 elements between columns; pass a contig"):
+        gm.grouped_gemm(a, b, ends, bias=bias, executor="vgpu")
+
+
+@pytest.mark.parametrize(("gpus", "message"), [(0, "no NVIDIA GPU found; .*'vgpu'"), (1, "copy them to a GPU")])
+def test_host_arrays_do_not_pass_through_a_gpu(gpus, message, rng, monkeypatch):
+    for module in (grouped, choice):
+        monkeypatch.setattr(module, "device_count", lambda: gpus)
+    with pytest.raises(gm.UnsupportedError, match=f"^executor='gpu' cannot take this: .*{message}"):
+        gm.grouped_gemm(*given("m", rng), executor="gpu")
 
 
 def test_arguments_that_do_not_fit(rng):
     a, b, ends = given("m", rng)
-    with pytest.raises(gm.DTypeError, match="give the groups' ends as one dimension of int32"):
+    message = r"give the groups' ends as one dimension of int32, offsets\.astype\(numpy\.int32\)$"
+    with pytest.raises(gm.DTypeError, match=message):
         gm.grouped_gemm(a, b, ends.astype(np.int64))
+    with pytest.raises(gm.DTypeError, match=r"one dimension of int32$"):
+        gm.grouped_gemm(a, b, ends[None])
     with pytest.raises(gm.ShapeError, match="offsets has 2 ends and b 3 matrices"):
         gm.grouped_gemm(a, b, ends[:2])
     with pytest.raises(gm.ShapeError, match="each must have 2 or 3 dimensions"):
@@ -218,8 +248,6 @@ def test_arguments_that_do_not_fit(rng):
         gm.grouped_gemm(a, b, ends, out=np.empty((9, 4)), out_dtype="float32")
     with pytest.raises(gm.OverlapError, match="out shares memory with a"):
         gm.grouped_gemm(a, b, ends, out=a[:, :4])
-    with pytest.raises(gm.UnsupportedError, match="copy them to a GPU first"):
-        gm.grouped_gemm(a, b, ends, executor="gpu")
 
 
 @pytest.mark.parametrize("shapes", [((6, 4), (3, 4, 5)), ((3, 6, 4), (4, 5)), ((6, 4), (4, 5))])

@@ -105,9 +105,16 @@ def test_refused_arguments(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["axpy"], "axpy(x, y, alpha, stream): missing a required argument: 'x'"),
+        (["axpy"], "axpy(x, y, alpha, stream): missing 'x', 'y', 'alpha', 'stream'"),
         (["axpy", "float32[3]", "float32[3]", "1.0", "None", "2"], "too many positional arguments"),
-        (["TmaCopy"], "TmaCopy(x, y): missing a required argument: 'x'"),
+        (["TmaCopy"], "TmaCopy(x, y): missing 'x', 'y'"),
+        (
+            ["axpy", "float32[3]", "float32[3]", "-2.0", "None"],
+            "-2.0 begins as an option does; put -- before it: -- -2.0",
+        ),
+        (["axpy", "float32[3]", "float32[3]", "--trac", "x"], "No such option '--trac'"),
+        (["axpy", "float32[3]", "float32[3]", "None", "None"], "alpha=None is no number, and alpha is a Float32"),
+        (["axpy", "float32[3]", "float32[3]", "banana", "None"], "no number and not None, True or False"),
         (["axpy_kernel", "float32[3]", "float32[3]", "1.0"], "axpy_kernel is no @cute.jit function"),
     ],
 )

@@ -155,7 +155,7 @@ def test_links_that_lead_nowhere(folder):
         (("check",), "Missing argument 'FILE.py::FUNCTION'; see gemmule check --help"),
         (("matmul", "--forse"), "see gemmule matmul --help"),
         (("bench", "gemm", "--nothing"), "see gemmule bench gemm --help"),
-        (("check", "k.py::f", "--sarif", "nodir/x"), "nodir/x: its folder does not take new files; name a folder that"),
+        (("check", "k.py::f", "--sarif", "nodir/x"), "nodir/x: its folder does not exist; make it first"),
     ],
 )
 def test_usage_errors_are_one_line(arguments, said):

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import DTypeError
+from gemmule.core.errors import ArgumentError
 from gemmule.core.name_suggestions import did_you_mean, remedy_for, similar_names
 
 STRATEGIES = ["c-stationary", "panels", "resident-c", "paper"]
@@ -58,5 +58,5 @@ def test_values_of_arguments():
 
 @pytest.mark.parametrize("name", ["float32", "fp64", "double"])
 def test_a_type_is_no_precision(name):
-    with pytest.raises(DTypeError, match=f"precision='{name}' is a type; omit precision, or give 'ieee'"):
+    with pytest.raises(ArgumentError, match=f"precision='{name}' is a type; omit precision, or give 'ieee'"):
         Precision.parse(name)

@@ -16,6 +16,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
+from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
 from gemmule.core.permutation import transpose_problem
@@ -92,6 +93,39 @@ def test_a_long_batch_takes_few_launches(dtype, batch, name):
     inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
     assert math.prod(outer) <= 16
     assert all(ctas <= most for ctas, most in zip(choice.spec.launch(inner, choice.config).grid, MAX_GRID, strict=True))
+
+
+def _spread_batch(first):
+    """A product whose two batch dimensions merge in no operand: `first` launches of kernels of one dimension."""
+    matrix = StridedMatrix(FLOAT32, 16, 16, 16, 1, (1 << 22, 512), 256)
+    return GemmProblem(16, 16, 16, (first, 5000), matrix, matrix, None, matrix)
+
+
+def _kernels(**changes):
+    """A kernel whose launches cover one batch dimension, and one of two, with changes."""
+    specs = {spec.name: spec for spec in REGISTRY}
+    return specs["simt_gemm"], dataclasses.replace(specs["gemm_reference"], **changes)
+
+
+def test_a_kernel_of_fewer_batch_dimensions_takes_what_no_other_takes():
+    relu = dataclasses.replace(_spread_batch(40), epilogue=Epilogue(Expression(("acc", "relu 0"))))
+    for problem, changes, name in (
+        (_spread_batch(40), {}, "gemm_reference"),
+        (relu, {}, "gemm_reference"),
+        # It covers more, and computes no epilogue.
+        (relu, {"epilogues": False}, "simt_gemm"),
+        (_spread_batch(4096), {"why_not": lambda problem, arch, config: "it takes nothing"}, "simt_gemm"),
+        # Of what covers most the launches are not limited.
+        (_spread_batch(4097), {"batch_dims": 1}, "simt_gemm"),
+    ):
+        assert choose(problem, HOPPER, _kernels(**changes)).spec.name == name
+
+
+def test_a_product_of_too_many_launches_says_so():
+    kernels = _kernels(why_not=lambda problem, arch, config: "it takes nothing")
+    message = r"^simt_gemm: it would need 4097 launches for a batch of \(4097, 5000\), of at most 4096; pass contig"
+    with pytest.raises(UnsupportedError, match=message):
+        choose(_spread_batch(4097), HOPPER, kernels)
 
 
 SCALAR_RUNGS = [spec for spec in REGISTRY if spec.name in LADDER and spec.name[0] in "gd"]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import gemmule as gm
+import gemmule.vgpu
 
 SOURCE = Path(gm.__file__).parent
 #: Where docstrings name types and functions: ``name : Type``, a line of Returns or Raises, `` `Name` ``.
@@ -69,3 +70,9 @@ def test_the_types_are_found():
         If `Plan` and `Traced.name` differ, but ``Choice`` does not.
     """
     assert names_in(text, known) == {"Budgeted", "ShapeError", "DTypeError", "Plan", "Traced"}
+
+
+def test_every_public_error_is_in_the_reference():
+    listed = (SOURCE.parents[1] / "docs" / "reference" / "api.md").read_text(encoding="utf-8").split()
+    errors = {name for module in (gm, gm.vgpu) for name in module.__all__ if name.endswith("Error")}
+    assert errors <= set(listed)

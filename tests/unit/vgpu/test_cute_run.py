@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gemmule import vgpu
-from gemmule.core.errors import ArgumentError, DTypeError, KernelFailedError
+from gemmule.core.errors import ArgumentError, DTypeError, KernelFailedError, shown
+from gemmule.core.launch import Launch
 from gemmule.vgpu.report import merged
 
 cutlass = pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -145,9 +146,38 @@ def test_unknown_schedules_are_refused(functions, schedules):
         vgpu.run(functions.axpy, schedules=schedules)
 
 
-def test_a_function_that_does_not_compile_says_why(functions):
-    with pytest.raises(KernelFailedError, match="two to Float"):
-        vgpu.run(functions.axpy, np.zeros(4, np.float32), np.zeros(4, np.float32), "two", None)
+@pytest.mark.parametrize(
+    ("variable", "known"),
+    [("SCHEDULE", "late, eager, random"), ("SCHEDULES", "late, eager, random"), ("MMA", "exact, hopper")],
+)
+def test_a_variable_of_unknown_value_is_named(functions, variable, known, monkeypatch):
+    monkeypatch.setenv(f"GEMMULE_VGPU_{variable}", "slow")
+    x = np.zeros(4, np.float32)
+    with pytest.raises(ArgumentError, match=f"^GEMMULE_VGPU_{variable}=.*'slow'.*{known}"):
+        vgpu.run(functions.axpy, x, x, 1.0, None)
+
+
+def test_an_operand_of_a_launch_is_an_array():
+    recipe = Launch((1, 1, 1), (32, 1, 1), ())
+    with pytest.raises(ArgumentError, match=r"^operand y is no array but of type list; convert it with numpy"):
+        vgpu.launch("no PTX", recipe, {"y": [1] * 64})
+
+
+@pytest.mark.parametrize("value", ["2", None, [1.0], 1j, np.ones(1, np.float32)])
+def test_what_is_no_number_is_named_with_its_parameter(functions, value):
+    x = np.zeros(4, np.float32)
+    message = rf"^alpha={re.escape(shown(value))} is no number, and alpha is a Float32; pass a number$"
+    with pytest.raises(ArgumentError, match=message):
+        vgpu.run(functions.axpy, x, x, value, None)
+    with pytest.raises(ArgumentError, match=message):
+        vgpu.run(functions.axpy, x, x, stream=None, alpha=value)
+
+
+@pytest.mark.parametrize("value", [2, True, np.True_, np.float64(2), np.int8(2), cutlass.Float32(2)])
+def test_numbers_of_every_kind_are_taken(functions, value):
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    vgpu.run(functions.axpy, x, y, value, None)
+    assert (y == (1 if isinstance(value, bool | np.bool_) else 2)).all()
 
 
 def test_a_type_that_the_kernel_cannot_store_is_named_with_its_line(functions):
@@ -158,7 +188,7 @@ def test_a_type_that_the_kernel_cannot_store_is_named_with_its_line(functions):
 
 def test_a_call_that_does_not_fit_says_what_is_missing(functions):
     x = np.zeros(4, np.float32)
-    with pytest.raises(ArgumentError, match=r"axpy\(x, y, alpha, stream\): missing a required argument: 'alpha'"):
+    with pytest.raises(ArgumentError, match=r"axpy\(x, y, alpha, stream\): missing 'alpha', 'stream'$"):
         vgpu.run(functions.axpy, x, x)
     with pytest.raises(ArgumentError, match=r"axpy_kernel is no @cute\.jit function"):
         vgpu.run(functions.axpy_kernel, x, x, 1.0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -51,6 +54,13 @@ def test_an_error_is_the_one_that_a_single_process_meets(rng):
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
     assert "CTA (300, 0, 0)" in messages[0]
+
+
+def test_a_worker_starts_without_a_warning():
+    done = subprocess.run(
+        [sys.executable, "-m", "gemmule.vgpu.worker"], input="", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_kernels_whose_ctas_meet_in_global_memory_stay_together():

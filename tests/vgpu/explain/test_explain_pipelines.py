@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,8 @@ def test_a_kernel_without_a_pipeline_has_no_timeline(tmp_path):
     result = run("g02_naive_coalesced", "--shape", "64,64,64", "--timeline", str(tmp_path / "t.png"))
     assert result.exit_code == 1
     assert "it loads no k-tiles by TMA" in result.output
+    rungs = sorted(name[:3] for name in SPECS if re.match(r"h\d\d_", name))
+    assert f"explain hopper_gemm or one of {rungs[0]} to {rungs[-1]}" in result.output
     assert explained("g02_naive_coalesced", "64,64,64").as_json()["timeline"] is None
 
 

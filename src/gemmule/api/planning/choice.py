@@ -6,10 +6,10 @@ import dataclasses
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, KernelFailedError, UnsupportedError, shown
+from gemmule.core.errors import ArgumentError, KernelFailedError, NoKernelError, UnsupportedError, shown
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.quantities import duration
@@ -24,6 +24,7 @@ from .host_rates import HostWork
 from .plan import Execution
 
 _KNOWN = ("gpu", "cpu", "vgpu")
+NO_GPU = "no NVIDIA GPU found"
 
 #: Operations of a call below which host arrays stay on the host, and the driver is not started.
 LEAST_GPU_FLOP = 2**24
@@ -93,8 +94,7 @@ def host_arrays_executor(
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
-            remedy = "executor='cpu'" if device_count() else "executor='cpu', or executor='vgpu', a virtual GPU"
-            raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
+            raise not_on_gpu(why_not)
         return "gpu", "executor='gpu' is set"
     if why_not is not None:
         return "cpu", why_not
@@ -106,9 +106,15 @@ def host_arrays_executor(
     return executor, f"host arrays; by rates measured on this machine {times}"
 
 
+def not_on_gpu(why_not: str) -> UnsupportedError:
+    """Return the error of a call whose arrays cannot pass through a GPU as the caller asks."""
+    remedy = "executor='cpu'" if device_count() else "executor='cpu', or executor='vgpu', a virtual GPU"
+    return UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
+
+
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
     if device_count() == 0:
-        return "no NVIDIA GPU found"
+        return NO_GPU
     if lost_by_fork():
         return "this process was forked from one that used the GPU, which only processes that are spawned can"
     try:
@@ -156,6 +162,25 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
         )
     spec, config = found[0].spec, found[0].config
     return (dataclasses.replace(spec, configs=(config,)),)
+
+
+def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> Choice:
+    """Return the choice on the virtual GPU: of `only_kernel`'s, or of all.
+
+    Raises
+    ------
+    NoKernelError
+        If none takes the problem.
+    """
+    from gemmule.vgpu.arch import virtual_arch
+
+    try:
+        return choose(problem, virtual_arch(), registry)
+    except NoKernelError as error:
+        if registry is None:
+            raise
+        remedy = "leave kernel out, or give operands that it takes"
+        raise NoKernelError((name, f"{reason}; {remedy}") for name, reason in error.refused) from None
 
 
 class CompileWarning(UserWarning):

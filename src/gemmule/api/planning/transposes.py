@@ -12,13 +12,12 @@ from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice, KernelSpec
-from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.arrays.overlap import same_memory
 from gemmule.runtime.device import get_device
 
 from ..validation.operands import Operands, gather, least_seconds
-from .choice import check_device_arrays, choose_compiling, execute, only_kernel, wanted_executor
+from .choice import check_device_arrays, choose_compiling, choose_virtual, execute, only_kernel, wanted_executor
 from .plan import Execution, Plan
 from .vgpu_products import as_device_view, copy_again, copy_back
 
@@ -178,11 +177,11 @@ def _plan_virtual(
     bytes_min: int,
     registry: Sequence[KernelSpec] | None,
 ) -> Plan:
-    from gemmule.vgpu.arch import device_name, virtual_arch
+    from gemmule.vgpu.arch import device_name
 
     seen = as_device_view(source)
     target = as_device_view(out) if out is not None else None
-    problem, choice = _chosen(seen, order, target, lambda problem: choose(problem, virtual_arch(), registry))
+    problem, choice = _chosen(seen, order, target, lambda problem: choose_virtual(problem, registry))
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

@@ -12,10 +12,10 @@ import numpy as np
 from gemmule.core.layout import StridedMatrix, element_alignment
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, KernelSpec
-from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView
 
 from ..validation.product import ABSMAX, Product, host_array
+from .choice import choose_virtual
 from .decision import decided
 from .device_products import problem_in_place
 from .plan import Plan, planned
@@ -23,11 +23,11 @@ from .plan import Plan, planned
 
 def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[KernelSpec] | None = None) -> Plan:
     """Plan a product of host arrays whose kernels run on the CPU: those of a registry, all if there is none."""
-    from gemmule.vgpu.arch import device_name, virtual_arch
+    from gemmule.vgpu.arch import device_name
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
     problem, roles = problem_in_place(product, views)
-    choice = choose(problem, virtual_arch(), registry)
+    choice = choose_virtual(problem, registry)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

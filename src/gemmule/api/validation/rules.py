@@ -233,7 +233,10 @@ def product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> ProductShape:
     try:
         batch = a[:-2] if a[:-2] == b[:-2] else broadcast_shape(a[:-2], b[:-2])
     except ValueError:
-        raise ShapeError(f"batch dimensions {a[:-2]} of a and {b[:-2]} of b do not broadcast to one shape") from None
+        raise ShapeError(
+            f"batch dimensions {a[:-2]} of a and {b[:-2]} of b do not broadcast to one shape; make them equal, or 1 in "
+            "one of the two"
+        ) from None
     drop_row, drop_col = len(a) == 1, len(b) == 1
     result = (*batch, *(() if drop_row else (m,)), *(() if drop_col else (n,)))
     return ProductShape(m, n, k, batch, result, drop_row, drop_col)

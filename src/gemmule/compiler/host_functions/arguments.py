@@ -12,13 +12,14 @@ import ctypes
 import dataclasses
 import inspect
 import math
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from gemmule.core.errors import ArgumentError, DTypeError, UnsupportedError
+from gemmule.core.errors import ArgumentError, DTypeError, UnsupportedError, shown
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -61,6 +62,7 @@ class CuteArguments:
             (parameters[place].name if place < len(parameters) else f"argument {place + 1}", value)
             for place, value in enumerate(args)
         ]
+        _check_scalars(parameters, [*named, *kwargs.items()])
         streams = {one.name for one in parameters if "CUstream" in str(one.annotation)}
         self.args = tuple(self._converted(name, value, name in streams) for name, value in named)
         self.kwargs = {name: self._converted(name, value, name in streams) for name, value in kwargs.items()}
@@ -123,11 +125,34 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
     if not callable(function):
         raise ArgumentError(f"{function!r} is no @cute.jit function; pass the one that launches the kernel")
     signature = inspect.signature(function if inspect.isroutine(function) else function.__call__)
+    call = f"{name}({', '.join(signature.parameters)})"
     try:
-        signature.bind(*args, **kwargs)
+        given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError as error:
-        raise ArgumentError(f"{name}({', '.join(signature.parameters)}): {error}") from error
+        raise ArgumentError(f"{call}: {error}") from error
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [
+        repr(key)
+        for key, one in signature.parameters.items()
+        if key not in given and one.default is one.empty and one.kind not in variadic
+    ]
+    if missing:
+        raise ArgumentError(f"{call}: missing {', '.join(missing)}")
     return signature.parameters
+
+
+def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tuple[str, Any]]) -> None:
+    """Refuse what is no number for a parameter of a type such as ``cutlass.Float32``: the compiler calls it its bug."""
+    import cutlass
+
+    kinds = {one.name: one.annotation for one in parameters}
+    for name, value in given:
+        kind: Any = kinds.get(name)
+        if isinstance(kind, str):
+            kind = getattr(cutlass, kind.rpartition(".")[2], None)
+        is_scalar = isinstance(kind, type) and issubclass(kind, cutlass.Numeric)
+        if is_scalar and not isinstance(value, numbers.Real | np.bool_ | cutlass.Numeric):
+            raise ArgumentError(f"{name}={shown(value)} is no number, and {name} is a {kind.__name__}; pass a number")
 
 
 def _is_torch(value: Any) -> bool:

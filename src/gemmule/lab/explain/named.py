@@ -11,7 +11,7 @@ from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import REGISTRY, kernels_of
 
 from ..candidates import KERNELS_LISTED, parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
@@ -53,6 +53,11 @@ def choice_named(word: str) -> Choice:
     """
     name = word.partition("[")[0].strip()
     operations = {spec.name: spec.operation for spec in REGISTRY}
+    if name in (spec.name for spec in kernels_of("grouped")):
+        raise UnsupportedError(
+            f"{name} cannot be explained: what kernels of grouped products load depends on the groups' ends, which are "
+            f"data; explain {name.replace('grouped', 'gemm')} instead"
+        )
     if name not in operations:
         raise ArgumentError(unknown_name("kernel", name, operations, KERNELS_LISTED))
     if name in _UNEXPLAINED:
@@ -105,11 +110,12 @@ def problem_of(
         whole = gemm_problem(size[0], size[1], size[2], kind, output_type(kind, output), way)
         return dataclasses.replace(whole, precision=exact)
 
-    # Of none that it takes, the kernel says why: of the first that it would take at a friendlier size, if there is one.
+    # Of none that it takes, the kernel says why: of the first that it would take at a friendlier size or on a chip of
+    # its own, if there is one.
     ways = list(itertools.product(outputs, dtypes, layouts))
-    for size in ((m, n, k), _FRIENDLY):
+    for on, size in itertools.product((arch, *spec.archs), ((m, n, k), _FRIENDLY)):
         for way in ways:
-            if spec.why_not(problem(size, *way), arch, config) is None:
+            if spec.why_not(problem(size, *way), on, config) is None:
                 return problem((m, n, k), *way)
     return problem((m, n, k), *ways[0])
 
