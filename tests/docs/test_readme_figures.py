@@ -53,10 +53,9 @@ def draw(rows: list[Row], types: str, extents: str) -> Row:
 def few_bfloat16() -> str:
     rows = [draw(rows, "bfloat16", "mult") for rows in DRAWS]
     shares = [int(row["below 0.95"].rstrip("%")) for row in rows]
-    assert round(100 / shares[0]) == 10
     return (
-        f"One aligned bfloat16 shape in ten (H100) or in {100 / shares[1]:.0f} (H200) is more than 5 % slower, "
-        f"the slowest {rows[0]['least']} and {rows[1]['least']} times as fast"
+        f"One aligned bfloat16 shape in {100 / max(shares):.0f} is more than 5 % slower, "
+        f"the slowest {rows[0]['least']} (H100) and {rows[1]['least']} (H200) times as fast"
     )
 
 
@@ -66,7 +65,7 @@ def aligned_float64() -> str:
 
 
 def least() -> str:
-    types = ("float32", "float32:tf32", "float64")
+    types = ("float32:tf32", "float64")
     return f"float64, down to {min(float(row['least']) for rows in DRAWS for row in rows if row['type'] in types):.1f}"
 
 
@@ -104,8 +103,8 @@ def eager_models() -> str:
     trained = [row for row in rows if row["phase, rows x tokens"].startswith("train")]
     inferred = column([row for row in rows if row not in trained], "ratio")
     return (
-        f"Llama in PyTorch with gemmule's layers, eager, {span(inferred, 2)} times as fast, "
-        f"a training step {span(column(trained, 'ratio'), 2)}"
+        f"Llama in PyTorch with gemmule's layers, eager, {span(inferred, 2)} times as fast "
+        f"(the least: one token, beside a busy host), a training step {span(column(trained, 'ratio'), 2)}"
     )
 
 
@@ -181,12 +180,3 @@ def test_what_is_called_equal_is_within_two_standard_errors(rows):
     for row in (draw(rows, "float64", "odd"), draw(rows, "float8", "mult")):
         mean, error = map(float, row["vs first choice"].split(" ± "))
         assert abs(mean - 1) <= 2 * error
-
-
-def test_odd_float32_is_equal_on_an_h100_and_faster_on_an_h200():
-    assert "within two standard errors, as is odd float32 on an H100" in SAID
-    assert "odd float32 on an H200" in SAID
-    for rows, faster in ((H100, False), (H200, True)):
-        (odd,) = (row for row in rows if (row["type"], row["extents"]) == ("float32", "odd"))
-        mean, error = map(float, odd["vs first choice"].split(" ± "))
-        assert (mean - 1 > 2 * error) == faster
