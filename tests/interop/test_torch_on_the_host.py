@@ -271,3 +271,8 @@ def test_scalars_without_dimensions(kind):
     needy = torch.tensor(2.0, requires_grad=True)
     with pytest.raises(ArgumentError, match=r"^alpha cannot be read as a number .*requires grad.*scale an operand"):
         gm.gemm(a, b, alpha=needy)
+
+
+def test_the_ends_of_groups_have_the_remedy_of_the_library():
+    with pytest.raises(gm.DTypeError, match=r"offsets is int64 .* one dimension of int32, offsets\.int\(\)$"):
+        gm.grouped_gemm(torch.ones(9, 8), torch.ones(3, 8, 4), torch.tensor([2, 2, 7]))

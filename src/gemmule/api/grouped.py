@@ -186,7 +186,7 @@ def _checked(call: _Call) -> GroupedProduct:
     if ends.dtype_name != "int32" or len(ends.shape) != 1:
         converted = ""
         if len(ends.shape) == 1:
-            converted = f", {'offsets.int()' if operands.library.name == 'PyTorch' else 'offsets.astype(numpy.int32)'}"
+            converted = f", {'offsets.int()' if operands.library.name == 'torch' else 'offsets.astype(numpy.int32)'}"
         raise DTypeError(
             f"offsets is {ends.dtype_name} of shape {ends.shape}; give the groups' ends as one dimension of int32"
             f"{converted}"
