@@ -144,7 +144,7 @@ def costs(problem: GroupedProblem, configs: Sequence[SimtConfig], gpu: GpuRates)
 SPEC = KernelSpec(
     name="simt_grouped",
     operation="grouped",
-    summary="groups along M, N or K of float32, any layout and alignment: FMA units",
+    summary="groups along M, N or K of float32, row- or column-major, any alignment: FMA units",
     package=__package__,
     archs=GEMM.archs,
     configs=tuple(one for one in GEMM.configs if isinstance(one, SimtConfig) and one.cluster_k == 1),
