@@ -173,6 +173,12 @@ def test_what_is_no_number_is_named_with_its_parameter(functions, value):
         vgpu.run(functions.axpy, x, x, stream=None, alpha=value)
 
 
+def test_a_number_of_another_type_of_the_compiler_is_refused(functions):
+    x = np.zeros(4, np.float32)
+    with pytest.raises(ArgumentError, match=r"^alpha is a Float32, got Int32; pass Float32\(…\)$"):
+        vgpu.run(functions.axpy, x, x, cutlass.Int32(2), None)
+
+
 @pytest.mark.parametrize("value", [2, True, np.True_, np.float64(2), np.int8(2), cutlass.Float32(2)])
 def test_numbers_of_every_kind_are_taken(functions, value):
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)

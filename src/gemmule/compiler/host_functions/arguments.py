@@ -153,6 +153,9 @@ def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tupl
         is_scalar = isinstance(kind, type) and issubclass(kind, cutlass.Numeric)
         if is_scalar and not isinstance(value, numbers.Real | np.bool_ | cutlass.Numeric):
             raise ArgumentError(f"{name}={shown(value)} is no number, and {name} is a {kind.__name__}; pass a number")
+        if is_scalar and isinstance(value, cutlass.Numeric) and not isinstance(value, kind):
+            # Its bits would be taken for the other type's.
+            raise ArgumentError(f"{name} is a {kind.__name__}, got {type(value).__name__}; pass {kind.__name__}(…)")
 
 
 def _is_torch(value: Any) -> bool:
