@@ -8,10 +8,10 @@ import concurrent.futures.process
 import contextlib
 import multiprocessing
 import multiprocessing.context
-import os
 from collections.abc import Iterable, Iterator
 
 from gemmule.core.arch import Arch
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError
 from gemmule.core.problem import Problem
@@ -53,7 +53,7 @@ def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tup
     Parameters
     ----------
     workers : int, optional
-        Number of processes; by default of CPUs.
+        Number of processes; by default of CPUs that this one may use.
 
     Yields
     ------
@@ -63,7 +63,7 @@ def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tup
     # A forked child would inherit the compiler's threads and locks.
     context = multiprocessing.get_context("spawn")
     left = collections.deque(jobs)
-    count = max(min(workers or os.cpu_count() or 1, len(left)), 1)
+    count = max(min(workers or usable_cpus(), len(left)), 1)
 
     def work(job: Job, pool: concurrent.futures.ProcessPoolExecutor) -> Artifact:
         return pool.submit(job.run).result()

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.cpus import usable_cpus
+
 from ..executor.tiles import Array
 from .product import multiply_whole
 
@@ -35,8 +37,7 @@ _LIMITS = "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"
 
 def blas_threads() -> int:
     """Return how many threads OpenBLAS uses: the CPUs of this process, or what its variables allow."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cpus = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    cpus = usable_cpus()
     limits = [int(value) for name in _LIMITS if (value := os.environ.get(name, "")).isdecimal() and int(value)]
     return min([cpus, *limits[:1]])
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import math
-import os
 from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
 
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.dtype import FLOAT8_SEEN, TF32_SIGNIFICAND, DType, Kind, Precision
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
@@ -108,7 +108,7 @@ def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Re
         return signed
 
     # Much of it is widening and reading B, which one thread does slowly. Sums are added up in order.
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(usable_cpus()) as pool:
         for signed in pool.map(multiply, _blocks(problem.k, problem.n)):
             if signed is not None:
                 sums += signed

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 from typing import Any
 
 import numpy as np
 
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.dtype import DType, Kind, accumulator, dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
@@ -129,7 +129,7 @@ def _random(matrix: StridedMatrix, seed: np.random.SeedSequence, batch: tuple[in
         part = flat[start : start + _CHUNK]
         part[...] = _values(np.random.Generator(np.random.SFC64(child)), matrix.dtype, part.size)
 
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(usable_cpus()) as pool:
         for done in [pool.submit(fill, *item) for item in zip(starts, seed.spawn(len(starts)), strict=True)]:
             done.result()
     return values

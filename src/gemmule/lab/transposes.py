@@ -5,13 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.arch import Arch
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.dtype import numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import StridedMatrix
@@ -138,7 +138,7 @@ def random_matrix(m: int, n: int, itemsize: int, seed: int) -> Array:
         words = np.random.SFC64(child).random_raw(-(-part.size // 8))
         part[...] = words.view(np.uint8)[: part.size]
 
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(usable_cpus()) as pool:
         for done in [pool.submit(fill, *item) for item in zip(starts, seeds, strict=True)]:
             done.result()
     return values

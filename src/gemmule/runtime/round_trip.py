@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import functools
 import mmap
-import os
 import sys
 import threading
 from collections import deque
@@ -21,6 +20,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+
+from gemmule.core.cpus import usable_cpus
 
 from .device import current
 from .driver import call, driver
@@ -45,7 +46,7 @@ _GRAIN = 2 << 20
 
 def copy_threads() -> int:
     """Return how many threads copy; 0 leaves it to the caller's own."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = usable_cpus()
     return min(usable, MOST_THREADS) if usable > 2 else 0
 
 

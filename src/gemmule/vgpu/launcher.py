@@ -13,6 +13,7 @@ import numpy as np
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.compile import compile_ptx
 from gemmule.compiler.host_functions.shared_tiles import SharedTile
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Buildable
@@ -28,7 +29,7 @@ from .map_bytes import encoded
 from .memory import GlobalMemory
 from .report import kernel_name
 from .tensor_map import TensorMap
-from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
+from .workers import WORTH_SECONDS, can_be_spread, pool
 
 #: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers fit into the cache.
 BATCH_LANES = 16384
@@ -100,7 +101,7 @@ class Options:
         checks = _from_environment("CHECKS", "0")
         if checks not in ("0", "1"):
             raise ArgumentError(f"GEMMULE_VGPU_CHECKS={checks!r} is not known; it is 1 or 0")
-        seed, workers = _from_environment("SEED", "0"), _from_environment("WORKERS", str(default_workers()))
+        seed, workers = _from_environment("SEED", "0"), _from_environment("WORKERS", str(usable_cpus()))
         for name, value in (("SEED", seed), ("WORKERS", workers)):
             if not value.isdecimal():
                 raise ArgumentError(f"GEMMULE_VGPU_{name}={value!r} must be a whole number, 0 or larger")

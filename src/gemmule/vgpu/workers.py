@@ -31,12 +31,6 @@ from .ptx.module import Instruction, Kernel
 WORTH_SECONDS = 3.0
 
 
-def default_workers() -> int:
-    """Return how many CPUs this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 def can_be_spread(kernel: Kernel) -> bool:
     """Say whether the order of CTAs cannot matter: no atomic operation, flag or the like but in shared memory."""
     return not any(map(_is_atomic, kernel.instructions))

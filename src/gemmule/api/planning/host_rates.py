@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gemmule import __version__
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.problem import contiguous_gemm
@@ -91,7 +91,7 @@ def host_times(dtypes: tuple[str, str, str]) -> tuple[float, ...]:
     """Return the seconds of square products of `HOST_SIDES` on the host, measured once in 30 days."""
     from gemmule.host import blas
 
-    key = "product on the host", platform.node(), str(_processors()), blas.describe(), str(blas.thread_count()), *dtypes
+    key = "product on the host", platform.node(), str(usable_cpus()), blas.describe(), str(blas.thread_count()), *dtypes
     return _figures(key, len(HOST_SIDES), lambda: _timed_on_host(dtypes))
 
 
@@ -103,7 +103,7 @@ def link_times(ordinal: int) -> tuple[float, ...]:
     """
     from gemmule.runtime.round_trip import link_of
 
-    key = "round trip", *get_device(ordinal).identity, platform.node(), str(_processors()), __version__
+    key = "round trip", *get_device(ordinal).identity, platform.node(), str(usable_cpus()), __version__
     count = len(LINK_BYTES)
     found = _figures(key, 4 * count, lambda: _timed_copies(ordinal))
     driver, staged = found[: 2 * count], found[2 * count :]
@@ -124,10 +124,6 @@ def _figures(key: Sequence[str], count: int, probe: Callable[[], Sequence[float]
     found = probes.figures(key, count, probe)
     probes.save()
     return found
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _timed_on_host(dtypes: tuple[str, str, str]) -> list[float]:

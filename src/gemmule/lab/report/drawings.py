@@ -6,10 +6,11 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
+
+from gemmule.core.cpus import usable_cpus
 
 from ..drawing.canvas import Page, check_matplotlib, figure_on, inline_svg
 
@@ -66,7 +67,7 @@ def draw_all(wanted: Sequence[Drawing], watch: Watch, workers: int | None = None
         If matplotlib is not installed.
     """
     check_matplotlib()
-    count = min(os.cpu_count() or 1, len(wanted) // _WORTH_A_PROCESS) if workers is None else workers
+    count = min(usable_cpus(), len(wanted) // _WORTH_A_PROCESS) if workers is None else workers
     made = {}
     with watch(len(wanted)) as step:
         for name, svg in _made(wanted, count):

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from gemmule import __version__
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
@@ -107,7 +108,7 @@ def sums_of(name: str, a: AnyDType, b: AnyDType, out: AnyDType) -> AnyDType:
 
 def threads_for_copies() -> int:
     """Return how many threads fill pinned buffers: a copy takes several to keep a link busy."""
-    return max(min(os.cpu_count() or 1, 16) - 2, 1)
+    return max(min(usable_cpus(), 16) - 2, 1)
 
 
 def measured_rates(

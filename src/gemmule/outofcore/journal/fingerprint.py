@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.cpus import usable_cpus
+
 from ..stores.matrix import Array, MatrixSource
 
 #: Pieces of a file that are looked at, evenly spread, the first and the last bytes among them.
@@ -90,7 +92,7 @@ def whole_checksum(array: Array) -> int:
         return 0
     height = max(_BLOCK_BYTES // (lines.shape[1] * lines.itemsize), 1)
     starts = range(0, lines.shape[0], height)
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 16)) as threads:
+    with ThreadPoolExecutor(min(usable_cpus(), 16)) as threads:
         parts = list(threads.map(lambda start: _crc(lines[start : start + height]), starts))
     return zlib.crc32(np.asarray(parts, "<u4").tobytes())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+
+from gemmule.core.cpus import usable_cpus
 
 from ..stores.matrix import MatrixSource
 from .journal_file import Rectangle
@@ -67,7 +68,7 @@ def sound_tiles(sink: UnfinishedSink, tiles: Mapping[Rectangle, int]) -> list[Re
     """Return the tiles whose items still have the CRC-32 that the journal noted."""
     written = sink.written()
     try:
-        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "gemmule-check") as threads:
+        with ThreadPoolExecutor(min(_THREADS, usable_cpus()), "gemmule-check") as threads:
             sound = threads.map(lambda item: _read_checksum(written, sink.grain[0], item[0]) == item[1], tiles.items())
             return [rectangle for rectangle, is_sound in zip(tiles, sound, strict=True) if is_sound]
     finally:
