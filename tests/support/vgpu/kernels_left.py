@@ -1,13 +1,13 @@
 """Calls on the virtual GPU that choose among some kernels only."""
 
 from gemmule.api.planning import vgpu_products
-from gemmule.dispatch.select import choose
+from gemmule.api.planning.choice import choose_virtual
 
 
 def leave_kernels(monkeypatch, specs):
     """Have products on the virtual GPU choose among these kernels."""
 
-    def chosen(problem, arch, registry):
-        return choose(problem, arch, registry or specs)
+    def chosen(problem, registry):
+        return choose_virtual(problem, registry or specs)
 
-    monkeypatch.setattr(vgpu_products, "choose", chosen)
+    monkeypatch.setattr(vgpu_products, "choose_virtual", chosen)
