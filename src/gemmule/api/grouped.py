@@ -304,7 +304,8 @@ def check_ends(ends: Any, product: GroupedProduct) -> None:
             least = "the end before it" if group else "where the first group begins"
             rule = f"at least {before}, {least}" if end < before else f"at most {extent}, {_DIVIDED[product.axis]}"
             raise ArgumentError(
-                f"offsets[{group}] is {end}; it must be {rule}: of groups' sizes, the ends are numpy.cumsum(sizes)"
+                f"offsets[{group}] is {end}; it must be {rule}: of groups' sizes, the ends are "
+                "numpy.cumsum(sizes, dtype=numpy.int32)"
             )
         before = end
 

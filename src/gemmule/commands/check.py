@@ -39,10 +39,12 @@ class _CheckCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            number = next((word for word in given if _NEGATIVE.match(word)), "")
-            if not number.startswith(error.option_name):
+            words = (word for word in given if _NEGATIVE.match(word) and word.startswith(error.option_name))
+            number = next(words, None)
+            if number is None:
                 raise
-            raise click.UsageError(f"{number} begins as an option does; put -- before it: -- {number}", ctx) from None
+            remedy = f"put options first, then -- and the arguments: -- {number}"
+            raise click.UsageError(f"{number} begins as an option does; {remedy}", ctx) from None
 
 
 @click.command(

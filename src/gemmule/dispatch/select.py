@@ -35,11 +35,13 @@ from .tuned_table import TunedTable, table_for
 
 #: Kernels that were not chosen, and why.
 _Refused = tuple[tuple[str, str], ...]
-#: Most launches of one product by a kernel that covers fewer batch dimensions than others.
+#: Most launches of one product of small matrices by a kernel that covers fewer batch dimensions than others.
 MAX_LAUNCHES = 16
 #: Most launches of one product where none of the others takes it. A transpose has as many as it needs: it is what makes
 #: a product's batch dimensions merge.
 MOST_LAUNCHES = 4096
+#: Multiply-adds of a matrix that take so much longer than a launch that kernels for small matrices are not needed.
+_WORTH_A_LAUNCH = 2**22
 
 #: Most cached choices.
 _MOST_CHOSEN = 4096
@@ -185,7 +187,7 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         inner, launches = _part(problem, spec)
         if spec.is_refused(inner, arch):
             continue
-        if launches > MAX_LAUNCHES and (
+        if launches > _most_launches(problem) and (
             _needs_fewer(spec, problem, arch, registry) or _why_too_many(spec, problem, launches, registry)
         ):
             continue
@@ -282,7 +284,7 @@ def _choose(
         config, reason, by, cost = _config(spec, inner, arch, gpu)
         if config is None:
             refused.append((spec.name, reason))
-        elif launches > MAX_LAUNCHES and _needs_fewer(spec, problem, arch, registry):
+        elif launches > _most_launches(problem) and _needs_fewer(spec, problem, arch, registry):
             refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
         elif (too_many := _why_too_many(spec, problem, launches, registry)) is not None:
             limited.append((spec.name, too_many))
@@ -329,11 +331,17 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
 
 
 def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
-    """Return whether a kernel supports a problem in some config, with few launches."""
+    """Return whether a kernel supports a problem in some config, in no more launches than it may take."""
     part, launches = _part(problem, spec)
-    if launches > MAX_LAUNCHES or spec.is_refused(part, arch):
+    if launches > _most_launches(problem) or spec.is_refused(part, arch):
         return False
     return any(spec.own_why_not(part, arch, one) is None for one in spec.by_known_costs(part, gpu))
+
+
+def _most_launches(problem: Problem) -> int:
+    """Return up to how many launches a kernel may take that covers fewer batch dimensions than others."""
+    is_large = isinstance(problem, GemmProblem) and problem.m * problem.n * problem.k >= _WORTH_A_LAUNCH
+    return MOST_LAUNCHES if is_large else MAX_LAUNCHES
 
 
 def _part(problem: Problem, spec: KernelSpec) -> tuple[Problem, int]:
@@ -357,7 +365,7 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
         return None
     inner, outer, _ = split_batch(problem, spec.batch_dims)
     config = tuned_config(spec, entry, inner, arch)
-    if config is None or math.prod(outer) > MAX_LAUNCHES:
+    if config is None or math.prod(outer) > _most_launches(problem):
         return None
     predicted = entry.us if found.same else None
     return Choice(spec, config, (), "tuned", predicted, f"{found.source}: {entry.source}")

@@ -35,6 +35,8 @@ def file_error(error: OSError, name: str, *, written: bool = False) -> FileAcces
     if code in _MISSING and not written and os.path.islink(name):
         remedy = "correct the link, or name the file itself"
         return MissingFileError(code, f"it is a symbolic link to {os.readlink(name)}, which is missing; {remedy}", name)
+    if code == errno.ENOTDIR and written:
+        return MissingFileError(code, "a part of its path is a file, not a folder; correct the path", name)
     if code in _MISSING and written and not os.path.isdir(os.path.dirname(os.path.realpath(name.partition("::")[0]))):
         return MissingFileError(code, "its folder does not exist; make it first", name)
     if code in _MISSING and written:

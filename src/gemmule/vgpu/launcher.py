@@ -103,7 +103,7 @@ class Options:
             raise ArgumentError(f"GEMMULE_VGPU_CHECKS={checks!r} is not known; it is 1 or 0")
         seed, workers = _from_environment("SEED", "0"), _from_environment("WORKERS", str(usable_cpus()))
         for name, value in (("SEED", seed), ("WORKERS", workers)):
-            if not value.isdecimal():
+            if not value.isdecimal() or len(value) > 18:
                 raise ArgumentError(f"GEMMULE_VGPU_{name}={value!r} must be a whole number, 0 or larger")
         return cls(
             schedule=_one_of("SCHEDULE", SCHEDULES),
@@ -131,7 +131,8 @@ def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
     origin = "schedules" if given is not None else SCHEDULES_VARIABLE
     if given is None:
         number = os.environ.get(SCHEDULES_VARIABLE) or "1"
-        given = int(number) if number.isdecimal() else number
+        given = int(number) if number in map(str, range(10)) else number
+    said = given
     if isinstance(given, str):
         given = (given,)
     if isinstance(given, int):
@@ -140,7 +141,7 @@ def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
         return SCHEDULES[:given]
     listed: list[Any] = list(given) if hasattr(given, "__iter__") else [given]
     if not listed or any(name not in SCHEDULES for name in listed):
-        raise ArgumentError(f"{origin}={given!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
+        raise ArgumentError(f"{origin}={said!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
     return tuple(listed)
 
 

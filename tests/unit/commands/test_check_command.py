@@ -110,7 +110,7 @@ def test_refused_arguments(arguments, message):
         (["TmaCopy"], "TmaCopy(x, y): missing 'x', 'y'"),
         (
             ["axpy", "float32[3]", "float32[3]", "-2.0", "None"],
-            "-2.0 begins as an option does; put -- before it: -- -2.0",
+            "-2.0 begins as an option does; put options first, then -- and the arguments: -- -2.0",
         ),
         (["axpy", "float32[3]", "float32[3]", "--trac", "x"], "No such option '--trac'"),
         (["axpy", "float32[3]", "float32[3]", "None", "None"], "alpha=None is no number, and alpha is a Float32"),

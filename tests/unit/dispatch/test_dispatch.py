@@ -15,7 +15,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
-from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
+from gemmule.core.dtype import BFLOAT16, DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
@@ -119,6 +119,14 @@ def test_a_kernel_of_fewer_batch_dimensions_takes_what_no_other_takes():
         (_spread_batch(4097), {"batch_dims": 1}, "simt_gemm"),
     ):
         assert choose(problem, HOPPER, _kernels(**changes)).spec.name == name
+
+
+@pytest.mark.parametrize(("side", "name"), [(16, "gemm_reference"), (2048, "hopper_gemm")], ids=["small", "large"])
+def test_large_matrices_whose_batch_does_not_merge_have_a_launch_each(side, name):
+    matrix = contiguous(BFLOAT16, side, side, (17, 17))
+    spread = dataclasses.replace(matrix, batch_strides=(40 * side * side, side * side))
+    problem = GemmProblem(side, side, side, (17, 17), spread, spread, None, matrix)
+    assert choose(problem, HOPPER, multiprocessors=132).spec.name == name
 
 
 def test_a_product_of_too_many_launches_says_so():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from gemmule import vgpu
+from gemmule.compiler.host_functions.arguments import _check_scalars
 from gemmule.core.errors import ArgumentError, DTypeError, KernelFailedError, shown
 from gemmule.core.launch import Launch
 from gemmule.vgpu.report import merged
@@ -179,7 +181,18 @@ def test_a_number_of_another_type_of_the_compiler_is_refused(functions):
         vgpu.run(functions.axpy, x, x, cutlass.Int32(2), None)
 
 
-@pytest.mark.parametrize("value", [2, True, np.True_, np.float64(2), np.int8(2), cutlass.Float32(2)])
+@pytest.mark.parametrize("value", [2.5, float("inf"), 2**31, np.float32(0.5), -(2**31) - 1])
+def test_what_an_integer_cannot_hold_is_refused(value):
+    (parameter,) = inspect.signature(lambda count: None).parameters.values()
+    with pytest.raises(ArgumentError, match=r"^count=.* is none of the whole numbers of Int32$"):
+        _check_scalars([parameter.replace(annotation=cutlass.Int32)], [("count", value)])
+    for held in (2, 2.0, -(2**31), np.int64(5)):
+        _check_scalars([parameter.replace(annotation=cutlass.Int32)], [("count", held)])
+
+
+@pytest.mark.parametrize(
+    "value", [2, True, np.True_, np.float64(2), np.int8(2), cutlass.Float32(2), ml_dtypes.bfloat16(2)]
+)
 def test_numbers_of_every_kind_are_taken(functions, value):
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     vgpu.run(functions.axpy, x, y, value, None)

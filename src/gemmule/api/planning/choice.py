@@ -179,7 +179,7 @@ def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> C
     except NoKernelError as error:
         if registry is None:
             raise
-        remedy = "leave kernel out, or give operands that it takes"
+        remedy = "name another kernel or config, leave kernel out, or give operands that it takes"
         raise NoKernelError((name, f"{reason}; {remedy}") for name, reason in error.refused) from None
 
 

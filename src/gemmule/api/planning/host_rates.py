@@ -91,7 +91,8 @@ def host_times(dtypes: tuple[str, str, str]) -> tuple[float, ...]:
     """Return the seconds of square products of `HOST_SIDES` on the host, measured once in 30 days."""
     from gemmule.host import blas
 
-    key = "product on the host", platform.node(), str(usable_cpus()), blas.describe(), str(blas.thread_count()), *dtypes
+    how = f"product on the host, {_PRODUCT_S} s"
+    key = how, platform.node(), str(usable_cpus()), blas.describe(), str(blas.thread_count()), *dtypes
     return _figures(key, len(HOST_SIDES), lambda: _timed_on_host(dtypes))
 
 

@@ -12,7 +12,6 @@ import ctypes
 import dataclasses
 import inspect
 import math
-import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -150,12 +149,26 @@ def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tupl
         kind: Any = kinds.get(name)
         if isinstance(kind, str):
             kind = getattr(cutlass, kind.rpartition(".")[2], None)
-        is_scalar = isinstance(kind, type) and issubclass(kind, cutlass.Numeric)
-        if is_scalar and not isinstance(value, numbers.Real | np.bool_ | cutlass.Numeric):
+        if not (isinstance(kind, type) and issubclass(kind, cutlass.Numeric)):
+            continue
+        number = value.item() if isinstance(value, np.generic) else value
+        if not isinstance(number, int | float | cutlass.Numeric):
             raise ArgumentError(f"{name}={shown(value)} is no number, and {name} is a {kind.__name__}; pass a number")
-        if is_scalar and isinstance(value, cutlass.Numeric) and not isinstance(value, kind):
+        is_whole = issubclass(kind, cutlass.Integer) and kind is not cutlass.Integer
+        if is_whole and isinstance(number, int | float) and not _is_in(kind, number):
+            raise ArgumentError(f"{name}={shown(value)} is none of the whole numbers of {kind.__name__}")
+        if isinstance(number, cutlass.Numeric) and not isinstance(number, kind):
             # Its bits would be taken for the other type's.
             raise ArgumentError(f"{name} is a {kind.__name__}, got {type(value).__name__}; pass {kind.__name__}(…)")
+
+
+def _is_in(kind: Any, number: float) -> bool:
+    """Return whether a type of integers holds a number."""
+    if isinstance(number, float) and not number.is_integer():
+        return False
+    # A Boolean, of one bit, is said to be signed.
+    least = -(1 << kind.width - 1) if kind.signed and kind.width > 1 else 0
+    return least <= number < least + (1 << kind.width)
 
 
 def _is_torch(value: Any) -> bool:
