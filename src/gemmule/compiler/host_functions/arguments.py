@@ -162,13 +162,13 @@ def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tupl
             raise ArgumentError(f"{name} is a {kind.__name__}, got {type(value).__name__}; pass {kind.__name__}(…)")
 
 
-def _is_in(kind: Any, number: float) -> bool:
+def _is_in(kind: Any, number: Any) -> bool:
     """Return whether a type of integers holds a number."""
     if isinstance(number, float) and not number.is_integer():
         return False
     # A Boolean, of one bit, is said to be signed.
     least = -(1 << kind.width - 1) if kind.signed and kind.width > 1 else 0
-    return least <= number < least + (1 << kind.width)
+    return bool(least <= number < least + (1 << kind.width))
 
 
 def _is_torch(value: Any) -> bool:
