@@ -193,9 +193,15 @@ def test_ends_are_read_when_it_runs(rng):
 @pytest.mark.parametrize(
     ("ends", "message"),
     [
-        ((2, 1, 9), r"offsets\[1\] is 1; it must be at least 2, the end before it: .* numpy.cumsum\(sizes\)"),
+        (
+            (2, 1, 9),
+            r"offsets\[1\] is 1; it must be at least 2, the end before it: .* numpy.cumsum\(sizes, dtype=numpy.int32\)",
+        ),
         ((-1, 1, 9), r"offsets\[0\] is -1; it must be at least 0, where the first group begins"),
-        ((2, 2, 10), r"offsets\[2\] is 10; it must be at most 9, {divided}: .* numpy.cumsum\(sizes\)"),
+        (
+            (2, 2, 10),
+            r"offsets\[2\] is 10; it must be at most 9, {divided}: .* numpy.cumsum\(sizes, dtype=numpy.int32\)",
+        ),
     ],
 )
 @AXES
