@@ -11,15 +11,19 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fit_cost_model import Fit, Measured, Training
 from fit_float64_cost import HELD_OUT, Product, products
 
 from gemmule.core.gpu_rates import H200_RATES
+from gemmule.core.problem import GemmProblem
+from gemmule.core.row_major import row_result
 from gemmule.kernels.float64 import correction
+from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC
-from gemmule.kernels.float64.limits import RATES, limits, tiles_of
+from gemmule.kernels.float64.limits import RATES, Limits, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
 _TRAINING = Training(units=24, epochs=150, batch=256, rate=1e-2, decay=0.3)
@@ -30,19 +34,23 @@ def measured(one: Product) -> Measured:
     """Return a product's times beside its limits, and what is read of them."""
     configs = tuple(one.times)
     found = limits(one.problem, configs, one.gpu, RATES)
-    of, own = tiles_of(configs, RATES), correction.product_features(one.problem)
-    parts = of.features.T, correction.mixed_features(own, of, found).T, np.tile(own, (len(configs), 1))
     times = np.array(list(one.times.values()))
-    features = np.concatenate(parts, axis=1, dtype=np.float32)
+    features = np.concatenate(list(_parts(one.problem, configs, found).values()), dtype=np.float32).T
     return Measured(one.gpu.learned, configs, times, found.times, features, 1.0, one.first)
+
+
+def _parts(problem: GemmProblem, configs: Sequence[Float64Config], found: Limits) -> dict[str, Any]:
+    """Return the parts of features, a column for each config."""
+    of, lies = tiles_of(configs, RATES), lies_of(row_result(problem)[0])
+    numbers = correction.numbers(problem, of, found)
+    return {"config": of.features, "lies": correction.lies_features(of, lies), "numbers": numbers}
 
 
 def widths() -> dict[str, int]:
     """Return the parts of features, and their widths."""
     problem = gemm_problem(64, 64, 64, "float64", "float64", "nn")
-    of, own = tiles_of(SPEC.configs, RATES), correction.product_features(problem)
-    mixed = correction.mixed_features(own, of, limits(problem, SPEC.configs, H200_RATES, RATES))
-    return {"config": len(of.features), "mixed": len(mixed), "product": len(own)}
+    parts = _parts(problem, SPEC.configs, limits(problem, SPEC.configs, H200_RATES, RATES))
+    return {name: len(part) for name, part in parts.items()}
 
 
 def fit_to(found: Sequence[Measured]) -> Fit:

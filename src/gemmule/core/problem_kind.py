@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from .dtype import Precision
-from .last_call_cache import cache_last_call
 from .problem import GemmProblem, Problem
 
 Result = TypeVar("Result")
@@ -23,10 +22,21 @@ _MOST_KINDS = 4096
 #: For each cached function its last second argument, and the result.
 _Known = dict[object, tuple[Any, Any]]
 _kinds: dict[tuple[object, ...], _Known] = {}
+#: The last problem, and what is known of its kind. Replaced as a whole, for other threads.
+_last: list[tuple[Problem | None, _Known | None]] = [(None, None)]
 
 
-@cache_last_call
-def _known_of(problem: GemmProblem) -> _Known | None:
+def _known_of(problem: Problem) -> _Known | None:
+    """Return `_find_known` of a problem; that of the last call is cached: a choice needs it many times."""
+    last = _last[0]
+    if last[0] is problem:
+        return last[1]
+    known = _find_known(problem) if isinstance(problem, GemmProblem) else None
+    _last[0] = problem, known
+    return known
+
+
+def _find_known(problem: GemmProblem) -> _Known | None:
     """Return what is known of a product's kind; None of one without a kind, whose every number may count.
 
     The kind is the types, how operands lie, whether lines and matrices begin at multiples of 16 bytes, whether D's
@@ -82,7 +92,7 @@ class CachedForKinds(Generic[Result]):
         return CachedForKinds, (self._function,)
 
     def __call__(self, problem: Problem, other: Any) -> Result:
-        known = _known_of(problem) if isinstance(problem, GemmProblem) else None
+        known = _known_of(problem)
         if known is None:
             return self._function(problem, other)
         found = known.get(self)

@@ -8,6 +8,8 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from gemmule.core.dataclass import dataclass
 
 from .arch import Arch
@@ -30,7 +32,8 @@ Signature = tuple[tuple[str, str], ...]
 _WhyNot = Callable[[Any, Arch, Any], str | None]
 _Refuses = Callable[[Any, Arch], str | None]
 _RefusesTypes = Callable[[OperandTypes, Arch], str | None]
-_Costs = Callable[[Any, Sequence[Any], GpuRates], Sequence[float]]
+#: Costs of configs: an array of NumPy's is as good as a sequence.
+_Costs = Callable[[Any, Sequence[Any], GpuRates], Any]
 #: Why a kernel was not chosen, or a function that returns it: few reasons are read.
 Reason = str | Callable[[], str | None]
 
@@ -187,6 +190,11 @@ class KernelSpec:
     #: ``is_refused(problem, arch)`` is whether `refuses` gives a reason: one look-up for a product of a known kind.
     is_refused: Callable[[Any, Arch], bool] = dataclasses.field(init=False, compare=False)
     own_why_not: _WhyNot = dataclasses.field(init=False, compare=False)
+    #: ``takes(problem, arch)`` is whether some config supports a problem of at most `batch_dims` batch dimensions: one
+    #: look-up like `is_refused`.
+    takes: Callable[[Any, Arch], bool] = dataclasses.field(init=False, compare=False)
+    #: Configs for GPUs by their SMs; `configs_on` returns them.
+    _configs_on: dict[int, tuple[Config, ...]] = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         def fill(name: str, value: object) -> None:
@@ -204,6 +212,8 @@ class KernelSpec:
             fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
         fill("is_refused", CachedForKinds(functools.partial(_is_refused, self.refuses)))
         fill("why_not", functools.partial(_why_not, self))
+        fill("takes", CachedForKinds(functools.partial(_takes, self)))
+        fill("_configs_on", {})
 
     @property
     def default(self) -> Config:
@@ -212,39 +222,42 @@ class KernelSpec:
 
     def configs_on(self, gpu: GpuRates | None) -> tuple[Config, ...]:
         """Return the configs for a GPU: persistent ones with one CTA an SM; unchanged for None."""
-        return self.configs if gpu is None else configs_on(self.configs, gpu.multiprocessors)
+        if gpu is None:
+            return self.configs
+        found = self._configs_on.get(gpu.multiprocessors)
+        if found is None:
+            found = self._configs_on[gpu.multiprocessors] = configs_on(self.configs, gpu.multiprocessors)
+        return found
 
-    def keep_costs(self, problem: Problem, configs: Sequence[Any], gpu: GpuRates, costs: Sequence[float]) -> None:
+    def keep_costs(self, problem: Problem, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> None:
         """Cache the costs of a problem that were predicted together with others, for the next calls of `costs`."""
         assert isinstance(self.costs, _LastCosts)
         self.costs.keep(problem, configs, gpu, costs)
 
-    def by_known_costs(self, problem: Problem, gpu: GpuRates) -> Iterator[Config]:
-        """Yield the configs, those of least cost first if costs are cached: these are supported more likely."""
+    def by_cost(self, problem: Problem, gpu: GpuRates) -> Iterator[tuple[Config, float]]:
+        """Yield the configs and their costs, the least first; the others are not sorted where the first is supported.
+
+        For kernels with `costs`; the problem is none that `refuses`, of at most `batch_dims` batch dimensions.
+        """
+        assert isinstance(self.costs, _LastCosts)
         configs = self.configs_on(gpu)
-        known = self.costs.known(problem, configs, gpu) if isinstance(self.costs, _LastCosts) else None
-        yield from configs if known is None else (configs[number] for number in least_first(known))
+        costs, first = self.costs.with_least(problem, configs, gpu)
+        yield configs[first], costs[first]
+        yield from ((configs[x], costs[x]) for x in sorted(range(len(costs)), key=costs.__getitem__) if x != first)
+
+    def least_cost(self, problem: Problem, gpu: GpuRates) -> float:
+        """Return the least cost of all configs, whether they are supported or not; for problems as of `by_cost`."""
+        assert isinstance(self.costs, _LastCosts)
+        costs, first = self.costs.with_least(problem, self.configs_on(gpu), gpu)
+        return costs[first]
 
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
         """Return the supported config of least cost, and the cost; None where no config supports the problem.
 
-        For kernels with `costs`; the problem is none that `refuses`, of at most `batch_dims` batch dimensions.
+        For problems as of `by_cost`.
         """
-        assert self.costs is not None
-        configs = self.configs_on(gpu)
-        costs = self.costs(problem, configs, gpu)
-        for number in least_first(costs):
-            if self.own_why_not(problem, arch, configs[number]) is None:
-                return configs[number], costs[number]
-        return None
-
-
-def least_first(costs: Sequence[float]) -> Iterator[int]:
-    """Yield the numbers of configs by their costs; the others are not sorted where the first is supported."""
-    if costs:
-        first = costs.index(min(costs))
-        yield first
-        yield from (number for number in sorted(range(len(costs)), key=costs.__getitem__) if number != first)
+        supported = (one for one in self.by_cost(problem, gpu) if self.own_why_not(problem, arch, one[0]) is None)
+        return next(supported, None)
 
 
 @cache_for_configs
@@ -274,7 +287,7 @@ def _build(package: str, config: Any, signature: Signature) -> Any:
 
 
 def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
-    return costs(problem, [config], gpu)[0]
+    return float(costs(problem, [config], gpu)[0])
 
 
 class _LastCosts:
@@ -287,28 +300,33 @@ class _LastCosts:
 
     def __init__(self, costs: _Costs) -> None:
         self._costs = costs
-        self._last: tuple[tuple[object, object, object, Sequence[float]], ...] = ()
+        self._last: tuple[tuple[object, object, object, tuple[Sequence[float], int]], ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         return _LastCosts, (self._costs,)
 
     def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float]:
-        found = self.known(problem, configs, gpu)
-        if found is None:
-            found = self._costs(problem, configs, gpu)
-            self.keep(problem, configs, gpu, found)
-        return found
+        return self.with_least(problem, configs, gpu)[0]
 
-    def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float] | None:
-        """Return cached costs, or None."""
+    def with_least(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Sequence[float], int]:
+        """Return the costs, and the number of the first of the least ones."""
+        found = self.known(problem, configs, gpu)
+        return found or self.keep(problem, configs, gpu, self._costs(problem, configs, gpu))
+
+    def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Sequence[float], int] | None:
+        """Return what is cached of `with_least`, or None."""
         for one in self._last:
             if one[0] is problem and one[1] is configs and one[2] is gpu:
                 return one[3]
         return None
 
-    def keep(self, problem: Any, configs: Sequence[Any], gpu: GpuRates, costs: Sequence[float]) -> None:
+    def keep(self, problem: Any, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> tuple[Sequence[float], int]:
         """Cache costs. The tuple is replaced as a whole, for other threads."""
-        self._last = (problem, configs, gpu, costs), *self._last[:1]
+        # NumPy finds the least of an array in a tenth of the time.
+        is_array = isinstance(costs, np.ndarray)
+        found = (costs.tolist(), int(costs.argmin())) if is_array else (costs, costs.index(min(costs)))
+        self._last = (problem, configs, gpu, found), *self._last[:1]
+        return found
 
 
 class _TypesThenOwn:
@@ -338,6 +356,13 @@ class _TypesThenOwn:
 
 def _is_refused(refuses: _Refuses | None, problem: Problem, arch: Arch) -> bool:
     return refuses is not None and refuses(problem, arch) is not None
+
+
+def _takes(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
+    if spec.is_refused(problem, arch):
+        return False
+    # From the last on, which are for 8-bit floats: most others refuse these.
+    return any(spec.own_why_not(problem, arch, config) is None for config in reversed(spec.configs))
 
 
 def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str | None:

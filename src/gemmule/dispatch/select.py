@@ -24,7 +24,7 @@ from gemmule.core.problem import (
     inner_problem,
     split_batch,
 )
-from gemmule.core.spec import Choice, Config, KernelSpec, Reason, Signature, least_first, reasons_of, why_not_epilogue
+from gemmule.core.spec import Choice, Config, KernelSpec, Reason, Signature, reasons_of, why_not_epilogue
 
 from .problem_key import key_of
 from .rates_table import rates_for
@@ -278,7 +278,7 @@ def _choose(
             continue
         if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
             larger = spec.yields_to(inner, gpu) if why_not_epilogue(spec, inner) is None else None
-            if (faster := _able(larger, problem, arch, gpu, registry)) is not None:
+            if (faster := _able(larger, problem, arch, registry)) is not None:
                 refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
                 continue
         config, reason, by, cost = _config(spec, inner, arch, gpu)
@@ -315,13 +315,13 @@ def _faster(
     """Return the name of a later supported kernel with a lower predicted time, or None."""
     if spec.outdone is None or cost is None or gpu is None:
         return None
-    return _able(spec.outdone(inner, cost, gpu), problem, arch, gpu, registry)
+    return _able(spec.outdone(inner, cost, gpu), problem, arch, registry)
 
 
-def _able(name: str | None, problem: Problem, arch: Arch, gpu: GpuRates, registry: Sequence[KernelSpec]) -> str | None:
+def _able(name: str | None, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> str | None:
     """Return a kernel's name if the kernel is among those to choose from and supports the problem, else None."""
     other = _by_name(registry).get(name) if name is not None else None
-    return name if other is not None and _is_able(other, problem, arch, gpu) else None
+    return name if other is not None and _is_able(other, problem, arch) else None
 
 
 @cache_for_configs
@@ -330,12 +330,10 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
     return {spec.name: spec for spec in reversed(registry)}
 
 
-def _is_able(spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates) -> bool:
+def _is_able(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
     """Return whether a kernel supports a problem in some config, in no more launches than it may take."""
     part, launches = _part(problem, spec)
-    if launches > _most_launches(problem) or spec.is_refused(part, arch):
-        return False
-    return any(spec.own_why_not(part, arch, one) is None for one in spec.by_known_costs(part, gpu))
+    return launches <= _most_launches(problem) and spec.takes(part, arch)
 
 
 def _most_launches(problem: Problem) -> int:
@@ -407,7 +405,7 @@ def _candidates(
 
 def _needs_fewer(spec: KernelSpec, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> bool:
     """Return whether a kernel that covers more batch dimensions in a launch supports a problem."""
-    return any(_supports(one, _part(problem, one)[0], arch) for one in _covering_more(spec, registry))
+    return any(one.takes(_part(problem, one)[0], arch) for one in _covering_more(spec, registry))
 
 
 def _why_too_many(spec: KernelSpec, problem: Problem, launches: int, registry: Sequence[KernelSpec]) -> str | None:
@@ -427,13 +425,6 @@ def _covering_more(spec: KernelSpec, registry: Sequence[KernelSpec]) -> Iterator
             yield one
 
 
-def _supports(spec: KernelSpec, part: Problem, arch: Arch) -> bool:
-    """Return whether a kernel supports the problem of one launch in some config."""
-    if isinstance(part, GemmProblem) and spec.refuses_types is not None and spec.refuses_types(part.types, arch):
-        return False
-    return not spec.is_refused(part, arch) and any(spec.own_why_not(part, arch, one) is None for one in spec.configs)
-
-
 def _config(
     spec: KernelSpec,
     problem: Problem,
@@ -450,18 +441,15 @@ def _config(
     by = "cost" if gpu is not None and len(configs) > 1 else "only one"
     if gpu is None or spec.costs is not None or spec.ctas is not None:
         # The first supported config in order of cost; the others need no check.
-        costs: Sequence[float | None] = [None] * len(configs)
-        order: Iterable[int] = range(len(configs))
+        ordered: Iterable[tuple[Config, float | None]] = ((config, None) for config in configs)
         if gpu is not None and spec.costs is not None:
-            predicted = costs = spec.costs(problem, configs, gpu)
-            order = least_first(predicted)
+            ordered = spec.by_cost(problem, gpu)
         elif gpu is not None and spec.ctas is not None:
-            order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
-        for number in order:
-            if spec.own_why_not(problem, arch, configs[number]) is None:
-                if eligible is not None and not eligible(configs[number]):
-                    continue
-                return configs[number], "", by, costs[number]
+            by_size = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
+            ordered = ((configs[number], None) for number in by_size)
+        for config, cost in ordered:
+            if spec.own_why_not(problem, arch, config) is None and (eligible is None or eligible(config)):
+                return config, "", by, cost
     else:
         able = [config for config in configs if spec.own_why_not(problem, arch, config) is None]
         able = able if eligible is None else [config for config in able if eligible(config)]

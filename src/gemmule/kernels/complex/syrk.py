@@ -98,8 +98,7 @@ def _costs(below: KernelSpec, problem: GemmProblem, configs: Sequence[Any], gpu:
 
 def _outdone(whole: KernelSpec, problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
-    assert whole.costs is not None
-    return whole.name if min(whole.costs(problem, whole.configs_on(gpu), gpu)) <= cost else None
+    return whole.name if whole.least_cost(problem, gpu) <= cost else None
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:

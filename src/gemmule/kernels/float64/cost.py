@@ -56,9 +56,9 @@ def _factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([FACTORS.get(key_of(one), 1.0) for one in configs])
 
 
-def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> Numbers:
     """Return roughly the times in microseconds: those of the limits, and what measured times add to them."""
     found = limits(problem, configs, gpu, RATES)
     factors = correction(problem, configs, found, gpu) if is_measured(problem) else _factors(configs)
-    times: list[float] = (found.times * factors).tolist()
+    times: Numbers = found.times * factors
     return times

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -51,6 +51,10 @@ class Float64Rates:
     lines: float
     sectors: float
 
+    def __hash__(self) -> int:
+        # They are keys of a cache, and never differ in the others only.
+        return hash((self.products, self.memory))
+
 
 #: Fitted to records 20261124T202201 (an H100; even results only: odd ones are written in another order since),
 #: 20261125T031547 (an H100), 20261122T113015, 20261122T133327 and 20261128T135346 (H200s), and to the draws
@@ -81,6 +85,46 @@ _CACHE_LINE, _SECTOR = 128, 32
 _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
 
 
+class Lies(NamedTuple):
+    """How operands and result of a product lie, whose result is row-major.
+
+    Attributes
+    ----------
+    begin_a, begin_b : int
+        Bytes at multiples of which lines begin, at most those of a cache line.
+    along_a, along_b : bool
+        Whether lines are along K.
+    odd_copies, odd_writes : bool
+        Whether lines of an operand, or of the result, begin at odd elements, so that single ones are moved.
+    """
+
+    begin_a: int
+    begin_b: int
+    along_a: bool
+    along_b: bool
+    odd_copies: bool
+    odd_writes: bool
+
+
+@cache_last_call
+def lies_of(oriented: GemmProblem) -> Lies:
+    """Return how operands and result lie, of a product whose result is row-major."""
+    a, b, item = oriented.a, oriented.b, oriented.a.dtype.itemsize
+    begin_a, begin_b = _begin(a), _begin(b)
+    odd = begin_a == item or begin_b == item
+    return Lies(begin_a, begin_b, a.is_row_major, b.is_col_major, odd, _begin(oriented.d) == item)
+
+
+def _begin(matrix: StridedMatrix) -> int:
+    stride = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    return math.gcd(stride * matrix.dtype.itemsize, _CACHE_LINE)
+
+
+def begins_inside(begin: int) -> tuple[float, float]:
+    """Return the shares of lines that begin inside a cache line, and inside a sector."""
+    return 1.0 - begin / _CACHE_LINE, 1.0 - math.gcd(begin, _SECTOR) / _SECTOR
+
+
 class Limits(NamedTuple):
     """Times of the limits, and what they follow from, by config.
 
@@ -88,23 +132,35 @@ class Limits(NamedTuple):
     ----------
     times : array
         Microseconds.
-    share : array
-        CTAs of each multiprocessor.
-    each : array
-        CTAs of the multiprocessor that has most.
-    whole_m, whole_n : array
-        Shares of the rows and columns of all tiles that are inside the result.
-    k_tiles, split : array
-        K-tiles of each CTA, and the same without what is beyond K.
+    share, each : array
+        CTAs of each multiprocessor, and of the one that has most.
+    parts, whole : array
+        Rows, columns and K by those of a tile and of all k-tiles at a time, and the next whole numbers: three rows.
     """
 
     times: Numbers
     share: Numbers
     each: Numbers
-    whole_m: Numbers
-    whole_n: Numbers
-    k_tiles: Numbers
-    split: Numbers
+    parts: Numbers
+    whole: Numbers
+
+
+class _Moving(NamedTuple):
+    """What configs decide for products that lie alike; a value for each config.
+
+    Attributes
+    ----------
+    many : array
+        Fourth power of a CTA's k-tile where more CTAs than fit take turns.
+    fewer : array
+        What that is more where all run at the same time, but for the part that does not depend on their number.
+    written : array
+        Microseconds that each CTA's result takes.
+    """
+
+    many: Numbers
+    fewer: Numbers
+    written: Numbers
 
 
 class Tiles:
@@ -132,10 +188,40 @@ class Tiles:
         self.reduction = np.where(split, rates.reduction + rates.partials * outputs / 2**12, 0.0)
         self.reached = each(lambda c: _REACHED.get(c.cluster_k, _OTHERS_REACHED))
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
-        self.single = self.resident == 1
+        self.sizes = np.array((self.m, self.n, self.depth))
+        self.once = self.reduction + rates.launch
+        # One CTA at a time overlaps with no other; of several that take turns, the last ones run alone.
+        self.alone_power = self.alone**4
+        self.overlaps = np.array(self.resident > 1, np.float64)
+        self.tail = rates.tail * self.alone * self.overlaps
         logs = [np.log2(x) for x in (self.m, self.n, self.tile_k, self.shared, self.threads)]
         #: What the correction reads of configs.
         self.features = np.stack([*logs, self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.resident])
+        self._rates = rates
+        self._moving: dict[Lies, _Moving] = {}
+
+    def moving(self, lies: Lies) -> _Moving:
+        """Return what is decided for products that lie so."""
+        found = self._moving.get(lies)
+        if found is None:
+            found = self._moving[lies] = self._find_moving(lies)
+        return found
+
+    def _find_moving(self, lies: Lies) -> _Moving:
+        rates, copies = self._rates, 0.0
+        for each, begin, along in (
+            (self.copies_a, lies.begin_a, lies.along_a),
+            (self.copies_b, lies.begin_b, lies.along_b),
+        ):
+            lines, sectors = begins_inside(begin)
+            # How much longer copies of 128 bytes take of lines that begin inside a cache line, or a sector.
+            slower = rates.lines * lines + rates.sectors * sectors
+            copies += each * (1 + slower / (self.along_k if along else 1.0))
+        copies *= rates.odd_copies if lies.odd_copies else 1.0
+        together = self.products**4 + copies**4
+        many = together + (self.alone / self.resident) ** 4
+        many = np.where(self.overlaps > 0, many, np.maximum(self.alone, copies) ** 4)
+        return _Moving(many, together - many, self.written * (rates.odd_writes if lies.odd_writes else 1.0))
 
 
 @cache_for_configs
@@ -149,60 +235,44 @@ def key_of(config: Float64Config) -> tuple[int, ...]:
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k, config.threads // 32
 
 
-def _together(first: Numbers, second: Numbers, third: Numbers) -> Numbers:
-    """Return the time of three that overlap: hardly more than the longest, where that is much longer."""
-    first, second, third = first * first, second * second, third * third
-    found: Numbers = np.sqrt(np.sqrt(first * first + second * second + third * third))
-    return found
-
-
 def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates, rates: Float64Rates) -> Limits:
     """Return the times with those rates: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = max(oriented.m, 1), max(oriented.n, 1), max(oriented.k, 1), (oriented.batch or (1,))[0]
-    odd_copies = rates.odd_copies if is_odd(oriented.a) or is_odd(oriented.b) else 1.0
-    odd_writes = rates.odd_writes if is_odd(oriented.d) else 1.0
     of = tiles_of(configs, rates)
-    copies = of.copies_a * (1 + _slower(oriented.a, rates) / (of.along_k if oriented.a.is_row_major else 1.0))
-    copies += of.copies_b * (1 + _slower(oriented.b, rates) / (of.along_k if oriented.b.is_col_major else 1.0))
-    copies *= odd_copies
-    along_m, along_n, split = m / of.m, n / of.n, k / of.depth
-    tiles_m, tiles_n, k_tiles = np.ceil(along_m), np.ceil(along_n), np.ceil(split)
-    ctas = tiles_m * tiles_n * of.shared * batch
-    share = ctas / (of.reached * gpu.multiprocessors)
+    moving = of.moving(lies_of(oriented))
+    parts = np.array(((m,), (n,), (k,)), np.float64) / of.sizes
+    whole = np.ceil(parts)
+    share = whole[0] * whole[1]
+    share *= of.shared
+    if batch != 1:
+        share *= batch
+    share /= of.reached * gpu.multiprocessors
     each = np.ceil(share)
-    concurrent = each <= of.resident
-    # All at once, or several at a time, of which the last ones run alone; one at a time, each in turn.
-    count, alone = np.where(concurrent, each, share / of.used), np.where(concurrent, of.alone, of.alone / of.resident)
-    alone = np.where(concurrent, alone, alone * count)
-    time = _together(count * of.products, count * copies, alone)
-    time += np.where(concurrent, 0.0, rates.tail * of.alone)
-    time = np.where(of.single & ~concurrent, each * np.maximum(of.alone, copies), time) * k_tiles
+    # Whether all run at the same time: 1 or 0.
+    concurrent = np.empty(each.size)
+    np.less_equal(each, of.resident, out=concurrent)
+    # Several at a time, of which the last ones run alone; one at a time, each in turn.
+    turns = of.overlaps * (1 - concurrent)
+    count = each + turns * (share / of.used - each)
+    # Times that overlap take hardly more than the longest, where that is much longer: the fourth root of the sum of
+    # fourth powers.
+    count *= count
+    count *= count
+    time = count * (moving.many + concurrent * moving.fewer)
+    time += concurrent * of.alone_power
+    np.sqrt(time, out=time)
+    np.sqrt(time, out=time)
+    time += turns * of.tail
+    time *= whole[2]
     # Other CTAs' copies go on while one begins or writes.
-    time += rates.first * np.ceil(each / of.resident) + each * of.written * odd_writes
+    time += rates.first * np.ceil(each / of.resident)
+    time += each * moving.written
     moved = ((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize
     time *= time
-    time = np.sqrt(np.hypot(time, (moved / gpu.memory_rate(rates.memory)) ** 2)) + of.reduction + rates.launch
-    return Limits(time, share, each, along_m / tiles_m, along_n / tiles_n, k_tiles, split)
-
-
-def _slower(matrix: StridedMatrix, rates: Float64Rates) -> float:
-    """Return how much longer copies of 128 bytes take, for those lines that begin inside a cache line or a sector."""
-    lines, sectors = begins_inside(matrix)
-    return rates.lines * lines + rates.sectors * sectors
-
-
-def begins_inside(matrix: StridedMatrix) -> tuple[float, float]:
-    """Return the shares of a matrix's lines that begin inside a cache line, and inside a sector."""
-    nbytes = _line_stride(matrix) * matrix.dtype.itemsize
-    return 1.0 - math.gcd(nbytes, _CACHE_LINE) / _CACHE_LINE, 1.0 - math.gcd(nbytes, _SECTOR) / _SECTOR
-
-
-def is_odd(matrix: StridedMatrix) -> bool:
-    """Return whether lines begin at odd elements, so that single ones are moved."""
-    return _line_stride(matrix) % 2 == 1
-
-
-def _line_stride(matrix: StridedMatrix) -> int:
-    """Return the elements between the starts of two lines."""
-    return matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    time *= time
+    time += (moved / gpu.memory_rate(rates.memory)) ** 4
+    np.sqrt(time, out=time)
+    np.sqrt(time, out=time)
+    time += of.once
+    return Limits(time, share, each, parts, whole)

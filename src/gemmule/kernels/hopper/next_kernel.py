@@ -64,28 +64,29 @@ class NextProduct:
     def __init__(self, prepare: Callable[[GemmProblem], Prepared], specs: Sequence[KernelSpec]) -> None:
         self.prepare, self.specs = cache_last_call(prepare), specs
         # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-        self.chosen = cache_last_call(functools.lru_cache(maxsize=256)(self._choose))
+        self.chosen = cache_last_call(self._choose)
+        self.kernel = cache_last_call(functools.lru_cache(maxsize=256)(self._kernel))
         self._takers = CachedForKinds(self._find_takers)
 
     def _find_takers(self, problem: GemmProblem, arch: Arch) -> list[KernelSpec]:
         prepared = self.prepare(problem).problem
         return [spec for spec in self.specs if not spec.is_refused(prepared, arch)]
 
-    def _choose(self, problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float | None]:
-        prepared = self.prepare(problem)
-        found = _choose_among(prepared.problem, self._takers(problem, HOPPER), gpu)
+    def _choose(self, problem: GemmProblem, gpu: GpuRates) -> tuple[KernelSpec, Config, float | None]:
+        prepared = self.prepare(problem).problem
+        found = _choose_among(prepared, self._takers(problem, HOPPER), gpu)
         if found is None:
-            raise ArgumentError(why_no_next(prepared.problem, self.specs) or "")
-        spec, config, cost = found
-        return NextKernel(spec, config, *prepared), cost
+            raise ArgumentError(why_no_next(prepared, self.specs) or "")
+        return found
 
-    def kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
+    def _kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
         """Return the kernel and config that suit the product."""
-        return self.chosen(problem, gpu)[0]
+        spec, config, _ = self.chosen(problem, gpu)
+        return NextKernel(spec, config, *self.prepare(problem))
 
     def cost(self, problem: GemmProblem, gpu: GpuRates) -> float:
         """Return the microseconds that the product is expected to take, of kernels that predict times."""
-        cost = self.chosen(problem, gpu)[1]
+        cost = self.chosen(problem, gpu)[2]
         assert cost is not None
         return cost
 
@@ -99,7 +100,7 @@ def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec]) -> str | None
 
     Parameters as of `choose_next`.
     """
-    if any(_takes(spec, problem) for spec in specs):
+    if any(spec.takes(problem, HOPPER) for spec in specs):
         return None
     reason = specs[-1].why_not(problem, HOPPER, specs[-1].default)
     return f"no kernel multiplies the prepared operands: {reason}"
@@ -139,27 +140,21 @@ def _choose_among(
     problem: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates
 ) -> tuple[KernelSpec, Config, float | None] | None:
     """Return `choose_next` of kernels of which none refuses the problem whatever its config, or None."""
-    outdone = None
+    outdone: tuple[KernelSpec, Config, float] | None = None
     for spec in specs:
         if spec.costs is None:
-            if _takes(spec, problem):
+            if spec.takes(problem, HOPPER):
                 return spec, _largest(spec, problem, gpu), None
             continue
         if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
             continue
-        if spec.outdone is None or not spec.outdone(problem, chosen[1], gpu):
-            return spec, *chosen
-        # By a later one, which may not take it.
-        outdone = outdone or (spec, *chosen)
+        config, cost = chosen
+        if cost < math.inf and (spec.outdone is None or not spec.outdone(problem, cost, gpu)):
+            return spec, config, cost
+        # By a later one, which may not take it. Infinite costs say that others should.
+        if outdone is None or outdone[2] == math.inf:
+            outdone = spec, config, cost
     return outdone
-
-
-def _takes(spec: KernelSpec, problem: GemmProblem) -> bool:
-    """Return whether a kernel takes a problem in some config."""
-    if spec.is_refused(problem, HOPPER):
-        return False
-    # From the last on, which are for 8-bit floats: most others refuse these.
-    return any(spec.own_why_not(problem, HOPPER, config) is None for config in reversed(spec.configs))
 
 
 def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config:

@@ -126,8 +126,10 @@ class SimtWork:
     ----------
     facts : SimtFacts
         What it does for every product.
+    ctas : array
+        CTAs of the busiest SM.
     waves, rest : array
-        Full waves of CTAs, and the CTAs of the busiest SM after them.
+        Its full waves before the last one, and the CTAs of that.
     k_tiles : array
         k-tiles of a CTA.
     moved : float or array
@@ -135,6 +137,7 @@ class SimtWork:
     """
 
     facts: SimtFacts
+    ctas: Any
     waves: Any
     rest: Any
     k_tiles: Any
@@ -142,34 +145,32 @@ class SimtWork:
 
     def predicted_us(self, rates: SimtRates) -> Any:
         """Return roughly the time in microseconds, by the limits alone."""
-        issue, latency, ends, wave, wave_ends, once = _cycles(self.facts, rates)
-        rest = _sixth_power(self.rest * issue)
-        rest += latency
-        rest **= 1 / 6
-        rest *= self.k_tiles
-        rest += ends * self.rest
-        rest *= np.sign(self.rest)
-        time = wave * self.k_tiles
-        time += wave_ends
-        time *= self.waves
-        time += rest
-        time /= rates.cycles
-        return _larger(time, self.moved / rates.memory) + once
+        issue, latency, wave, ends, once = _known_us(self.facts, rates)
+        time = _sixth_power(self.rest * issue)
+        time += latency
+        time **= 1 / 6
+        time += self.waves * wave
+        time *= self.k_tiles
+        time += self.ctas * ends
+        time = _larger(time, self.moved / rates.memory)
+        time += once
+        return time
 
 
 @functools.lru_cache(maxsize=64)
-def _cycles(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
-    """Return what does not depend on the product.
+def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
+    """Return what does not depend on the product, in microseconds.
 
-    Cycles to issue a CTA's k-tile, the sixth power of the least of a k-tile, a CTA's start and epilogue, a full wave's
-    k-tile and the latter; and the microseconds of a launch with its exchange.
+    The time to issue a CTA's k-tile, the sixth power of the least of a k-tile, a full wave's k-tile, a CTA's start and
+    epilogue, and a launch with its exchange.
     """
     copies = rates.copy * of.copies + rates.transposing * of.transposed
-    issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps
-    latency, ends = rates.latency + rates.alone * issue, rates.start + rates.epilogue * of.outputs * of.warps
-    wave, peers = _larger(of.resident * issue, latency), of.cluster_k - 1
+    issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
+    latency = rates.latency / rates.cycles + rates.alone * issue
+    ends = (rates.start + rates.epilogue * of.outputs * of.warps) / rates.cycles
+    peers = of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
-    return issue, _sixth_power(latency), ends, wave, ends * of.resident, once
+    return issue, _sixth_power(latency), _larger(of.resident * issue, latency), ends, once
 
 
 def _larger(one: Any, other: Any) -> Any:
@@ -272,7 +273,8 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
     facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), n % VECTOR > 0, gpu.multiprocessors)
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
-    tiles = np.ceil(m / facts.tile_m) * np.ceil(n / facts.tile_n)
+    tiles = np.ceil(float(m) / facts.tile_m)
+    tiles *= np.ceil(float(n) / facts.tile_n)
     if batch != 1:
         tiles *= batch
     return _work(facts, tiles, k, moved)
@@ -280,11 +282,13 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
 
 def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
     """Return what configs do for so many tiles each, with `k` products an element."""
-    each = tiles * facts.shares / facts.filled - facts.slack
+    each = tiles * facts.shares
+    each /= facts.filled
+    each -= facts.slack
     # One more than a whole one, where no more CTAs fit with one an SM.
-    each = np.maximum(each, (each > facts.fits) * _MORE)
-    waves = each // facts.resident
-    return SimtWork(facts, waves, np.ceil(each - waves * facts.resident), np.ceil(k / facts.depth), moved)
+    ctas = np.ceil(np.maximum(each, (each > facts.fits) * _MORE))
+    waves = np.floor((ctas - 1) / facts.resident)
+    return SimtWork(facts, ctas, waves, ctas - waves * facts.resident, np.ceil(k / facts.depth), moved)
 
 
 @cache_for_configs
@@ -361,16 +365,17 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
     return leading_dimension(matrix, (VECTOR_BYTES, matrix.dtype.itemsize), ends=True)
 
 
-def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> Any:
     """Return roughly the times in microseconds of `simt_gemm`."""
     return costs_together((problem,), configs, gpu)[0]
 
 
-def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu: GpuRates) -> list[list[float]]:
+def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu: GpuRates) -> Any:
     """Return `costs` of products that differ in how operands lie alone: it takes less time than one after the other."""
     work = _limits(problems, configs, gpu)
-    found: list[list[float]] = (work.predicted_us(RATES) * work.facts.factor).reshape(len(problems), -1).tolist()
-    return found
+    found = work.predicted_us(RATES)
+    found *= work.facts.factor
+    return found.reshape(len(problems), -1)
 
 
 def costs_of_tiles(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -98,12 +97,18 @@ def total_tile_costs(
     problems: Sequence[TransposeProblem], configs: Sequence[ByteTileConfig], gpu: GpuRates
 ) -> list[float]:
     """Return about the seconds that transposes take, one after another."""
-    found = [0.0] * len(configs)
-    for one in problems:
-        extents, batch, aligned = (one.rows, one.cols), math.prod(one.batch), rows_are_aligned(one)
-        seconds = _seconds(configs, extents, batch, one.itemsize, aligned, gpu.multiprocessors)
-        found = list(map(operator.add, found, seconds))
-    return found
+    every = [
+        _seconds(
+            configs,
+            (one.rows, one.cols),
+            math.prod(one.batch),
+            one.itemsize,
+            rows_are_aligned(one),
+            gpu.multiprocessors,
+        )
+        for one in problems
+    ]
+    return every[0] if len(every) == 1 else list(map(sum, zip(*every, strict=True)))
 
 
 # Cached, as the weights of a model meet many activations.
@@ -119,16 +124,23 @@ def _seconds(
     """Return about the seconds that a transpose takes by each config."""
     (rows, cols), found = extents, [0.0] * len(configs)
     moved_at_once, least = multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / multiprocessors
-    # For so few configs, plain numbers are faster than NumPy.
+    # For so few configs, plain numbers are faster than NumPy, and ifs faster than `max`.
     for tile in _tiles(configs, item, aligned, multiprocessors):
         tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone, uses = tile
         tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
         moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
         moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
         ctas = tiles_rows * tiles_cols * batch
-        together = max(max(moved * batch, work * ctas) / moved_at_once, ctas * least)
+        together, instructions, started = moved * batch / moved_at_once, work * ctas / moved_at_once, ctas * least
+        if instructions > together:
+            together = instructions
+        if started > together:
+            together = started
         for number, at_once, preferred in uses:
-            found[number] = preferred * max(together, -(-ctas // at_once) * alone)
+            seconds = -(-ctas // at_once) * alone
+            if together > seconds:
+                seconds = together
+            found[number] = preferred * seconds
     return found
 
 

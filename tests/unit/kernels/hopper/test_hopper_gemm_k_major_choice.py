@@ -208,4 +208,4 @@ def test_costs_of_two_problems_are_cached_by_problem_configs_and_rates():
     assert costs.known(third, configs, rates[0]) is None
     assert costs(second, configs, rates[1]) == [3.0]
     assert costs.known(first, configs, rates[0]) is None
-    assert costs.known(second, configs, rates[0]) == [2.0]
+    assert costs.known(second, configs, rates[0]) == ([2.0], 0)

@@ -281,10 +281,8 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
     product = _PRODUCT.cost(problem, gpu)
     if problem.precision is not Precision.OZAKI:
         return split + product, split + product
-    assert NATIVE.costs is not None
     # The decision; CTAs of the launch that it makes needless return at once.
-    native = min(NATIVE.costs(problem, NATIVE.configs_on(gpu), gpu))
-    return split + product + 2 * skipped, split + native + 2 * skipped
+    return split + product + 2 * skipped, split + NATIVE.least_cost(problem, gpu) + 2 * skipped
 
 
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
@@ -295,8 +293,7 @@ def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float32, where splitting does not pay."""
-    assert PLAIN.costs is not None
-    return PLAIN.name if min(PLAIN.costs(problem, PLAIN.configs, gpu)) < cost else None
+    return PLAIN.name if PLAIN.least_cost(problem, gpu) < cost else None
 
 
 SPEC = KernelSpec(

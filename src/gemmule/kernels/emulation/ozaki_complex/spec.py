@@ -170,9 +170,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the native kernel, where emulation is not expected to pay."""
     del cost
     native, _ = _NATIVE[problem.a.dtype]
-    assert native.costs is not None
-    plain = min(native.costs(problem, native.configs_on(gpu), gpu))
-    return None if pays(*times_us(problem, gpu), plain) else native.name
+    return None if pays(*times_us(problem, gpu), native.least_cost(problem, gpu)) else native.name
 
 
 SPEC = KernelSpec(

@@ -264,9 +264,7 @@ def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float64, where residues are not expected to pay."""
     del cost
-    assert PLAIN.costs is not None
-    plain = min(PLAIN.costs(problem, PLAIN.configs_on(gpu), gpu))
-    return None if pays(*times_us(problem, gpu), plain) else PLAIN.name
+    return None if pays(*times_us(problem, gpu), PLAIN.least_cost(problem, gpu)) else PLAIN.name
 
 
 SPEC = KernelSpec(

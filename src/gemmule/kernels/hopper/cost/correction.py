@@ -1,108 +1,34 @@
-"""What measured times add to the limits of the cost model: small networks, shipped as data.
-
-A network reads what a config is, what a product is and what the limits say of both, and gives the logarithm of the
-factor by which measured times differ from the limits. Several, fitted from different beginnings, give their mean.
-"""
+"""What measured times add to the limits of the cost model: see `gemmule.kernels.parts.learned_correction`."""
 
 from __future__ import annotations
 
 import functools
-import json
 from math import log2
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmule.kernels.parts.learned_correction import Given, Networks
+
 from .rates import Numbers, OperandLayout, Operation, TileRates
 
-_DATA = Path(__file__).with_name("correction.json")
-#: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
+#: The largest factor, as a logarithm to base 2.
 _MOST = 0.8
 #: Numbers of a product among its features, which stand before how its operands lie.
 NUMBERS = 6
 
 
-class Networks(NamedTuple):
-    """Networks of two hidden layers, whose first layers are one: the units of one network stand beside the next's.
-
-    Attributes
-    ----------
-    config, operands, lines : array
-        Weights of the first layer, a row for each input: what configs decide, and how operands and the result lie.
-    numbers : array
-        Weights of the first layer, a row for each unit: of the limits, and of the numbers of a product.
-    chips : array
-        Biases of the first layer, a row for each chip.
-    hidden : array
-        Weights of the second layer by network, a row for each of its units.
-    biases, out : array
-        Biases of the second layer, and weights of the result, which is the mean of all networks', by unit.
-    out_bias : float
-        Its bias.
-    """
-
-    config: Numbers
-    operands: Numbers
-    lines: Numbers
-    numbers: Numbers
-    chips: Numbers
-    hidden: Numbers
-    biases: Numbers
-    out: Numbers
-    out_bias: float
-
-
-class Given(NamedTuple):
-    """What a correction adds for configs on a GPU, and for how operands and the result lie; a column for each config.
-
-    Attributes
-    ----------
-    below_first, below_second : array
-        Negative biases of the first and of the second layer, a row for each unit.
-    out_bias : array
-        Bias of the result.
-    least, most : array
-        Limits of the result.
-    """
-
-    below_first: Numbers
-    below_second: Numbers
-    out_bias: Numbers
-    least: Numbers
-    most: Numbers
-
-
 @functools.cache
-def _data() -> tuple[tuple[str, ...], Networks]:
-    """Return the chips that the networks were fitted to, in the order of their biases, and the networks."""
-    content = json.loads(_DATA.read_text(encoding="utf-8"))
-    return tuple(content["chips"]), networks(content["networks"])
+def _networks() -> tuple[Networks, Numbers]:
+    """Return the networks, and their weights of what the limits say of a product and of its numbers."""
+    found = Networks(Path(__file__).with_name("correction.json"), _MOST)
+    numbers = np.concatenate((found.first["mixed"], found.first["problem"][:NUMBERS]))
+    return found, np.ascontiguousarray(numbers.T)
 
 
 def learned_chips() -> tuple[str, ...]:
     """Return the chips that the correction was fitted to."""
-    return _data()[0]
-
-
-def networks(content: list[dict[str, Any]]) -> Networks:
-    """Return networks as one, from their weights."""
-    every = [{name: np.array(value, np.float32) for name, value in one.items()} for one in content]
-    config, operands, mixed, problem, chips = (
-        np.concatenate([one[name] for one in every], axis=-1)
-        for name in ("config", "operands", "mixed", "problem", "chips")
-    )
-    return Networks(
-        config=config,
-        operands=operands,
-        lines=problem[NUMBERS:],
-        numbers=np.ascontiguousarray(np.concatenate((mixed, problem[:NUMBERS])).T),
-        chips=chips,
-        hidden=np.ascontiguousarray(np.stack([one["hidden"].T for one in every])),
-        biases=np.concatenate([one["biases"] for one in every]),
-        out=np.concatenate([one["out"] for one in every]) / len(every),
-        out_bias=float(np.mean([one["out_bias"] for one in every])),
-    )
+    return _networks()[0].chips
 
 
 def problem_features(one: Operation) -> list[list[float]]:
@@ -140,35 +66,20 @@ def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
     read : array
         What `times.limits` returns of both, a row for each quantity.
     """
-    nets = _data()[1]
+    nets, weights = _networks()
     lies = one.a, one.b, one.prepared, one.result_begin, one.result_item
-    given = of.remembered(lies, lambda: _given_of_each(nets, of, one))
-    # max(x + bias, 0) is max(x, -bias) + bias, whose last term is part of the next layer's biases. NumPy is slower with
-    # `@` than with `dot`, and with columns and scalars than with arrays of the layer's shape.
-    layer = nets.numbers.dot(read)
-    np.maximum(layer, given.below_first, out=layer)
-    layer = np.matmul(nets.hidden, layer.reshape(len(nets.hidden), -1, read.shape[1])).reshape(layer.shape)
-    np.maximum(layer, given.below_second, out=layer)
-    found: Numbers = nets.out.dot(layer)
-    found += given.out_bias
-    np.maximum(found, given.least, out=found)
-    np.minimum(found, given.most, out=found)
-    return np.exp2(found, out=found)
+    return nets.factors(weights, read, of.remembered(lies, lambda: _given_of_each(nets, of, one)))
 
 
 def _given_of_each(nets: Networks, of: TileRates, one: Operation) -> Given:
     """Return what is given, of a product and of a prepared one."""
-    every = [_given(nets, of, x) for x in one.each()]
+    every = [nets.given(_first(nets, of, x), of.gpu.learned) for x in one.each()]
     joined = [of.of_each([array.T for array in arrays]).T for arrays in zip(*every, strict=True)]
-    return Given(*(np.ascontiguousarray(array, np.float32) for array in joined))
+    return Given(*(np.ascontiguousarray(array) for array in joined))
 
 
-def _given(nets: Networks, of: TileRates, one: Operation) -> Given:
-    """Return what the configs, the GPU and how operands lie decide."""
-    first = of.features() @ nets.config + of.of_layout(one).features @ nets.operands
-    first += nets.chips[learned_chips().index(of.gpu.learned)]
-    first += (np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.lines).take(of.side, axis=0)
-    second = np.matmul(nets.hidden, first.T.reshape(len(nets.hidden), -1, of.count)).reshape(first.T.shape)
-    second += nets.biases[:, None]
-    most = np.full(of.count, _MOST)
-    return Given(-first.T, -second, nets.out @ second + nets.out_bias, -most, most)
+def _first(nets: Networks, of: TileRates, one: Operation) -> Numbers:
+    """Return the sums of the first layer by what configs are, and by how operands and the result lie."""
+    lines = np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.first["problem"][NUMBERS:]
+    found: Numbers = of.features() @ nets.first["config"] + of.of_layout(one).features @ nets.first["operands"]
+    return found + lines.take(of.side, axis=0)

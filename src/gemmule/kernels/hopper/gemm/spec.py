@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -336,7 +337,7 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
     return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
 
 
-def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Sequence[float]:
+def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs.
 
     They are infinite for configs that are not for a product's types.
@@ -344,7 +345,7 @@ def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRat
     return _costs(problem, operation_of(problem), configs, gpu)[0]
 
 
-def costs_with_prepared(problem: GemmProblem, gpu: GpuRates) -> list[Sequence[float]]:
+def costs_with_prepared(problem: GemmProblem, gpu: GpuRates) -> list[Numbers]:
     """Return `costs` of a product of TF32, and of that of K-major copies of its MN-major operands.
 
     Predicting both at once takes less time than one after the other.
@@ -357,13 +358,13 @@ def costs_with_prepared(problem: GemmProblem, gpu: GpuRates) -> list[Sequence[fl
 
 def _costs(
     problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
-) -> list[Sequence[float]]:
+) -> list[Numbers]:
     """Return `costs` of a product, and those of the prepared one if the operation has one."""
     dtype = problem.a.dtype
     across = operation.a.across, operation.b.across
     suitable = _suitable(configs, dtype, across, operation.prepared is not None)
     if not suitable.configs:
-        return [[math.inf] * len(configs) for _ in suitable.every]
+        return [np.full(len(configs), math.inf) for _ in suitable.every]
     rates = rates_of(suitable.configs, gpu, suitable.own)
     times = times_us(operation, rates)
     if dtype.is_float8:
@@ -380,8 +381,12 @@ def _costs(
         times *= _registers_factors(across, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    found = [*times.tolist(), math.inf]
-    return [one(found) for one in suitable.every]
+    found = np.concatenate((times, _NOT_SUITABLE))
+    return [found.take(places) for places in suitable.every]
+
+
+#: Times of configs that are not for a product.
+_NOT_SUITABLE = np.array([math.inf])
 
 
 class _Suitable(NamedTuple):
@@ -389,8 +394,8 @@ class _Suitable(NamedTuple):
 
     configs: tuple[HopperGemmConfig, ...]  #: Those of the product, then those of the prepared one.
     own: int  #: How many are the product's.
-    #: For each product, a function of the times of `configs` and of all others that returns those of every config.
-    every: tuple[Callable[[Sequence[float]], Sequence[float]], ...]
+    #: For each product, the place of every config's time among those of `configs`, after which follows that of others.
+    every: tuple[Numbers, ...]
 
 
 @cache_for_configs
@@ -410,15 +415,9 @@ def _suitable(
     every, before = [], 0
     for suitable in found:
         places = {one: place for place, one in enumerate(suitable, before)}
-        every.append(_items([places.get(one, -1) for one in configs]))
+        every.append(np.array([places.get(one, -1) for one in configs], np.intp))
         before += len(suitable)
     return _Suitable(tuple(itertools.chain(*found)), len(found[0]), tuple(every))
-
-
-def _items(places: Sequence[int]) -> Callable[[Sequence[float]], Sequence[float]]:
-    """Return a function of a sequence that returns its items at the places."""
-    # Of one place, itemgetter would return no tuple.
-    return operator.itemgetter(*places) if len(places) > 1 else lambda found: [found[place] for place in places]
 
 
 def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:

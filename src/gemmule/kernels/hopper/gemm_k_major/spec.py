@@ -112,7 +112,7 @@ def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     own, prepared = _times(problem, gpu)
     lines = problem.m if problem.a.is_col_major else problem.n
     nbytes = problem.k * lines * (problem.batch or (1,))[0] * problem.a.dtype.itemsize
-    return GEMM.name if min(prepared) + least_transpose_us(nbytes, gpu) > min(own) else None
+    return GEMM.name if prepared.min() + least_transpose_us(nbytes, gpu) > own.min() else None
 
 
 def _may_be_direct(problem: GemmProblem) -> bool:
@@ -135,10 +135,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 
 def _least_us(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> float:
     """Return the least predicted time of a kernel that may refuse a product."""
-    if spec.is_refused(problem, HOPPER):
-        return math.inf
-    assert spec.costs is not None
-    return min(spec.costs(problem, spec.configs_on(gpu), gpu))
+    return math.inf if spec.is_refused(problem, HOPPER) else spec.least_cost(problem, gpu)
 
 
 _ELEMENTS = {opaque_dtype(size).name for size in (1, 4)}

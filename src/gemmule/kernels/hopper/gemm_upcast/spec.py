@@ -110,10 +110,10 @@ _MOVED, _ENOUGH = 1.5, 4
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    found, product = _PRODUCT.chosen(problem, gpu)
+    prepared, (*_, product) = _PRODUCT.prepare(problem), _PRODUCT.chosen(problem, gpu)
     if product is None:
-        product = mma_sync_us(_PRODUCT.prepare(problem).problem, gpu)
-    moved = gpu.moved_us(_MOVED * sum(found.workspaces.values()), _BYTES)
+        product = mma_sync_us(prepared.problem, gpu)
+    moved = gpu.moved_us(_MOVED * sum(prepared.workspaces.values()), _BYTES)
 
     def conversion(config: RepackConfig) -> float:
         ctas = sum(one.ctas(config) * one.matrices for one in _narrow(problem))

@@ -157,9 +157,9 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that upcasts operands in memory, where that is expected to be faster."""
-    if UPCAST.costs is None or UPCAST.is_refused(problem, UPCAST.archs[0]):
+    if UPCAST.is_refused(problem, UPCAST.archs[0]):
         return None
-    return UPCAST.name if min(UPCAST.costs(problem, UPCAST.configs, gpu)) < cost else None
+    return UPCAST.name if UPCAST.least_cost(problem, gpu) < cost else None
 
 
 def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:

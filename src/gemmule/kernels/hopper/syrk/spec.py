@@ -126,8 +126,7 @@ def _wider(config: SyrkConfig, tiles: int) -> float:
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
     other = gemm_unaligned.SPEC if _by_threads(problem) else gemm.SPEC
-    assert other.costs is not None
-    return other.name if min(other.costs(problem, other.configs_on(gpu), gpu)) * _EXPECTED <= cost else None
+    return other.name if other.least_cost(problem, gpu) * _EXPECTED <= cost else None
 
 
 SPEC = KernelSpec(

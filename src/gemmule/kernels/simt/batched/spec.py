@@ -156,7 +156,7 @@ def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     if other.costs is None or other.is_refused(problem, other.archs[0]):
         return None
     # Its predictions were fitted to single products: of many small ones they may be less than their bytes take.
-    least = max(min(other.costs(problem, other.configs, gpu)), moving_us(problem, gpu))
+    least = max(other.least_cost(problem, gpu), moving_us(problem, gpu))
     return other.name if least <= cost * _MARGIN else None
 
 

@@ -137,8 +137,7 @@ def predict_with_prepared(problem: GemmProblem, prepared: GemmProblem, gpu: GpuR
 
 def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
     """Return whether this kernel takes less than a time in microseconds, with operands as they are."""
-    assert SPEC.costs is not None
-    return min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu)) * _MARGIN <= cost
+    return SPEC.least_cost(problem, gpu) * _MARGIN <= cost
 
 
 SPEC = KernelSpec(
