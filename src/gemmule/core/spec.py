@@ -207,7 +207,7 @@ class KernelSpec:
         if self.costs is not None:
             fill("costs", _LastCosts(self.costs))
         fill("own_refuses", self.refuses)
-        fill("own_why_not", _OwnWhyNot(self, self.why_not))
+        fill("own_why_not", functools.partial(_own_why_not, self, self.why_not))
         if self.refuses_types is not None:
             fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
         fill("is_refused", CachedForKinds(functools.partial(_is_refused, self.refuses)))
@@ -242,14 +242,16 @@ class KernelSpec:
         assert isinstance(self.costs, _LastCosts)
         configs = self.configs_on(gpu)
         costs, first = self.costs.with_least(problem, configs, gpu)
-        yield configs[first], costs[first]
-        yield from ((configs[x], costs[x]) for x in sorted(range(len(costs)), key=costs.__getitem__) if x != first)
+        yield configs[first], float(costs[first])
+        for number in sorted(range(len(costs)), key=costs.__getitem__):
+            if number != first:
+                yield configs[number], float(costs[number])
 
     def least_cost(self, problem: Problem, gpu: GpuRates) -> float:
         """Return the least cost of all configs, whether they are supported or not; for problems as of `by_cost`."""
         assert isinstance(self.costs, _LastCosts)
         costs, first = self.costs.with_least(problem, self.configs_on(gpu), gpu)
-        return costs[first]
+        return float(costs[first])
 
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
         """Return the supported config of least cost, and the cost; None where no config supports the problem.
@@ -300,31 +302,30 @@ class _LastCosts:
 
     def __init__(self, costs: _Costs) -> None:
         self._costs = costs
-        self._last: tuple[tuple[object, object, object, tuple[Sequence[float], int]], ...] = ()
+        self._last: tuple[tuple[object, object, object, tuple[Any, int]], ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         return _LastCosts, (self._costs,)
 
-    def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float]:
-        return self.with_least(problem, configs, gpu)[0]
+    def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> list[float]:
+        costs = self.with_least(problem, configs, gpu)[0]
+        return costs.tolist() if isinstance(costs, np.ndarray) else list(costs)
 
-    def with_least(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Sequence[float], int]:
+    def with_least(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Any, int]:
         """Return the costs, and the number of the first of the least ones."""
         found = self.known(problem, configs, gpu)
         return found or self.keep(problem, configs, gpu, self._costs(problem, configs, gpu))
 
-    def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Sequence[float], int] | None:
+    def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Any, int] | None:
         """Return what is cached of `with_least`, or None."""
         for one in self._last:
             if one[0] is problem and one[1] is configs and one[2] is gpu:
                 return one[3]
         return None
 
-    def keep(self, problem: Any, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> tuple[Sequence[float], int]:
+    def keep(self, problem: Any, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> tuple[Any, int]:
         """Cache costs. The tuple is replaced as a whole, for other threads."""
-        # NumPy finds the least of an array in a tenth of the time.
-        is_array = isinstance(costs, np.ndarray)
-        found = (costs.tolist(), int(costs.argmin())) if is_array else (costs, costs.index(min(costs)))
+        found = costs, int(costs.argmin()) if isinstance(costs, np.ndarray) else costs.index(min(costs))
         self._last = (problem, configs, gpu, found), *self._last[:1]
         return found
 
@@ -372,28 +373,8 @@ def _why_not(spec: KernelSpec, problem: Problem, arch: Arch, config: Any) -> str
     return reason or spec.own_why_not(problem, arch, config)
 
 
-class _OwnWhyNot:
-    """A kernel's `why_not` without the reasons of `refuses`; the result of the last call is cached.
-
-    A kernel that is said to be faster than another one is asked before it is chosen, and when it is.
-    """
-
-    __slots__ = ("_last", "_own", "_spec")
-
-    def __init__(self, spec: KernelSpec, own: _WhyNot) -> None:
-        self._spec, self._own = spec, own
-        self._last: tuple[object, object, object, str | None] | None = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _OwnWhyNot, (self._spec, self._own)
-
-    def __call__(self, problem: Problem, arch: Arch, config: Any) -> str | None:
-        last = self._last
-        if last is not None and last[0] is problem and last[1] is config and last[2] is arch:
-            return last[3]
-        found = why_not_epilogue(self._spec, problem) or self._own(problem, arch, config)
-        self._last = problem, config, arch, found
-        return found
+def _own_why_not(spec: KernelSpec, own: _WhyNot, problem: Problem, arch: Arch, config: Any) -> str | None:
+    return why_not_epilogue(spec, problem) or own(problem, arch, config)
 
 
 def why_not_epilogue(spec: KernelSpec, problem: Problem) -> str | None:

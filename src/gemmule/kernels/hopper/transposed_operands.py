@@ -70,22 +70,23 @@ class TransposedOperands:
         self.packed = cache_last_call(self._packed)
         self.product = NextProduct(self._prepared, specs)
 
-    def _is_right(self, name: str, matrix: StridedMatrix) -> bool:
-        return matrix.is_row_major if (name == "a") == self._k_major else matrix.is_col_major
+    def _are_right(self, problem: GemmProblem) -> tuple[bool, bool]:
+        """Return whether A and B have the right major."""
+        a, b = problem.a, problem.b
+        return (a.is_row_major, b.is_col_major) if self._k_major else (a.is_col_major, b.is_row_major)
 
     def _kept(self, problem: GemmProblem) -> str | None:
         """Return the larger operand, if the product takes it as it is beside a copy of the other one."""
-        a, b = problem.a, problem.b
-        if self._takes_one is None or self._is_right("a", a) or self._is_right("b", b):
+        if self._takes_one is None or any(self._are_right(problem)):
             return None
-        name, matrix = ("a", a) if problem.m >= problem.n else ("b", b)
+        name, matrix = ("a", problem.a) if problem.m >= problem.n else ("b", problem.b)
         return name if self._takes_one(problem) and not why_not_tma(name, matrix, problem.batch) else None
 
     def _transposed(self, problem: GemmProblem) -> tuple[TransposedOperand, ...]:
         """Return the operands of the wrong major, but for one that the product takes."""
         found, kept = [], self._kept(problem)
-        for name, matrix in (("a", problem.a), ("b", problem.b)):
-            if self._is_right(name, matrix) or name == kept:
+        for name, matrix, is_right in zip("ab", (problem.a, problem.b), self._are_right(problem), strict=True):
+            if is_right or name == kept:
                 continue
             # Lines of the source are contiguous along the other extent than those of the copy.
             lines = problem.m if name == "a" else problem.n
@@ -107,8 +108,8 @@ class TransposedOperands:
     def _packed(self, problem: GemmProblem) -> tuple[OperandCopy, ...]:
         """Return the copies of operands of the right major that TMA cannot load."""
         found = []
-        for name, matrix in (("a", problem.a), ("b", problem.b)):
-            if self._is_right(name, matrix) and why_not_tma(name, matrix, problem.batch):
+        for name, matrix, is_right in zip("ab", (problem.a, problem.b), self._are_right(problem), strict=True):
+            if is_right and why_not_tma(name, matrix, problem.batch):
                 found.append(operand_copy(name, matrix, problem.batch, "packed"))
         return tuple(found)
 
@@ -170,10 +171,19 @@ class TransposedOperands:
         )
         return dataclasses.replace(recipe, params=params)
 
-    def costs(self, problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
-        """Return roughly the times in microseconds of the transposes and of the product, which is that of all."""
+    def copied_bytes(self, problem: GemmProblem) -> int:
+        """Return the bytes of all copies."""
+        return sum([one.nbytes for one in (*self.transposed(problem), *self.packed(problem))])
+
+    def costs(
+        self, problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates, more: float = 0.0
+    ) -> list[float]:
+        """Return roughly the times in microseconds of the transposes and of the product, which is that of all.
+
+        `more` is how much longer the product takes than it would of other operands.
+        """
         transposed = self.transposed(problem)
-        product = self.product.cost(problem, gpu) + _LAUNCH * gpu.launch * len(transposed)
+        product = self.product.cost(problem, gpu) + _LAUNCH * gpu.launch * len(transposed) + more
         if packed := self.packed(problem):
             product += self._packing_us(sum([one.nbytes for one in packed]), 0, _PACKING, gpu)
         seconds = total_tile_costs([one.problem for one in transposed], configs, gpu)

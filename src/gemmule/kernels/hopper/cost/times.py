@@ -82,7 +82,8 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     powers = quantities[1:3] * quantities[1:3]
     powers *= powers
     total = np.add(powers[0], powers[1], out=quantities[0])
-    total += ((one.read + one.written) / of.gpu.memory) ** 4
+    moved = (one.read + one.written) / of.gpu.memory
+    total += moved * moved * moved * moved
     np.sqrt(total, out=total)
     np.sqrt(total, out=total)
     total += of.launch

@@ -100,19 +100,17 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
     if _may_be_direct(problem):
         prepared = _OPERANDS.product.prepare(problem).problem
         GEMM.keep_costs(prepared, GEMM.configs_on(gpu), gpu, _times(problem, gpu)[1])
-    copies = (*_OPERANDS.transposed(problem), *_OPERANDS.packed(problem))
-    written_back = written_back_us(sum([one.nbytes for one in copies]), gpu)
-    return [written_back + us for us in _OPERANDS.costs(problem, configs, gpu)]
+    return _OPERANDS.costs(problem, configs, gpu, written_back_us(_OPERANDS.copied_bytes(problem), gpu))
 
 
 def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel that takes an operand of TF32 as it is, where the fastest transpose would not pay."""
     if not _may_be_direct(problem):
         return None
-    own, prepared = _times(problem, gpu)
+    own, prepared = (float(times[times.argmin()]) for times in _times(problem, gpu))
     lines = problem.m if problem.a.is_col_major else problem.n
     nbytes = problem.k * lines * (problem.batch or (1,))[0] * problem.a.dtype.itemsize
-    return GEMM.name if prepared.min() + least_transpose_us(nbytes, gpu) > own.min() else None
+    return GEMM.name if prepared + least_transpose_us(nbytes, gpu) > own else None
 
 
 def _may_be_direct(problem: GemmProblem) -> bool:
