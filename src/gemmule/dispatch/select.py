@@ -19,11 +19,11 @@ from gemmule.core.problem import (
     GemmProblem,
     OperandTypes,
     Problem,
-    TransposeProblem,
     contiguous_gemm,
     inner_problem,
     split_batch,
 )
+from gemmule.core.problem_kind import CachedForKinds
 from gemmule.core.spec import Choice, Config, KernelSpec, Reason, Signature, reasons_of, why_not_epilogue
 
 from .problem_key import key_of
@@ -181,7 +181,7 @@ def _runnable(
 def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], gpu: GpuRates | None) -> Choice | None:
     """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None."""
     best: Choice | None = None
-    for spec in _supporting(problem, arch, registry):
+    for spec, _ in _candidates(problem, (tuple(registry), arch))[0]:
         if not has_any(spec, arch):
             continue
         inner, launches = _part(problem, spec)
@@ -203,16 +203,6 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         if best is None or _is_less(predicted, best):
             best = found
     return best
-
-
-def _supporting(problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> Iterator[KernelSpec]:
-    """Yield the kernels whose operation and types are those of a problem."""
-    types = problem.types if isinstance(problem, GemmProblem) else None
-    operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
-    in_place = isinstance(problem, TransposeProblem) and problem.in_place
-    own = isinstance(problem, GemmProblem) and problem.own_transpose
-    for spec, _ in _candidates(registry, operation, in_place, own, types, arch)[0]:
-        yield spec
 
 
 def _is_compiled(choice: Choice, problem: Problem, arch: Arch) -> bool:
@@ -251,9 +241,6 @@ def _choose(
     chip: str | None,
     tuned: bool,
 ) -> Choice:
-    operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
-    in_place = isinstance(problem, TransposeProblem) and problem.in_place
-    own = isinstance(problem, GemmProblem) and problem.own_transpose
     gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
     measured = None
     if tuned and chip is not None and isinstance(problem, GemmProblem):
@@ -264,8 +251,7 @@ def _choose(
     # Kernels that take all but the batch: the reason to be shown, where no kernel takes the problem.
     limited: list[tuple[str, Reason]] = []
     parts: dict[int, tuple[Problem, int]] = {}
-    types = problem.types if isinstance(problem, GemmProblem) else None
-    candidates, after = _candidates(registry, operation, in_place, own, types, arch)
+    candidates, after = _candidates(problem, (tuple(registry), arch))
     for spec, before in candidates:
         refused += before
         if measured is not None and spec is measured.spec:
@@ -380,9 +366,31 @@ def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arc
         return None
 
 
-@cache_for_configs
+@CachedForKinds
 def _candidates(
-    registry: Sequence[KernelSpec], operation: str, in_place: bool, own: bool, types: OperandTypes | None, arch: Arch
+    problem: Problem, among: tuple[tuple[KernelSpec, ...], Arch]
+) -> tuple[list[tuple[KernelSpec, _Refused]], _Refused]:
+    """Return the kernels among some that may take a problem, by its types and operation.
+
+    Parameters
+    ----------
+    among : tuple
+        The kernels, best first, and the GPU's architecture.
+    """
+    if isinstance(problem, GemmProblem):
+        return _taking(among[0], among[1], "gemm", problem.types, own=problem.own_transpose)
+    return _taking(among[0], among[1], "transpose", None, in_place=problem.in_place)
+
+
+@cache_for_configs
+def _taking(
+    registry: Sequence[KernelSpec],
+    arch: Arch,
+    operation: str,
+    types: OperandTypes | None,
+    *,
+    own: bool = False,
+    in_place: bool = False,
 ) -> tuple[list[tuple[KernelSpec, _Refused]], _Refused]:
     """Return the kernels of an operation that take such types on a GPU, each with those before it that refuse them.
 

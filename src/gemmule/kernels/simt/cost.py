@@ -84,11 +84,9 @@ class SimtFacts:
         Fields of the configs.
     depth : array
         k of a k-tile of all CTAs of a cluster.
-    shares : array
-        CTAs of a tile, 132 times each: of a GPU with as many SMs, a tile is that much of `filled`.
-    filled, slack, fits : array
-        SMs that clusters can fill, 132 times each: as many of the GPU's as of 132; CTAs an SM that are too many and
-        fit; and the share of `filled` that they can fill with one CTA an SM.
+    share, slack, fits : array
+        CTAs of a tile for each SM that clusters can fill; CTAs an SM that are too many and fit; and the share of these
+        SMs that they can fill with one CTA an SM.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
@@ -104,8 +102,7 @@ class SimtFacts:
     tile_n: Any
     cluster_k: Any
     depth: Any
-    shares: Any
-    filled: Any
+    share: Any
     slack: Any
     fits: Any
     resident: Any
@@ -256,6 +253,8 @@ _SLACK = {4: 0.01}
 #: Clusters that fit with one CTA an SM as a share of half of those with two, where they are fewer: 30 of four, 17 of
 #: six and 6 of sixteen.
 _ALONE = {4: 0.97, 6: 0.88, 16: 0.86}
+#: The same of others, so that a whole number of CTAs an SM stays one.
+_ROUNDING = 1e-9
 #: A little more than one CTA an SM.
 _MORE = 1 + 1e-6
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
@@ -282,8 +281,7 @@ def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu:
 
 def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
     """Return what configs do for so many tiles each, with `k` products an element."""
-    each = tiles * facts.shares
-    each /= facts.filled
+    each = tiles * facts.share
     each -= facts.slack
     # One more than a whole one, where no more CTAs fit with one an SM.
     ctas = np.ceil(np.maximum(each, (each > facts.fits) * _MORE))
@@ -302,9 +300,8 @@ def _facts(
     every = [
         {
             **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element),
-            "shares": config.cluster_k * _SMS,
-            "filled": multiprocessors * _FILLED.get(config.cluster_k, _SMS),
-            "slack": _SLACK.get(config.cluster_k, 0.0),
+            "share": config.cluster_k * _SMS / (multiprocessors * _FILLED.get(config.cluster_k, _SMS)),
+            "slack": _SLACK.get(config.cluster_k, _ROUNDING),
             "fits": _ALONE.get(config.cluster_k, 1.0),
         }
         for a, b in operands

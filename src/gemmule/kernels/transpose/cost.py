@@ -70,9 +70,6 @@ class _Tile(NamedTuple):
     #: rows, cols: Elements of the tile's rows in the source and in the target.
     rows: int
     cols: int
-    #: unit_rows, unit_cols: Likewise, of a sector, or of a shorter row of the tile.
-    unit_rows: int
-    unit_cols: int
     straddled: int  #: Sectors that a row of the tile touches beyond those that it fills.
     work: float  #: Instructions of a CTA's threads, as sectors.
     alone: float  #: Seconds of a CTA.
@@ -125,33 +122,39 @@ def _seconds(
     (rows, cols), found = extents, [0.0] * len(configs)
     moved_at_once, least = multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / multiprocessors
     # For so few configs, plain numbers are faster than NumPy, and ifs faster than `max`.
-    for tile in _tiles(configs, item, aligned, multiprocessors):
-        tile_rows, tile_cols, unit_rows, unit_cols, straddled, work, alone, uses = tile
-        tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
-        moved = (-(-rows // unit_rows) + tiles_rows * straddled) * cols
-        moved += (-(-cols // unit_cols) + tiles_cols * straddled) * rows
-        ctas = tiles_rows * tiles_cols * batch
-        together, instructions, started = moved * batch / moved_at_once, work * ctas / moved_at_once, ctas * least
-        if instructions > together:
-            together = instructions
-        if started > together:
-            together = started
-        for number, at_once, preferred in uses:
-            seconds = -(-ctas // at_once) * alone
-            if together > seconds:
-                seconds = together
-            found[number] = preferred * seconds
+    for (unit_rows, unit_cols), tiles in _tiles(configs, item, aligned, multiprocessors):
+        filled = -(-rows // unit_rows) * cols + -(-cols // unit_cols) * rows
+        for tile_rows, tile_cols, straddled, work, alone, uses in tiles:
+            tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
+            moved = (filled + straddled * (tiles_rows * cols + tiles_cols * rows)) * batch
+            ctas = tiles_rows * tiles_cols * batch
+            together, instructions, started = moved / moved_at_once, work * ctas / moved_at_once, ctas * least
+            if instructions > together:
+                together = instructions
+            if started > together:
+                together = started
+            for number, at_once, preferred in uses:
+                seconds = -(-ctas // at_once) * alone
+                if together > seconds:
+                    seconds = together
+                found[number] = preferred * seconds
     return found
 
 
 @cache_for_configs
-def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int) -> list[_Tile]:
-    """Return the tiles of configs, where rows are aligned or not."""
+def _tiles(
+    configs: Sequence[ByteTileConfig], item: int, aligned: bool, multiprocessors: int
+) -> list[tuple[tuple[int, int], list[_Tile]]]:
+    """Return the tiles of configs, where rows are aligned or not, by elements of a sector or a tile's shorter row."""
     uses: dict[_Tile, list[_TileUse]] = {}
     for number, config in enumerate(configs):
         tile = _tile(config, item, aligned and config.is_wide)
         uses.setdefault(tile, []).append(_use(number, config, item, multiprocessors))
-    return [tile._replace(uses=tuple(of_tile)) for tile, of_tile in uses.items()]
+    units: dict[tuple[int, int], list[_Tile]] = {}
+    for tile, of_tile in uses.items():
+        unit = min(tile.rows, SECTOR // item), min(tile.cols, SECTOR // item)
+        units.setdefault(unit, []).append(tile._replace(uses=tuple(of_tile)))
+    return list(units.items())
 
 
 def _tile(config: ByteTileConfig, item: int, wide: bool) -> _Tile:
@@ -159,8 +162,6 @@ def _tile(config: ByteTileConfig, item: int, wide: bool) -> _Tile:
     return _Tile(
         rows,
         cols,
-        min(rows, SECTOR // item),
-        min(cols, SECTOR // item),
         straddled=0 if wide else 1,
         work=(0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size / SECTOR,
         alone=_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE,

@@ -362,10 +362,9 @@ def _costs(
     """Return `costs` of a product, and those of the prepared one if the operation has one."""
     dtype = problem.a.dtype
     across = operation.a.across, operation.b.across
-    suitable = _suitable(configs, dtype, across, operation.prepared is not None)
-    if not suitable.configs:
-        return [np.full(len(configs), math.inf) for _ in suitable.every]
-    rates = rates_of(suitable.configs, gpu, suitable.own)
+    rates, every = _suitable(configs, gpu, dtype, across, operation.prepared is not None)
+    if not rates.count:
+        return [np.full(len(configs), math.inf) for _ in every]
     times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
@@ -382,7 +381,7 @@ def _costs(
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
     found = np.concatenate((times, _NOT_SUITABLE))
-    return [found.take(places) for places in suitable.every]
+    return [found.take(places) for places in every]
 
 
 #: Times of configs that are not for a product.
@@ -392,15 +391,14 @@ _NOT_SUITABLE = np.array([math.inf])
 class _Suitable(NamedTuple):
     """Configs for a product, and for that of its prepared operands if it has them."""
 
-    configs: tuple[HopperGemmConfig, ...]  #: Those of the product, then those of the prepared one.
-    own: int  #: How many are the product's.
-    #: For each product, the place of every config's time among those of `configs`, after which follows that of others.
+    rates: TileRates  #: What they decide on a GPU: those of the product, then those of the prepared one.
+    #: For each product, the place of every config's time among those of `rates`, after which follows that of others.
     every: tuple[Numbers, ...]
 
 
 @cache_for_configs
 def _suitable(
-    configs: Sequence[HopperGemmConfig], dtype: DType, across: tuple[bool, bool], prepares: bool
+    configs: Sequence[HopperGemmConfig], gpu: GpuRates, dtype: DType, across: tuple[bool, bool], prepares: bool
 ) -> _Suitable:
     """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
 
@@ -417,7 +415,7 @@ def _suitable(
         places = {one: place for place, one in enumerate(suitable, before)}
         every.append(np.array([places.get(one, -1) for one in configs], np.intp))
         before += len(suitable)
-    return _Suitable(tuple(itertools.chain(*found)), len(found[0]), tuple(every))
+    return _Suitable(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(every))
 
 
 def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
