@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +72,10 @@ class _Lies(NamedTuple):
 
     k_major: bool
     unaligned: bool
+
+
+#: How copies in workspaces do that are MN-major.
+_COPY = _Lies(k_major=False, unaligned=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -263,14 +267,16 @@ _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
 def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for a product."""
-    return _limits((problem,), configs, gpu)
+    return _limits(problem, (operands_lie(problem),), configs, gpu)
 
 
-def _limits(problems: Sequence[GemmProblem], configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
-    """Return what configs do for each of several products, one after another, that differ in how operands lie alone."""
-    one, _, _ = row_result(problems[0])
+def _limits(
+    problem: GemmProblem, operands: tuple[tuple[_Lies, _Lies], ...], configs: Sequence[SimtConfig], gpu: GpuRates
+) -> SimtWork:
+    """Return what configs do for a product with each of several pairs of operands, one after another."""
+    one, _, _ = row_result(problem)
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
-    facts = _facts(configs, tuple([operands_lie(problem) for problem in problems]), n % VECTOR > 0, gpu.multiprocessors)
+    facts = _facts(configs, operands, n % VECTOR > 0, gpu.multiprocessors)
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
     tiles = np.ceil(float(m) / facts.tile_m)
     tiles *= np.ceil(float(n) / facts.tile_n)
@@ -364,15 +370,24 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
 
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> Any:
     """Return roughly the times in microseconds of `simt_gemm`."""
-    return costs_together((problem,), configs, gpu)[0]
+    return _predicted(_limits(problem, (operands_lie(problem),), configs, gpu))
 
 
-def costs_together(problems: Sequence[GemmProblem], configs: Sequence[Any], gpu: GpuRates) -> Any:
-    """Return `costs` of products that differ in how operands lie alone: it takes less time than one after the other."""
-    work = _limits(problems, configs, gpu)
+def costs_with_copies(
+    problem: GemmProblem, copied: Collection[str], configs: Sequence[Any], gpu: GpuRates
+) -> tuple[Any, Any]:
+    """Return `costs` of a product, and with MN-major copies of some operands: faster than one after the other."""
+    _, *names = row_result(problem)
+    lies = operands_lie(problem)
+    first, second = (_COPY if name in copied else one for name, one in zip(names, lies, strict=True))
+    own, others = _predicted(_limits(problem, (lies, (first, second)), configs, gpu)).reshape(2, -1)
+    return own, others
+
+
+def _predicted(work: SimtWork) -> Any:
     found = work.predicted_us(RATES)
     found *= work.facts.factor
-    return found.reshape(len(problems), -1)
+    return found
 
 
 def costs_of_tiles(
@@ -389,5 +404,5 @@ def costs_of_tiles(
     """
     facts = _facts(configs, (operands_lie(problem),), problem.n % VECTOR > 0, gpu.multiprocessors)
     work = _work(facts, np.array(tiles, float), problem.k, gpu.moved_us(moved, 1.0))
-    found: list[float] = (work.predicted_us(RATES) * facts.factor).tolist()
+    found: list[float] = _predicted(work).tolist()
     return found

@@ -143,7 +143,8 @@ def _vectors_us(config: RepackConfig) -> float:
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     if _by_fma(problem):
-        predict_with_prepared(problem, _PRODUCT.prepare(problem).problem, gpu)
+        prepared = _PRODUCT.prepare(problem)
+        predict_with_prepared(problem, prepared.problem, prepared.operands, gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType
@@ -23,7 +24,7 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR, SimtConfig
-from gemmule.kernels.simt.cost import costs, costs_together, operand_copies
+from gemmule.kernels.simt.cost import costs, costs_with_copies, operand_copies
 
 #: Types that C and D may have.
 OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
@@ -128,11 +129,18 @@ def is_small(problem: GemmProblem) -> bool:
     return problem.m * problem.n * problem.k * (problem.batch or (1,))[0] < _FEW
 
 
-def predict_with_prepared(problem: GemmProblem, prepared: GemmProblem, gpu: GpuRates) -> None:
-    """Predict a product and that of prepared operands at once, for the next calls of `costs`."""
-    products, configs = (problem, prepared), SPEC.configs_on(gpu)
-    for product, times in zip(products, costs_together(products, configs, gpu), strict=True):
-        SPEC.keep_costs(product, configs, gpu, times)
+def predict_with_prepared(
+    problem: GemmProblem, prepared: GemmProblem, operands: Mapping[str, str], gpu: GpuRates
+) -> None:
+    """Predict a product and that of prepared operands at once, for the next calls of `costs`.
+
+    `operands` are as of `NextKernel`: others than their names are MN-major copies.
+    """
+    configs = SPEC.configs_on(gpu)
+    copied = [name for name, source in operands.items() if name != source]
+    own, others = costs_with_copies(problem, copied, configs, gpu)
+    SPEC.keep_costs(problem, configs, gpu, own)
+    SPEC.keep_costs(prepared, configs, gpu, others)
 
 
 def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:

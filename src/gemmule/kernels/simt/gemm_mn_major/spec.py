@@ -67,7 +67,8 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    predict_with_prepared(problem, _OPERANDS.product.prepare(problem).problem, gpu)
+    prepared = _OPERANDS.product.prepare(problem)
+    predict_with_prepared(problem, prepared.problem, prepared.operands, gpu)
     return _OPERANDS.costs(problem, configs, gpu)
 
 
