@@ -1,4 +1,4 @@
-"""Kinds of products: every kernel refuses all products of a kind, or none."""
+"""Kinds of products: every kernel takes all products of a kind in some config, or none."""
 
 import dataclasses
 import itertools
@@ -83,7 +83,7 @@ def resized(problem):
 
 
 @pytest.mark.parametrize("types", TYPES, ids=lambda types: f"{types[0]}-{types[3]}")
-def test_kernels_refuse_all_products_of_a_kind_or_none(types):
+def test_kernels_take_all_products_of_a_kind_or_none(types):
     layouts = [(True, True, True), (True, False, True), (False, True, False)]
     for extents, batch, in_rows in itertools.product(EXTENTS, ((), (8,)), layouts):
         first = product(types, extents, batch, in_rows)
@@ -94,6 +94,8 @@ def test_kernels_refuse_all_products_of_a_kind_or_none(types):
             for problem in (first, *changed(first), *resized(first)) if spec.batch_dims or not batch else ():
                 refused = spec.refuses(problem, HOPPER) is not None
                 assert spec.is_refused(problem, HOPPER) == refused, (spec.name, problem)
+                able = (spec.own_why_not(problem, HOPPER, config) is None for config in spec.configs)
+                assert spec.takes(problem, HOPPER) == (not refused and any(able)), (spec.name, problem)
 
 
 @pytest.mark.parametrize("order", [1, -1])

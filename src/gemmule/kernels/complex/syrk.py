@@ -91,9 +91,10 @@ def _launch(below: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
     return dataclasses.replace(recipe, params=tuple(params))
 
 
-def _costs(below: KernelSpec, problem: GemmProblem, configs: Sequence[Any], gpu: GpuRates) -> Sequence[float]:
+def _costs(below: KernelSpec, problem: GemmProblem, configs: Sequence[Any], gpu: GpuRates) -> list[float]:
     assert below.costs is not None
-    return below.costs(_triangle(problem), configs, gpu)
+    found: list[float] = below.costs(_triangle(problem), configs, gpu)
+    return found
 
 
 def _outdone(whole: KernelSpec, problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -74,7 +74,7 @@ class _Lies(NamedTuple):
     unaligned: bool
 
 
-#: How copies in workspaces do that are MN-major.
+#: How MN-major copies in workspaces lie.
 _COPY = _Lies(k_major=False, unaligned=False)
 
 

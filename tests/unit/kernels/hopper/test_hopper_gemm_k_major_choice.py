@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 
 import pytest
@@ -19,6 +20,7 @@ from gemmule.kernels.hopper.gemm import spec as gemm_spec
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm.spec import costs, costs_with_prepared
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC
+from gemmule.kernels.hopper.next_kernel import choose_next
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -209,3 +211,14 @@ def test_costs_of_two_problems_are_cached_by_problem_configs_and_rates():
     assert costs(second, configs, rates[1]) == [3.0]
     assert costs.known(first, configs, rates[0]) is None
     assert costs.known(second, configs, rates[0]) == ([2.0], 0)
+
+
+def test_prepared_products_without_a_finite_cost_are_left_to_a_later_kernel():
+    infinite = dataclasses.replace(HOPPER_GEMM, costs=lambda _problem, configs, _gpu: [math.inf] * len(configs))
+    problem = tf32((512, 512, 512), "nt")
+    spec, _, cost = choose_next(problem, (infinite, HOPPER_GEMM), H200_RATES)
+    assert spec is HOPPER_GEMM
+    assert cost == HOPPER_GEMM.least_cost(problem, H200_RATES)
+    # Without another one that takes them, it computes them.
+    spec, _, cost = choose_next(problem, (infinite,), H200_RATES)
+    assert (spec, cost) == (infinite, math.inf)

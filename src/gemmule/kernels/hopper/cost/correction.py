@@ -82,4 +82,5 @@ def _first(nets: Networks, of: TileRates, one: Operation) -> Numbers:
     """Return the sums of the first layer by what configs are, and by how operands and the result lie."""
     lines = np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.first["problem"][NUMBERS:]
     found: Numbers = of.features() @ nets.first["config"] + of.of_layout(one).features @ nets.first["operands"]
-    return found + lines.take(of.side, axis=0)
+    found += lines.take(of.side, axis=0)
+    return found
