@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
@@ -59,10 +59,18 @@ class NextProduct:
         ``prepare(problem)`` is the product of the prepared operands.
     specs : sequence of KernelSpec
         Kernels that may compute it, best first.
+    predicted : callable, optional
+        ``predicted(problem, gpu)`` are the kernel that computes it and that kernel's costs, where these are predicted
+        beside those of operands as they are; None elsewhere.
     """
 
-    def __init__(self, prepare: Callable[[GemmProblem], Prepared], specs: Sequence[KernelSpec]) -> None:
-        self.prepare, self.specs = cache_last_call(prepare), specs
+    def __init__(
+        self,
+        prepare: Callable[[GemmProblem], Prepared],
+        specs: Sequence[KernelSpec],
+        predicted: Callable[[GemmProblem, GpuRates], tuple[KernelSpec, Any] | None] = lambda _problem, _gpu: None,
+    ) -> None:
+        self.prepare, self.specs, self._predicted = cache_last_call(prepare), specs, predicted
         # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
         self.chosen = cache_last_call(self._choose)
         self.kernel = cache_last_call(functools.lru_cache(maxsize=256)(self._kernel))
@@ -74,6 +82,9 @@ class NextProduct:
 
     def _choose(self, problem: GemmProblem, gpu: GpuRates) -> tuple[KernelSpec, Config, float | None]:
         prepared = self.prepare(problem).problem
+        if (known := self._predicted(problem, gpu)) is not None:
+            spec, costs = known
+            spec.keep_costs(prepared, spec.configs_on(gpu), gpu, costs)
         found = _choose_among(prepared, self._takers(problem, HOPPER), gpu)
         if found is None:
             raise ArgumentError(why_no_next(prepared, self.specs) or "")
@@ -86,6 +97,9 @@ class NextProduct:
 
     def cost(self, problem: GemmProblem, gpu: GpuRates) -> float:
         """Return the microseconds that the product is expected to take, of kernels that predict times."""
+        if (known := self._predicted(problem, gpu)) is not None:
+            # The product itself is made when it is needed.
+            return float(known[1][known[1].argmin()])
         cost = self.chosen(problem, gpu)[2]
         assert cost is not None
         return cost

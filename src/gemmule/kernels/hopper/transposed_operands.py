@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
@@ -53,6 +54,8 @@ class TransposedOperands:
     takes_one : callable, optional
         ``takes_one(problem)`` is whether the product takes one operand of the wrong major: of two, the smaller one is
         transposed.
+    predicted : callable, optional
+        As of `NextProduct`.
     """
 
     def __init__(
@@ -63,12 +66,13 @@ class TransposedOperands:
         repacked: KernelSpec,
         packing_us: Callable[[int, int, RepackConfig, GpuRates], float],
         takes_one: Callable[[GemmProblem], bool] | None = None,
+        predicted: Callable[[GemmProblem, GpuRates], tuple[KernelSpec, Any] | None] = lambda _problem, _gpu: None,
     ) -> None:
         self._takes_one = takes_one
         self._k_major, self._transpose, self._repacked, self._packing_us = k_major, transpose, repacked, packing_us
         self.transposed = cache_last_call(self._transposed)
         self.packed = cache_last_call(self._packed)
-        self.product = NextProduct(self._prepared, specs)
+        self.product = NextProduct(self._prepared, specs, predicted)
 
     def _are_right(self, problem: GemmProblem) -> tuple[bool, bool]:
         """Return whether A and B have the right major."""
@@ -114,7 +118,7 @@ class TransposedOperands:
         return tuple(found)
 
     def _prepared(self, problem: GemmProblem) -> Prepared:
-        return with_copies(problem, (*self.transposed(problem), *self.packed(problem)))
+        return with_copies(problem, self.copies(problem))
 
     def next_kernel(self, problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates) -> NextKernel:
         """Return the transpose of the second operand, if that has the wrong major too, or its repacking; the product.
@@ -171,9 +175,9 @@ class TransposedOperands:
         )
         return dataclasses.replace(recipe, params=params)
 
-    def copied_bytes(self, problem: GemmProblem) -> int:
-        """Return the bytes of all copies."""
-        return sum([one.nbytes for one in (*self.transposed(problem), *self.packed(problem))])
+    def copies(self, problem: GemmProblem) -> tuple[WorkspaceCopy, ...]:
+        """Return all copies."""
+        return (*self.transposed(problem), *self.packed(problem))
 
     def costs(
         self, problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates, more: float = 0.0

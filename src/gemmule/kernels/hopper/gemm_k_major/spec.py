@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, INT8, DType, Precision, opaque_dtype
@@ -49,7 +50,12 @@ def _takes_one(problem: GemmProblem) -> bool:
     )
 
 
-_OPERANDS = TransposedOperands(True, (GEMM, GEMM_UNALIGNED), TRANSPOSE, REPACKED, packing_us, _takes_one)
+def _predicted(problem: GemmProblem, gpu: GpuRates) -> tuple[KernelSpec, Any] | None:
+    """Return `hopper_gemm` and its costs of K-major operands, where it takes one from registers too."""
+    return (GEMM, _times(problem, gpu)[1]) if _may_be_direct(problem) else None
+
+
+_OPERANDS = TransposedOperands(True, (GEMM, GEMM_UNALIGNED), TRANSPOSE, REPACKED, packing_us, _takes_one, _predicted)
 
 
 def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -97,10 +103,8 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    if _may_be_direct(problem):
-        prepared = _OPERANDS.product.prepare(problem).problem
-        GEMM.keep_costs(prepared, GEMM.configs_on(gpu), gpu, _times(problem, gpu)[1])
-    return _OPERANDS.costs(problem, configs, gpu, written_back_us(_OPERANDS.copied_bytes(problem), gpu))
+    copied = sum([one.nbytes for one in _OPERANDS.copies(problem)])
+    return _OPERANDS.costs(problem, configs, gpu, written_back_us(copied, gpu))
 
 
 def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:

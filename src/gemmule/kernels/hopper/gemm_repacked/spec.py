@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, Precision, opaque_dtype
@@ -23,7 +24,7 @@ from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
-from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_prepared
+from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
 _ITEMSIZES = (1, 2, 4)
 
@@ -49,7 +50,17 @@ def _repacked(problem: GemmProblem) -> Prepared:
 
 #: Kernels that multiply repacked operands; mma.sync where it splits K among CTAs, and that pays.
 _WGMMA = (SYRK, GEMM, GEMM_UNALIGNED)
-_PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC, SIMT_GEMM))
+
+
+@cache_last_call
+def _predicted(problem: GemmProblem, gpu: GpuRates) -> tuple[KernelSpec, Any] | None:
+    if not _by_fma(problem):
+        return None
+    copied = "ab" if problem.own_transpose else [one.operand for one in _to_pack(problem)]
+    return predict_with_copies(problem, copied, gpu)
+
+
+_PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC, SIMT_GEMM), _predicted)
 
 
 def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -142,9 +153,6 @@ def _vectors_us(config: RepackConfig) -> float:
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    if _by_fma(problem):
-        prepared = _PRODUCT.prepare(problem)
-        predict_with_prepared(problem, prepared.problem, prepared.operands, gpu)
     packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):

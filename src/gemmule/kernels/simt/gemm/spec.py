@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType
@@ -129,18 +130,12 @@ def is_small(problem: GemmProblem) -> bool:
     return problem.m * problem.n * problem.k * (problem.batch or (1,))[0] < _FEW
 
 
-def predict_with_prepared(
-    problem: GemmProblem, prepared: GemmProblem, operands: Mapping[str, str], gpu: GpuRates
-) -> None:
-    """Predict a product and that of prepared operands at once, for the next calls of `costs`.
-
-    `operands` are as of `NextKernel`: others than their names are MN-major copies.
-    """
+def predict_with_copies(problem: GemmProblem, copied: Collection[str], gpu: GpuRates) -> tuple[KernelSpec, Any]:
+    """Return the kernel and its costs with MN-major copies of some operands; those of the product itself are cached."""
     configs = SPEC.configs_on(gpu)
-    copied = [name for name, source in operands.items() if name != source]
     own, others = costs_with_copies(problem, copied, configs, gpu)
     SPEC.keep_costs(problem, configs, gpu, own)
-    SPEC.keep_costs(prepared, configs, gpu, others)
+    return SPEC, others
 
 
 def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:

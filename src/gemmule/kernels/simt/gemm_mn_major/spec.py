@@ -6,6 +6,7 @@ The other operand is repacked, where its rows do not begin at multiples of 16 by
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, opaque_dtype
@@ -19,11 +20,17 @@ from gemmule.kernels.hopper.gemm_repacked.spec import packing_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
-from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_prepared
+from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
-_OPERANDS = TransposedOperands(False, (GEMM,), TRANSPOSE, REPACKED, packing_us)
+
+@cache_last_call
+def _predicted(problem: GemmProblem, gpu: GpuRates) -> tuple[KernelSpec, Any]:
+    return predict_with_copies(problem, [one.operand for one in _OPERANDS.copies(problem)], gpu)
+
+
+_OPERANDS = TransposedOperands(False, (GEMM,), TRANSPOSE, REPACKED, packing_us, predicted=_predicted)
 
 
 def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -67,8 +74,6 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    prepared = _OPERANDS.product.prepare(problem)
-    predict_with_prepared(problem, prepared.problem, prepared.operands, gpu)
     return _OPERANDS.costs(problem, configs, gpu)
 
 
