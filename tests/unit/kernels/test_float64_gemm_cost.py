@@ -7,15 +7,17 @@ import math
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.dispatch.former_names import current_record
+from gemmule.kernels.float64 import correction as learned
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.correction import is_measured
 from gemmule.kernels.float64.cost import FACTORS
 from gemmule.kernels.float64.gemm.spec import SPEC
-from gemmule.kernels.float64.limits import RATES, key_of, limits
+from gemmule.kernels.float64.limits import RATES, key_of, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -105,6 +107,26 @@ def test_the_correction_is_bounded(extents):
     of_limits = limits(problem, SPEC.configs, H200_RATES, RATES).times.tolist()
     for cost, limit in zip(SPEC.costs(problem, SPEC.configs, H200_RATES), of_limits, strict=True):
         assert 2**-0.6 * 0.999 < cost / limit < 2**0.6 * 1.001
+
+
+@pytest.mark.parametrize(("layout", "gpu"), [("nn", H100_RATES), ("tt", H200_RATES)])
+def test_the_correction_is_the_mean_of_its_networks(layout, gpu):
+    content = json.loads(Path(learned.__file__).with_name("correction.json").read_text())
+    problem = gemm_problem(1000, 2008, 501, "float64", "float64", layout)
+    found, tiles = limits(problem, SPEC.configs, gpu, RATES), tiles_of(SPEC.configs, RATES)
+    features = {
+        "config": tiles.features,
+        "lies": learned.lies_features(tiles, lies_of(problem)),
+        "numbers": learned.numbers(problem, tiles, found),
+    }
+    every = []
+    for net in content["networks"]:
+        first = sum(value.T @ np.array(net[name]) for name, value in features.items())
+        first = np.maximum(first + net["chips"][content["chips"].index(gpu.learned)], 0)
+        second = np.maximum(first @ np.array(net["hidden"]) + net["biases"], 0)
+        every.append(second @ net["out"] + net["out_bias"])
+    expected = np.exp2(np.clip(np.mean(every, axis=0), -0.6, 0.6))
+    assert np.allclose(learned.correction(problem, SPEC.configs, found, gpu), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
