@@ -290,8 +290,7 @@ def direct_launch(
 def serial_queue(queue: Callable[[tuple[int, ...], int], None]) -> Callable[[tuple[int, ...], int], None]:
     """Return what queues a product without programmatic dependent launch (PDL), where that is one launch.
 
-    A predecessor that triggers no dependent launch, as kernels of PyTorch, ends before one begins: 0.6 us later, on an
-    H200, than a launch that is none.
+    Behind a kernel that triggers no dependent launch, such as PyTorch's, a dependent launch begins later than another.
     """
     direct: DirectLaunch | None = getattr(queue, "direct", None)
     return queue if direct is None else direct.serial().queue
