@@ -106,6 +106,43 @@ def test_new_activations_are_queued_without_a_plan(gpu, shape, bias, state):
             assert got.requires_grad == (state == "grad")
 
 
+def test_layers_of_one_input_overlap_and_others_are_launched_in_order(gpu, monkeypatch):
+    launched, streams = [], [7]
+
+    def serial_queue(queue):
+        def serial(addresses, stream):
+            launched.append("serial")
+            queue(addresses, 7)
+
+        return serial
+
+    made = gpu.cached_gemm
+
+    def cached_gemm(*arguments, **options):
+        queue = made(*arguments, **options)
+
+        def overlapping(addresses, stream):
+            launched.append("overlapping")
+            queue(addresses, 7)
+
+        overlapping.inner = queue
+        return overlapping
+
+    monkeypatch.setattr(linear_cache, "cached_gemm", cached_gemm)
+    monkeypatch.setattr(linear_cache, "serial_queue", lambda queue: serial_queue(queue.inner))
+    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: streams[0])
+    layers = [operands(4, 16, bias=False, grad=False)[1] for _ in range(3)]
+    first, second = (torch.randn(4, 16, dtype=torch.float64) for _ in range(2))
+    gt.linear(first, layers[0])
+    launched.clear()
+    for x in (first, second):
+        for weight in layers:
+            torch.testing.assert_close(gt.linear(x, weight), functional.linear(x, weight))
+    streams[0] = 8
+    gt.linear(second, layers[0])
+    assert launched == ["serial", "overlapping", "overlapping"] * 2 + ["serial"]
+
+
 @pytest.mark.parametrize("needed", ["x", "weight", "bias", "x weight", "weight bias", "x bias", "x weight bias"])
 @pytest.mark.parametrize("shape", [(4, 16), (2, 4, 16)], ids=str)
 def test_one_call_makes_the_products_of_a_backward(gpu, needed, shape):

@@ -7,7 +7,7 @@ from typing import Any, Never
 
 from numpy import ndarray
 
-from gemmule.host.gemm import WITHOUT_ERRORS
+from gemmule.host.gemm import WITHOUT_ERRORS, run_without_errors
 from gemmule.runtime.arrays.descriptions import executor_in_environment
 from gemmule.runtime.stream import stream_handle
 
@@ -112,17 +112,17 @@ def matmul(
            [3., 4.]])
     """
     if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
-        dtype = a.dtype
-        other = b.dtype
-        # Unpickled arrays have types of their own, which are equal.
-        if dtype is other or dtype == other:
-            multiply = _multiply_of((_executor(), dtype, a.shape, b.shape, a.strides, b.strides))
-            if multiply is not None:
+        # Of types that differ none is cached.
+        multiply = _multiply_of((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
+        if multiply is not None:
+            try:
                 try:
+                    return run_without_errors(multiply, a, b)
+                except RuntimeError:
                     return WITHOUT_ERRORS.run(multiply, a, b)
-                except MemoryError:
-                    # A plan makes room, or says what does not fit.
-                    pass
+            except MemoryError:
+                # A plan makes room, or says what does not fit.
+                pass
     at = None
     if _replays and out_dtype is precision is executor is None:
         at = (id(a), id(b), id(out))

@@ -16,7 +16,7 @@ from gemmule.files.user_folders import user_settings_file
 from .problem_key import ProblemKey
 from .tuned_file import Entry, TunedFileWarning, read_or_warn, read_tuned
 
-#: Chips with the GPU of another chip, whose configs, but not times, apply where they have no file.
+#: Chips with the GPU of another chip, whose configs, but not times, apply to products that their own file lacks.
 _SAME_PROCESSOR = {"H100 SXM 80 GB": "H200 SXM 141 GB"}
 _SHIPPED = Path(__file__).parent / "tuned"
 
@@ -81,7 +81,6 @@ class TunedTable:
             if name is not None and (path := shipped_file(name)).exists():
                 shipped = {one.key: one for one in _shipped(path)}
                 places.append((f"the table shipped for {name}", shipped, name == chip))
-                break
         self._places = tuple(places)
         self._extents = {key[:3] for _, entries, _ in places for key in entries}
         for source, entries in reversed(_packed):

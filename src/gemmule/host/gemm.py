@@ -56,6 +56,13 @@ def gemm(a: Array, b: Array, out: Array, *, alpha: Scalar = 1, beta: Scalar = 0,
     checked_gemm(a, b, out, alpha=alpha, beta=beta, c=c).run(a, b, out, c)
 
 
+def _ignoring_errors() -> Callable[..., Any]:
+    """Return what calls a function while NumPy ignores floating point errors, by one thread at a time."""
+    context = contextvars.Context()
+    context.run(np.seterr, all="ignore")
+    return context.run
+
+
 class _WithoutErrors(threading.local):
     """Of each thread, what calls a function while NumPy ignores floating point errors.
 
@@ -64,13 +71,13 @@ class _WithoutErrors(threading.local):
     """
 
     def __init__(self) -> None:
-        context = contextvars.Context()
-        context.run(np.seterr, all="ignore")
-        self.run: Callable[..., Any] = context.run
+        self.run: Callable[..., Any] = _ignoring_errors()
 
 
 #: ``WITHOUT_ERRORS.run(function, *arguments)`` calls a function like that, in the calling thread.
 WITHOUT_ERRORS = _WithoutErrors()
+#: The same, found sooner than what a thread has of its own: a RuntimeError where a call of another thread is in it.
+run_without_errors = _ignoring_errors()
 #: Bytes of an output up to which clearing it takes less time than `numpy.ndarray.dot` saves.
 _MOST_CLEARED = 20 << 10
 

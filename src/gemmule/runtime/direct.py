@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,6 +43,7 @@ class Packed:
     maps: tuple[tuple[int, int], ...]  #: Parameter and operand of each tensor map.
     addresses: tuple[int, ...]  #: The operands' addresses in them.
     keepalive: object = None  #: Object. What must live as long as the handles are used.
+    serial: Callable[[], Any] | None = None  #: Of a dependent launch (PDL), what makes the configuration of another.
 
 
 def packed(
@@ -162,6 +164,12 @@ class DirectLaunch:
         """Return a new frame, for a call that finds none."""
         return Frame(self._what)
 
+    def serial(self) -> DirectLaunch:
+        """Return the launch without programmatic dependent launch (PDL): this one where it has none."""
+        if self._what.serial is None:
+            return self
+        return DirectLaunch(dataclasses.replace(self._what, config=self._what.serial, serial=None))
+
     def __del__(self) -> None:
         # Of a launch that could not be packed there is nothing.
         FRAMES_KEPT[0] -= len(_kept.pop(id(self), ()))
@@ -272,4 +280,17 @@ def direct_launch(
     with current(kernel.ordinal):
         kernel.allow(launch)
         name, config = kernel.artifact.kernel, functools.partial(kernel.config, launch, 0)
-        return DirectLaunch(packed(name, kernel.ordinal, kernel.function, config, launch, operands, addresses, kernel))
+        what = packed(name, kernel.ordinal, kernel.function, config, launch, operands, addresses, kernel)
+        if launch.overlaps:
+            serial = functools.partial(kernel.config, dataclasses.replace(launch, overlaps=False), 0)
+            what = dataclasses.replace(what, serial=serial)
+        return DirectLaunch(what)
+
+
+def serial_queue(queue: Callable[[tuple[int, ...], int], None]) -> Callable[[tuple[int, ...], int], None]:
+    """Return what queues a product without programmatic dependent launch (PDL), where that is one launch.
+
+    Behind a kernel that triggers no dependent launch, such as PyTorch's, a dependent launch begins later than another.
+    """
+    direct: DirectLaunch | None = getattr(queue, "direct", None)
+    return queue if direct is None else direct.serial().queue

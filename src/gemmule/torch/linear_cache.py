@@ -21,6 +21,7 @@ import gemmule as gm
 from gemmule.api.calls.dispatcher import cached_gemm
 from gemmule.dispatch.select import generation, register_clear
 from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
+from gemmule.runtime.direct import serial_queue
 
 from .product import (
     PLAIN,
@@ -55,13 +56,30 @@ Queue = Callable[[tuple[int, ...], int], None]
 Maker = Callable[[Any], Any]
 
 
+# The input and the stream of the layer that was queued last.
+_last = [0, 0]
+
+
+def _follows(x: int, stream: int) -> bool:
+    """Return whether the last layer had this input, at an address, and so is likely to be the predecessor in a stream.
+
+    Such are the projections of a query, a key and a value: they overlap, while a layer behind a kernel of PyTorch's
+    begins sooner where it does not wait for that as a dependent launch. The results are the same.
+    """
+    follows = _last[0] == x and _last[1] == stream
+    _last[:] = x, stream
+    return follows
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Forward:
     """A linear layer's product for tensors of one description."""
 
     check: Callable[..., bool]  #: Guard of input, weight and bias, in the state of PyTorch in which it was made.
     new: Maker  #: Makes the result, given the input.
-    queue: Queue  #: Queues the product.
+    #: queue, serial: Queue the product: right after that of a layer with the same input, and after another kernel.
+    queue: Queue
+    serial: Queue
     bias: str  #: Whether the kernel reads a bias by itself, or finds it in the result.
     device: int  #: The GPU.
     #: The precision, and whether the input and the weight are column-major, as their gradients are then.
@@ -86,7 +104,8 @@ class _Forward:
             out = self.new(x).copy_(bias)
             at = out.data_ptr()
             addresses = (px, pw, at, at)
-        self.queue(addresses, _raw_stream(self.device))
+        stream = _raw_stream(self.device)
+        (self.queue if _follows(px, stream) else self.serial)(addresses, stream)
         return out
 
 
@@ -125,7 +144,9 @@ class _Into:
     """A product of two tensors of one description, with a bias or without, into memory that is apart from them."""
 
     check: Callable[..., bool]  #: Guard of the factors, the bias if there is one, and the output.
-    queue: Queue  #: Queues the product.
+    #: queue, serial: As of `_Forward`.
+    queue: Queue
+    serial: Queue
     device: int  #: The GPU.
 
     def run(self, a: Any, b: Any, bias: Any, out: Any) -> bool:
@@ -138,7 +159,8 @@ class _Into:
             addresses, together = (pa, pb, pc, at), together | pc
         if together & _LOW or pa == pb or 0 in addresses:
             return False
-        self.queue(addresses, _raw_stream(self.device))
+        stream = _raw_stream(self.device)
+        (self.queue if _follows(pa, stream) else self.serial)(addresses, stream)
         return True
 
 
@@ -312,13 +334,15 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
     if queue is None or _guards is None:
         return None
     options = precision, lies_in_columns(x), lies_in_columns(weight)
-    return _Forward(_guards(*given), _maker(result), queue, bias, x.get_device(), options)
+    return _Forward(_guards(*given), _maker(result), queue, serial_queue(queue), bias, x.get_device(), options)
 
 
 def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> _Into | None:
     a, b, bias = inputs
     queue = cached_gemm(a, b, bias=bias, out=given[-1], precision=precision)
-    return None if queue is None or _guards is None else _Into(_guards(*given), queue, a.get_device())
+    if queue is None or _guards is None:
+        return None
+    return _Into(_guards(*given), queue, serial_queue(queue), a.get_device())
 
 
 def _backward_of(given: tuple[Any, ...], of_input: bool, of_weight: bool, precision: str | None) -> _Backward | None:

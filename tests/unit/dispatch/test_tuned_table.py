@@ -65,6 +65,19 @@ def test_the_same_processor_lends_its_configs_but_not_its_times():
     assert chosen(gpu="NVIDIA A100-SXM4-80GB").chosen_by == "cost"
 
 
+def test_a_chip_with_a_table_borrows_what_it_lacks():
+    other = gemm_problem(528, 584, 1032, "bfloat16", "bfloat16", "nn")
+    write_tuned(tuned_table.shipped_file(CHIP), [entry(SPEC.configs[5]), entry(SPEC.configs[6], problem=other)])
+    write_tuned(tuned_table.shipped_file("H100 SXM 80 GB"), [entry(SPEC.configs[7], us=7.0, chip="H100 SXM 80 GB")])
+    forget()
+    h100 = "NVIDIA H100 80GB HBM3"
+    assert (chosen(gpu=h100).config, chosen(gpu=h100).predicted_us) == (SPEC.configs[7], 7.0)
+    lent = chosen(other, gpu=h100)
+    assert (lent.config, lent.predicted_us) == (SPEC.configs[6], None)
+    # The other way nothing is lent.
+    assert chosen().config == SPEC.configs[5]
+
+
 def test_an_entry_for_the_other_type_of_16_bits_lends_its_config_but_not_its_time(table):
     half = gemm_problem(520, 584, 1032, "float16", "float16", "nn")
     assert chosen(half).chosen_by == "cost"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import threading
+import types
 
 import pytest
 
 from gemmule.core.errors import DriverError
 from gemmule.runtime import direct
 from support.fakes.cuda import Result
-from support.fakes.driver import FakeDriver, expected, made
+from support.fakes.driver import FUNCTION, LAUNCH, OPERANDS, FakeDriver, expected, made
 
 __all__ = ["made"]
 
@@ -183,3 +185,25 @@ def test_a_launch_that_the_driver_refuses(made):
     assert fake.seen[-1] == expected(AT, 3)
     assert len(fake.seen) == 3
     assert not fake.entered
+
+
+def test_a_serial_launch_is_the_same_without_pdl(made):
+    fake = FakeDriver()
+    made(fake)
+    kernel = types.SimpleNamespace(
+        ordinal=0, function=FUNCTION, allow=lambda _: None, artifact=types.SimpleNamespace(kernel="kernel"),
+        config=lambda launch, stream: types.SimpleNamespace(overlaps=launch.overlaps, hStream=stream),
+    )  # fmt: skip
+    addresses = (0x1000, 0x2000, 0x3000)
+    dependent = dataclasses.replace(LAUNCH, overlaps=True)
+    launches = [direct.direct_launch(kernel, launch, OPERANDS, addresses) for launch in (dependent, LAUNCH)]
+    serial = direct.serial_queue(launches[0].queue)
+    for queue, overlaps in ((launches[0].queue, True), (serial, False), (launches[1].queue, False)):
+        frame = queue.direct.take()
+        assert frame.config.overlaps is overlaps
+        queue.direct.give(frame)
+        queue(addresses, 5)
+    assert fake.seen == [expected(addresses, 5)] * 3
+    # One that is serial as it is, and what is no single launch.
+    assert direct.serial_queue(launches[1].queue) is launches[1].queue
+    assert direct.serial_queue(print) is print

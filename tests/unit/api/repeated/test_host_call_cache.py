@@ -345,6 +345,21 @@ def test_no_warning_and_no_other_setting_of_what_is_not_finite(dtype, side):
         assert np.geterr() == before
 
 
+def test_a_thread_multiplies_while_another_one_is_in_the_context_that_both_share(monkeypatch):
+    a = np.full((4, 4), np.finfo("d").max)
+    gm.matmul(a, a)
+    (key,) = CALLS.by_layout
+
+    def nested(x, y):
+        # As another thread's call would be: no warning, and no wait.
+        monkeypatch.undo()
+        return gm.matmul(x, y)
+
+    monkeypatch.setitem(CALLS.by_layout, key, nested)
+    with np.errstate(all="raise"):
+        assert np.isinf(gm.matmul(a, a)).all()
+
+
 def test_memory_that_runs_out_in_a_call_found_by_its_layout_is_told_as_by_the_plan(monkeypatch):
     a, b = (np.ones((4, 4)) for _ in range(2))
     gm.matmul(a, b)

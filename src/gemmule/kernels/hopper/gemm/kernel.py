@@ -59,6 +59,8 @@ from .config import HopperGemmConfig
 _EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID = 1, 3, 5
 # Bytes of an accumulator.
 _ACC_BYTES = 4
+# Elements of a tile whose first loads divisions would delay: few rows, whose weights come from memory.
+_SMALL_TILE = 64 * 64
 
 
 class HopperGemm:
@@ -87,8 +89,9 @@ class HopperGemm:
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         promotes = types["a"].startswith("float8")
-        scheduler: Any = DividedScheduler if promotes and not self.pingpong else PersistentScheduler
-        self.divides_early = config.divides_early
+        small = not promotes and self.tile_m * self.mma_n <= _SMALL_TILE
+        scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
+        self.divides_early = small or config.divides_early
         if config.stream_k:
             scheduler = functools.partial(StreamKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)

@@ -13,7 +13,10 @@ from .persistent import PersistentScheduler, WorkTile
 
 
 class DividedScheduler(PersistentScheduler):
-    """As `PersistentScheduler`, for warpgroups that share a tile, so that both wait for its coordinates."""
+    """As `PersistentScheduler`, for warpgroups that share a tile, so that both wait for its coordinates.
+
+    And for small tiles, whose divisors are computed before the wait for the predecessor grid.
+    """
 
     def divisors(self, mD: Any) -> tuple[Any, ...]:
         """Return what makes the coordinates of many tiles cheap."""
