@@ -224,3 +224,12 @@ def test_rates_are_measured_once(gpu, tmp_path, monkeypatch):
     finally:
         host_rates.host_times.cache_clear()
         host_rates.link_times.cache_clear()
+
+
+def test_a_disturbed_time_of_the_host_is_taken_again(monkeypatch):
+    smaller, disturbed, undisturbed = 1e-4, 1.0, 5e-4
+    answers = iter((smaller, disturbed, undisturbed, *[disturbed] * 9))
+    monkeypatch.setattr(host_rates, "HOST_SIDES", (16, 32, 64))
+    monkeypatch.setattr(host_rates, "_seconds_of", lambda run, least_s: next(answers))
+    # The last, slow whenever it is timed, counts as the smaller ones by its operations.
+    assert host_rates._timed_on_host(("float32",) * 3) == [smaller, undisturbed, 8 * undisturbed]
