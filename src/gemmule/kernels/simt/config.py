@@ -173,9 +173,12 @@ class SimtConfig(Config):
         """CTAs of the cluster that write: as many as divide the rows of a thread."""
         return max(count for count in range(1, self.cluster_k + 1) if self.summed_m % count == 0)
 
-    def resident(self, copies: int) -> int:
-        """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
-        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n)
+    def resident(self, copies: int, k_major: int = 0) -> int:
+        """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread.
+
+        `k_major` is the rows and columns of a thread tile of which it reads four k at once.
+        """
+        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n) + 6 * k_major
         registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS
         # Many copies need registers for their addresses.
         registers += _ADDRESSES * (copies > _MOST_COPIES)

@@ -315,8 +315,9 @@ def _facts_of(
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
-    # These are copied by element.
-    short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
+    # These are copied by element; those of complex K-major operands are, too.
+    short = [far or (along and parts > 1) for along, far in zip(k_major, unaligned, strict=True)]
+    by_four = [along and not few for few, along in zip(short, k_major, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
@@ -329,14 +330,14 @@ def _facts_of(
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
         "resident": min(
-            config.resident(sum(copies)),
+            config.resident(sum(copies), by_four[0] * config.thread_m + by_four[1] * config.thread_n),
             _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
         "products": config.thread_m * config.thread_n * steps * parts**2,
         "copies": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and not along),
-        "transposed": sum(count for count, along in zip(copies, k_major, strict=True) if along),
+        "transposed": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and along),
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "outputs": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,

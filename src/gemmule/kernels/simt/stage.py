@@ -7,17 +7,17 @@ sectors of device memory, and with 4 elements of padding after each k all banks 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Float32, Int32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.parts.async_copy import copy_masked_async
 from gemmule.kernels.parts.stage_copies import StageCopies, StageLayout
 
-from .config import PANEL, SECTOR, VECTOR_BYTES
+from .config import PANEL, SECTOR, VECTOR, VECTOR_BYTES
 
 _ITEM = FLOAT32.itemsize
 
@@ -27,6 +27,8 @@ class SimtStage(StageLayout):
     """Layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
 
     itemsize: int = _ITEM
+    #: k of a read.
+    depth_read: ClassVar[int] = 1
 
     @property
     def line(self) -> int:
@@ -49,6 +51,56 @@ class SimtStage(StageLayout):
     def offset(self, row: Any, k: Any) -> Any:
         """Return the offset of an element in bytes."""
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
+
+    @cute.jit
+    def read(self, fragments, start, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
+        """Read this thread's vectors of rows of one k."""
+        vector = cutlass.const_expr(VECTOR_BYTES // self.itemsize)
+        for f in cutlass.range_constexpr(cute.size(fragments, mode=[2])):
+            read_vector(fragments[0, None, f, step % 2], start + self.offset(f * lanes * vector, step))
+
+
+@dataclass(frozen=True)
+class KMajorStage(StageLayout):
+    """K-major layout of a k-tile: rows as they are in memory, 16 bytes after each four."""
+
+    itemsize: int = _ITEM
+    depth_read: ClassVar[int] = VECTOR
+
+    @property
+    def line(self) -> int:
+        return self.depth * self.itemsize
+
+    @property
+    def stage_bytes(self) -> int:
+        return self.offset(self.extent, 0)
+
+    def swizzle(self, line: Any) -> Any:
+        del line
+        return 0
+
+    def offset(self, row: Any, k: Any) -> Any:
+        """Return the offset of an element in bytes."""
+        return (row // VECTOR * (VECTOR * self.depth + VECTOR) + row % VECTOR * self.depth + k) * self.itemsize
+
+    @cute.jit
+    def read(self, fragments, start, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
+        """Read four k of this thread's rows."""
+        for row in cutlass.range_constexpr(cute.size(fragments, mode=[1]) * cute.size(fragments, mode=[2])):
+            self.read_row(fragments, start, step, lanes, row)
+
+    @cute.jit
+    def read_row(self, fragments, start, step, lanes: cutlass.Constexpr[int], row: cutlass.Constexpr[int]):
+        """Read four k of one of this thread's rows."""
+        f, v = cutlass.const_expr((row // VECTOR, row % VECTOR))
+        read_vector(fragments[None, v, f, step // VECTOR % cute.size(fragments, mode=[3])], start + self.offset(f * lanes * VECTOR + v, step))
+
+
+@cute.jit
+def read_vector(vector: cute.Tensor, address):
+    """Read 16 bytes of shared memory."""
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
 
 
 @dataclass(frozen=True)
@@ -79,6 +131,20 @@ class TransposingCopies(MaskedCopies):
     def step(self, p: Any) -> tuple[Any, Any]:
         line = p * self.lines
         return line % self.stage.extent, line // self.stage.extent * SECTOR
+
+    @cute.jit
+    def target(self):
+        row, k = self.origin()
+        return self.stage.offset(row, k)
+
+    @cute.jit
+    def piece_target(self, target, p):
+        row, k = cutlass.const_expr(self.step(p))
+        return target + self.stage.offset(row, k)
+
+
+class KMajorCopies(MaskedCopies):
+    """Copies of a K-major operand as it is."""
 
     @cute.jit
     def target(self):

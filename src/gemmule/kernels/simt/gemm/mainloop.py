@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
-from gemmule.kernels.simt.stage import MaskedCopies, SimtStage, TransposingCopies
+from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, MaskedCopies, SimtStage, TransposingCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
 _ALIGNMENT = 1024
@@ -73,6 +73,15 @@ class _Tile:
     accumulators: Any
 
 
+def operand_copies(config: SimtConfig, extent: int, k_major: bool, copy_bytes: int, tiles: str) -> MaskedCopies:
+    """Return the copies of an operand, with the layout of its stages."""
+    further = copy_bytes, config.threads, config.tile_k // config.warps_k - 1, tiles == "whole"
+    if k_major and copy_bytes > config.itemsize:
+        return KMajorCopies(KMajorStage(extent, config.tile_k, True, config.itemsize), *further)
+    stage = SimtStage(extent, config.tile_k, k_major, config.itemsize)
+    return (TransposingCopies if k_major else MaskedCopies)(stage, *further)
+
+
 class SimtGemmMainloop(CpAsyncMainloop):
     """The loop over K; a step is one k of each group of warps. It has no branches: masks say which copies are needed.
 
@@ -92,19 +101,23 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         self.vector = config.vector
-        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
-        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
-        self.transposes = self.stageA.k_major or self.stageB.k_major
+        self.copyA, self.copyB = (
+            operand_copies(config, extent, types[f"{name}_major"] == "k", int(types[f"{name}_copies"]), types["tiles"])
+            for name, extent in (("a", config.tile_m), ("b", config.tile_n))
+        )
+        self.stageA, self.stageB = self.copyA.stage, self.copyB.stage
+        self.transposes = any(isinstance(one, TransposingCopies) for one in (self.copyA, self.copyB))
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
         self.whole = types["tiles"] == "whole"
-        self.copyA, self.copyB = (
-            (TransposingCopies if stage.k_major else MaskedCopies)(
-                stage, int(copies), config.threads, self.copy_steps, self.whole
-            )
-            for stage, copies in ((self.stageA, types["a_copies"]), (self.stageB, types["b_copies"]))
-        )
+
+    @property
+    def resident(self) -> int:
+        """CTAs of a multiprocessor that the compiler leaves registers for."""
+        sides = (self.stageA, self.config.thread_m), (self.stageB, self.config.thread_n)
+        k_major = sum(extent for stage, extent in sides if stage.depth_read > 1)
+        return self.config.resident(self.copyA.count + self.copyB.count, k_major)
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -115,8 +128,10 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), Float32)
-        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
+        rA, rB = (
+            cute.make_rmem_tensor(cute.make_layout((stage.depth_read, VECTOR, count // self.vector, 1 if stage is self.stageA and stage.depth_read > 1 else 2)), Float32)
+            for stage, count in ((self.stageA, rows), (self.stageB, cols))
+        )
         rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
         if cutlass.const_expr(self.waits):
@@ -188,32 +203,50 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def advance(self, tile: _Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
-    @cute.jit
-    def read(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Read this thread's vectors of one k into the registers of its parity."""
-        parity = cutlass.const_expr(step % 2)
-        for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
-            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * self.vector, step))
-            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
-        for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
-            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * self.vector, step))
-            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
+    def read_first(self, tile: Any) -> None:
+        self.stageA.read(tile.fragments_a, tile.start_a, 0, LANES_M)
+        self.stageB.read(tile.fragments_b, tile.start_b, 0, LANES_N)
+
+    def read(self, tile: Any, stage: Any, step: int) -> None:
+        """Read this thread's vectors of one k, or of several at once."""
+        if self.stageA.depth_read == 1:
+            self.stageA.read(tile.fragments_a, tile.start_a + stage, step, LANES_M)
+        if self.stageB.depth_read == 1 or step % VECTOR == 0:
+            self.stageB.read(tile.fragments_b, tile.start_b + stage, step, LANES_N)
+
+    def multiply(self, tile: Any, stage: Any, step: int) -> None:
+        """Add the products of one k."""
+        a, b = (
+            fragments[step % layout.depth_read, None, None, step % 2 if layout.depth_read == 1 else 0 if layout is self.stageA else step // VECTOR % 2]
+            for layout, fragments in ((self.stageA, tile.fragments_a), (self.stageB, tile.fragments_b))
+        )
+        if (step + 1) % VECTOR or (self.stageA.depth_read == 1 and self.stageB.depth_read == 1):
+            self.multiply_fragments(a, b, tile.accumulators)
+            return
+        self.multiply_halves(tile, stage, (step + 1) % self.steps, a, b)
 
     @cute.jit
-    def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Add the products of one k."""
-        del stage
-        parity = cutlass.const_expr(step % 2)
-        self.multiply_fragments(
-            tile.fragments_a[None, None, parity], tile.fragments_b[None, None, parity], tile.accumulators
-        )
+    def multiply_halves(self, tile, stage, step: cutlass.Constexpr[int], rA, rB):
+        """Do as `multiply_fragments`, and read the next four k."""
+        rC, rows, cols = tile.accumulators, cutlass.const_expr(self.config.thread_m), cutlass.const_expr(self.config.thread_n)
+        last = cutlass.const_expr(0)
+        for i in cutlass.range_constexpr(rows - last):
+            for place in cutlass.range_constexpr(cols):
+                j = cutlass.const_expr(place if i % 2 == 0 else cols - 1 - place)
+                rC[i, j] += rA[i % VECTOR, i // VECTOR] * rB[j % VECTOR, j // VECTOR]
+            if cutlass.const_expr(self.stageA.depth_read > 1):
+                self.stageA.read_row(tile.fragments_a, tile.start_a + stage, step, LANES_M, i)
+        if cutlass.const_expr(last > 0):
+            for j in cutlass.range_constexpr(cols):
+                for place in cutlass.range_constexpr(last):
+                    i = cutlass.const_expr(rows - last + (place if j % 2 == 0 else last - 1 - place))
+                    rC[i, j] += rA[i % VECTOR, i // VECTOR] * rB[j % VECTOR, j // VECTOR]
+                self.stageB.read_row(tile.fragments_b, tile.start_b + stage, step, LANES_N, j)
+            if cutlass.const_expr(self.stageA.depth_read > 1):
+                for i in cutlass.range_constexpr(rows - last, rows):
+                    self.stageA.read_row(tile.fragments_a, tile.start_a + stage, step, LANES_M, i)
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
         multiply_fragments(rA, rB, rC)
 
-
-@cute.jit
-def _read_vector(vector: cute.Tensor, address):
-    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR * Float32.width // 8)
-    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
