@@ -315,9 +315,11 @@ def _facts_of(
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
-    # These are copied by element; those of complex K-major operands are, too.
+    # These are copied by element; of complex ones K-major operands are, too.
     short = [far or (along and parts > 1) for along, far in zip(k_major, unaligned, strict=True)]
-    by_four = [along and not few for few, along in zip(short, k_major, strict=True)]
+    lies = [(along, config.itemsize if few else VECTOR_BYTES) for along, few in zip(k_major, short, strict=True)]
+    sides = zip((config.thread_m, config.thread_n), k_major, short, strict=True)
+    by_four = sum(count for count, along, few in sides if along and not few)
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
@@ -330,8 +332,8 @@ def _facts_of(
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
         "resident": min(
-            config.resident(sum(copies), by_four[0] * config.thread_m + by_four[1] * config.thread_n),
-            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
+            config.resident(sum(copies), by_four),
+            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*lies) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,

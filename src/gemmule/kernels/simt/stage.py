@@ -1,16 +1,20 @@
-"""Stages of float32 operands in shared memory, for products by FMAs: k-tiles of MN-major panels, however they come.
+"""Stages of float32 operands in shared memory, for products by FMAs.
 
-A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k are contiguous. Threads read vectors of
-4 rows. A K-major operand is transposed by its copies, 4 bytes each: a warp copies 4 rows by 8 k, which are whole
-sectors of device memory, and with 4 elements of padding after each k all banks of shared memory.
+MN-major ones are k-tiles of panels: 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k are
+contiguous. Threads read vectors of 4 rows. A K-major operand whose rows begin anywhere is transposed by its copies,
+4 bytes each: a warp copies 4 rows by 8 k, which are whole sectors of device memory, and with 4 elements of padding after
+each k all banks of shared memory.
+
+One whose rows are multiples of 16 bytes is copied as it is, and threads read vectors of 4 k: as many as of rows. Lanes
+read rows that are 4 apart, so that 16 bytes of padding after each four put them into other banks.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, Int32, Int64, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
@@ -22,13 +26,17 @@ from .config import PANEL, SECTOR, VECTOR, VECTOR_BYTES
 _ITEM = FLOAT32.itemsize
 
 
+@cute.jit
+def _read_vector(vector: cute.Tensor, address):
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
+
+
 @dataclass(frozen=True)
 class SimtStage(StageLayout):
-    """Layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
+    """MN-major layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
 
     itemsize: int = _ITEM
-    #: k of a read.
-    depth_read: ClassVar[int] = 1
 
     @property
     def line(self) -> int:
@@ -52,20 +60,28 @@ class SimtStage(StageLayout):
         """Return the offset of an element in bytes."""
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
 
+    def fragments(self, count: int) -> Any:
+        """Return registers for `count` rows of two k: one is read while the other is multiplied."""
+        vectors = count * self.itemsize // VECTOR_BYTES
+        return cute.make_rmem_tensor(cute.make_layout((VECTOR, vectors, 2)), Float32)
+
+    def of_step(self, rX: Any, step: int) -> Any:
+        """Return the fragments of one k, (element, vector)."""
+        return rX[None, None, step % 2]
+
     @cute.jit
-    def read(self, fragments, start, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
-        """Read this thread's vectors of rows of one k."""
-        vector = cutlass.const_expr(VECTOR_BYTES // self.itemsize)
-        for f in cutlass.range_constexpr(cute.size(fragments, mode=[2])):
-            read_vector(fragments[0, None, f, step % 2], start + self.offset(f * lanes * vector, step))
+    def read(self, rX: cute.Tensor, start, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
+        """Read this thread's rows of one k; `start` is the address of its first row in the stage."""
+        rows = cutlass.const_expr(VECTOR_BYTES // self.itemsize * lanes)
+        for f in cutlass.range_constexpr(cute.size(rX, mode=[1])):
+            _read_vector(rX[None, f, step % 2], start + self.offset(f * rows, step))
 
 
 @dataclass(frozen=True)
 class KMajorStage(StageLayout):
-    """K-major layout of a k-tile: rows as they are in memory, 16 bytes after each four."""
+    """K-major layout of a k-tile of float32: rows, and 16 bytes after each four."""
 
     itemsize: int = _ITEM
-    depth_read: ClassVar[int] = VECTOR
 
     @property
     def line(self) -> int:
@@ -73,6 +89,7 @@ class KMajorStage(StageLayout):
 
     @property
     def stage_bytes(self) -> int:
+        """Bytes of the stage, with its padding."""
         return self.offset(self.extent, 0)
 
     def swizzle(self, line: Any) -> Any:
@@ -81,26 +98,26 @@ class KMajorStage(StageLayout):
 
     def offset(self, row: Any, k: Any) -> Any:
         """Return the offset of an element in bytes."""
-        return (row // VECTOR * (VECTOR * self.depth + VECTOR) + row % VECTOR * self.depth + k) * self.itemsize
+        return (row * self.depth + row // VECTOR * VECTOR + k) * self.itemsize
+
+    def fragments(self, count: int) -> Any:
+        """Return registers for four k of `count` rows."""
+        return cute.make_rmem_tensor(cute.make_layout((VECTOR, VECTOR, count // VECTOR)), Float32)
+
+    def of_step(self, rX: Any, step: int) -> Any:
+        """Return the fragments of one k, (element, vector)."""
+        return rX[step % VECTOR, None, None]
+
+    def read(self, rX: Any, start: Any, step: int, lanes: int) -> None:
+        """Read four k of all of this thread's rows; `start` is the address of its first row in the stage."""
+        self.read_rows(rX, start, step, lanes, (0, VECTOR * cute.size(rX, mode=[2])))
 
     @cute.jit
-    def read(self, fragments, start, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
-        """Read four k of this thread's rows."""
-        for row in cutlass.range_constexpr(cute.size(fragments, mode=[1]) * cute.size(fragments, mode=[2])):
-            self.read_row(fragments, start, step, lanes, row)
-
-    @cute.jit
-    def read_row(self, fragments, start, step, lanes: cutlass.Constexpr[int], row: cutlass.Constexpr[int]):
-        """Read four k of one of this thread's rows."""
-        f, v = cutlass.const_expr((row // VECTOR, row % VECTOR))
-        read_vector(fragments[None, v, f, step // VECTOR % cute.size(fragments, mode=[3])], start + self.offset(f * lanes * VECTOR + v, step))
-
-
-@cute.jit
-def read_vector(vector: cute.Tensor, address):
-    """Read 16 bytes of shared memory."""
-    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
-    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
+    def read_rows(self, rX: cute.Tensor, start, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int], rows):
+        """Read four k of some of this thread's rows, from the first to before the last of `rows`."""
+        for i in cutlass.range_constexpr(*rows):
+            row = cutlass.const_expr(i // VECTOR * (VECTOR * lanes) + i % VECTOR)
+            _read_vector(rX[None, i % VECTOR, i // VECTOR], start + self.offset(row, step))
 
 
 @dataclass(frozen=True)
@@ -144,7 +161,7 @@ class TransposingCopies(MaskedCopies):
 
 
 class KMajorCopies(MaskedCopies):
-    """Copies of a K-major operand as it is."""
+    """Copies of 16 bytes of a K-major operand into a `KMajorStage`."""
 
     @cute.jit
     def target(self):
@@ -155,3 +172,10 @@ class KMajorCopies(MaskedCopies):
     def piece_target(self, target, p):
         row, k = cutlass.const_expr(self.step(p))
         return target + self.stage.offset(row, k)
+
+    @cute.jit
+    def k_tile_stride(self, gX: cute.Tensor):
+        # The compiler would compute addresses anew for each k-tile if it knew how far apart they are.
+        return cute.arch.inline_ptx(
+            "mov.b64 {$w0}, {$r0};", write_only_types=[Int64], read_only_args=[Int64(self.stage.line)]
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, Int32, cute, select_
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.dataclass import dataclass
@@ -14,6 +14,8 @@ from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
 from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, MaskedCopies, SimtStage, TransposingCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
+
+from .interleaved import multiply_and_read
 
 _ALIGNMENT = 1024
 
@@ -57,9 +59,11 @@ class _Tile:
     start_a, start_b : Int32
         Address of this thread's first vector in the first stage.
     fragments_a, fragments_b : Tensor
-        Vectors of rows and of columns of two k: one is read while the other is multiplied.
+        Fragments of rows and of columns, as stages have them.
     accumulators : Tensor
         Accumulators, (rows, columns).
+    zero : Int32
+        0, which the compiler does not know.
     """
 
     a: _Operand
@@ -71,15 +75,7 @@ class _Tile:
     fragments_a: Any
     fragments_b: Any
     accumulators: Any
-
-
-def operand_copies(config: SimtConfig, extent: int, k_major: bool, copy_bytes: int, tiles: str) -> MaskedCopies:
-    """Return the copies of an operand, with the layout of its stages."""
-    further = copy_bytes, config.threads, config.tile_k // config.warps_k - 1, tiles == "whole"
-    if k_major and copy_bytes > config.itemsize:
-        return KMajorCopies(KMajorStage(extent, config.tile_k, True, config.itemsize), *further)
-    stage = SimtStage(extent, config.tile_k, k_major, config.itemsize)
-    return (TransposingCopies if k_major else MaskedCopies)(stage, *further)
+    zero: Any
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
@@ -94,6 +90,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
     """
 
     guarded = False
+    #: Whether copies of more than an element are all issued in a k-tile's first step: the compiler puts three empty
+    #: instructions in front of each step's. Those of an element are spread over the steps.
+    together = True
     #: Whether it waits for the predecessor grid before it reads; else the kernel has.
     waits = True
 
@@ -101,23 +100,35 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         self.vector = config.vector
+        self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         self.copyA, self.copyB = (
-            operand_copies(config, extent, types[f"{name}_major"] == "k", int(types[f"{name}_copies"]), types["tiles"])
+            self.copies(extent, types[f"{name}_major"] == "k", int(types[f"{name}_copies"]), types["tiles"] == "whole")
             for name, extent in (("a", config.tile_m), ("b", config.tile_n))
         )
         self.stageA, self.stageB = self.copyA.stage, self.copyB.stage
         self.transposes = any(isinstance(one, TransposingCopies) for one in (self.copyA, self.copyB))
+        self.by_four = any(isinstance(one, KMajorStage) for one in (self.stageA, self.stageB))
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
-        self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
         self.whole = types["tiles"] == "whole"
+
+    def copies(self, extent: int, k_major: bool, copy_bytes: int, whole: bool) -> MaskedCopies:
+        """Return the copies of an operand, with the layout of its stages."""
+        config = self.config
+        wide = copy_bytes > config.itemsize
+        parts = 1 if wide and self.together else config.tile_k // config.warps_k - 1
+        further = copy_bytes, config.threads, parts, whole
+        if k_major and wide:
+            return KMajorCopies(KMajorStage(extent, config.tile_k, True), *further)
+        stage = SimtStage(extent, config.tile_k, k_major, config.itemsize)
+        return (TransposingCopies if k_major else MaskedCopies)(stage, *further)
 
     @property
     def resident(self) -> int:
         """CTAs of a multiprocessor that the compiler leaves registers for."""
         sides = (self.stageA, self.config.thread_m), (self.stageB, self.config.thread_n)
-        k_major = sum(extent for stage, extent in sides if stage.depth_read > 1)
-        return self.config.resident(self.copyA.count + self.copyB.count, k_major)
+        by_four = sum(count for stage, count in sides if isinstance(stage, KMajorStage))
+        return self.config.resident(self.copyA.count + self.copyB.count, by_four)
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -128,10 +139,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA, rB = (
-            cute.make_rmem_tensor(cute.make_layout((stage.depth_read, VECTOR, count // self.vector, 1 if stage is self.stageA and stage.depth_read > 1 else 2)), Float32)
-            for stage, count in ((self.stageA, rows), (self.stageB, cols))
-        )
+        rA, rB = self.stageA.fragments(rows), self.stageB.fragments(cols)
         rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
         if cutlass.const_expr(self.waits):
@@ -153,7 +161,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
             full = cutlass.min(depth // self.depth - first, k_tiles)
         k0 = self.group() * self.steps
         startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
-        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
+        zero = Int32(select_(depth < 0, Int32(1), Int32(0)))
+        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC, zero), sources, k_tiles)
         return rC, stagesA
 
     @cute.jit
@@ -189,8 +198,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Issue a step's copies of a k-tile; zeros for one after the last."""
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
-            mask = self.mask(operand, tile, k_tile)
-            operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, step)
+            if step < operand.copies.parts:
+                mask = self.mask(operand, tile, k_tile)
+                operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, step)
 
     @cute.jit
     def mask(self, operand, tile, k_tile):
@@ -203,50 +213,26 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def advance(self, tile: _Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
-    def read_first(self, tile: Any) -> None:
+    def read_first(self, tile: _Tile) -> None:
         self.stageA.read(tile.fragments_a, tile.start_a, 0, LANES_M)
         self.stageB.read(tile.fragments_b, tile.start_b, 0, LANES_N)
 
-    def read(self, tile: Any, stage: Any, step: int) -> None:
-        """Read this thread's vectors of one k, or of several at once."""
-        if self.stageA.depth_read == 1:
+    def read(self, tile: _Tile, stage: Any, step: int) -> None:
+        """Read this thread's fragments of one k; those of K-major operands are read by `multiply`."""
+        if isinstance(self.stageA, SimtStage):
             self.stageA.read(tile.fragments_a, tile.start_a + stage, step, LANES_M)
-        if self.stageB.depth_read == 1 or step % VECTOR == 0:
+        if isinstance(self.stageB, SimtStage):
             self.stageB.read(tile.fragments_b, tile.start_b + stage, step, LANES_N)
 
-    def multiply(self, tile: Any, stage: Any, step: int) -> None:
+    def multiply(self, tile: _Tile, stage: Any, step: int) -> None:
         """Add the products of one k."""
-        a, b = (
-            fragments[step % layout.depth_read, None, None, step % 2 if layout.depth_read == 1 else 0 if layout is self.stageA else step // VECTOR % 2]
-            for layout, fragments in ((self.stageA, tile.fragments_a), (self.stageB, tile.fragments_b))
-        )
-        if (step + 1) % VECTOR or (self.stageA.depth_read == 1 and self.stageB.depth_read == 1):
-            self.multiply_fragments(a, b, tile.accumulators)
-            return
-        self.multiply_halves(tile, stage, (step + 1) % self.steps, a, b)
-
-    @cute.jit
-    def multiply_halves(self, tile, stage, step: cutlass.Constexpr[int], rA, rB):
-        """Do as `multiply_fragments`, and read the next four k."""
-        rC, rows, cols = tile.accumulators, cutlass.const_expr(self.config.thread_m), cutlass.const_expr(self.config.thread_n)
-        last = cutlass.const_expr(0)
-        for i in cutlass.range_constexpr(rows - last):
-            for place in cutlass.range_constexpr(cols):
-                j = cutlass.const_expr(place if i % 2 == 0 else cols - 1 - place)
-                rC[i, j] += rA[i % VECTOR, i // VECTOR] * rB[j % VECTOR, j // VECTOR]
-            if cutlass.const_expr(self.stageA.depth_read > 1):
-                self.stageA.read_row(tile.fragments_a, tile.start_a + stage, step, LANES_M, i)
-        if cutlass.const_expr(last > 0):
-            for j in cutlass.range_constexpr(cols):
-                for place in cutlass.range_constexpr(last):
-                    i = cutlass.const_expr(rows - last + (place if j % 2 == 0 else last - 1 - place))
-                    rC[i, j] += rA[i % VECTOR, i // VECTOR] * rB[j % VECTOR, j // VECTOR]
-                self.stageB.read_row(tile.fragments_b, tile.start_b + stage, step, LANES_N, j)
-            if cutlass.const_expr(self.stageA.depth_read > 1):
-                for i in cutlass.range_constexpr(rows - last, rows):
-                    self.stageA.read_row(tile.fragments_a, tile.start_a + stage, step, LANES_M, i)
+        if self.by_four:
+            after = (step + 1) % self.steps
+            multiply_and_read(tile, stage, (self.stageA, self.stageB), step, after)
+        else:
+            rA, rB = self.stageA.of_step(tile.fragments_a, step), self.stageB.of_step(tile.fragments_b, step)
+            self.multiply_fragments(rA, rB, tile.accumulators)
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
         multiply_fragments(rA, rB, rC)
-

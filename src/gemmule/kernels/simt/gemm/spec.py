@@ -102,7 +102,7 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
     return Launch(
         grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
+        shared_bytes=config.shared_bytes(*((types[f"{x}_major"] == "k", int(types[f"{x}_copies"])) for x in "ab")),
         cluster=(config.cluster_k, 1, 1),
         params=(
             *batched_params(problem, first, second, lda, ldb),
