@@ -46,9 +46,7 @@ class Layouts(Session):
                 operands = Operands(problem, min(_SETS, wanted), *place, workspaces)
                 work = self._work(problem, number, operands)
                 self._pool.check(problem, operands.addresses(0), work, self._gpu)
-                found = list(
-                    itertools.islice(stack.enter_context(self._lt.algorithms(problem, operands)), self._most)
-                )
+                found = list(itertools.islice(stack.enter_context(self._lt.algorithms(problem, operands)), self._most))
                 for one in found:
                     one.work()
                 works.append(work)

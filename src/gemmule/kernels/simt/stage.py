@@ -2,8 +2,8 @@
 
 MN-major ones are k-tiles of panels: 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k are
 contiguous. Threads read vectors of 4 rows. A K-major operand whose rows begin anywhere is transposed by its copies,
-4 bytes each: a warp copies 4 rows by 8 k, which are whole sectors of device memory, and with 4 elements of padding after
-each k all banks of shared memory.
+4 bytes each: a warp copies 4 rows by 8 k, which are whole sectors of device memory, and with 4 elements of padding
+after each k all banks of shared memory.
 
 One whose rows are multiples of 16 bytes is copied as it is, and threads read vectors of 4 k: as many as of rows. Lanes
 read rows that are 4 apart, so that 16 bytes of padding after each four put them into other banks.
@@ -34,7 +34,7 @@ def _read_vector(vector: cute.Tensor, address):
 
 @dataclass(frozen=True)
 class SimtStage(StageLayout):
-    """MN-major layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
+    """MN-major layout of a k-tile, whose extent is a multiple of 32. `line` is what a warp copies at once."""
 
     itemsize: int = _ITEM
 
@@ -175,6 +175,7 @@ class KMajorCopies(MaskedCopies):
 
     @cute.jit
     def k_tile_stride(self, gX: cute.Tensor):
+        del gX
         # The compiler would compute addresses anew for each k-tile if it knew how far apart they are.
         return cute.arch.inline_ptx(
             "mov.b64 {$w0}, {$r0};", write_only_types=[Int64], read_only_args=[Int64(self.stage.line)]

@@ -35,9 +35,8 @@ def multiply_and_read(tile, stage, stages: cutlass.Constexpr[tuple[Any, Any]], s
     rC = tile.accumulators
     rA, rB = stageA.of_step(tile.fragments_a, step), stageB.of_step(tile.fragments_b, step)
     rows, cols = cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
-    reads_a, reads_b = cutlass.const_expr(
-        (after % VECTOR == 0 and isinstance(one, KMajorStage) for one in (stageA, stageB))
-    )
+    reads_a = cutlass.const_expr(after % VECTOR == 0 and isinstance(stageA, KMajorStage))
+    reads_b = cutlass.const_expr(after % VECTOR == 0 and isinstance(stageB, KMajorStage))
     # Half of the columns are multiplied before the others, so that they can be read long before they are needed.
     halves = cutlass.const_expr(2 if isinstance(stageB, KMajorStage) and 0 in (step % VECTOR, after % VECTOR) else 1)
     half = cutlass.const_expr(cols // halves)
