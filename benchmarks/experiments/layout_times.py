@@ -19,7 +19,7 @@ from config_times import Session
 from untuned_choices import Operands, jobs_of
 
 from gemmule.compiler.pool import compile_all
-from gemmule.core.errors import CompileError
+from gemmule.core.errors import CompileError, UnsupportedError
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_operation import named
@@ -46,9 +46,11 @@ class Layouts(Session):
                 operands = Operands(problem, min(_SETS, wanted), *place, workspaces)
                 work = self._work(problem, number, operands)
                 self._pool.check(problem, operands.addresses(0), work, self._gpu)
-                found = list(itertools.islice(stack.enter_context(self._lt.algorithms(problem, operands)), self._most))
-                for one in found:
-                    one.work()
+                found = []
+                for one in itertools.islice(stack.enter_context(self._lt.algorithms(problem, operands)), self._most):
+                    with contextlib.suppress(UnsupportedError):
+                        one.work()
+                        found.append(one)
                 works.append(work)
                 algorithms.append(found)
             every = works + [one.work for found in algorithms for one in found]
@@ -79,6 +81,7 @@ def main() -> None:
     parser.add_argument("--algorithms", type=int, default=8, help="most of cuBLASLt's that are timed")
     parser.add_argument("--seconds", type=float, default=60, help="no further size after so many")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
+    parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     device = get_device()
@@ -101,6 +104,8 @@ def main() -> None:
     for job, result in compile_all(list(jobs.values()), given.compilers):
         if isinstance(result, CompileError):
             raise SystemExit(f"{job}: {result}")
+    if given.compile_only:
+        return
     command = f"python benchmarks/experiments/layout_times.py --sizes {given.sizes} --dtype {given.dtype}"
     block = experiment(command, device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
