@@ -255,7 +255,7 @@ _SLACK = {4: 0.01}
 #: Clusters that fit with one CTA an SM as a share of half of those with two, where they are fewer: 30 of four, 17 of
 #: six and 6 of sixteen.
 _ALONE = {4: 0.97, 6: 0.88, 16: 0.86}
-#: FMAs of two operands that are read four k at once: of all, 6 in 100 wait for three registers of one bank, by nvdisasm.
+#: FMAs of two operands that are read four k at once: 6 in 100 wait for three registers of one bank, by nvdisasm.
 _BY_FOUR_BOTH = 1.06
 #: A little more than one CTA an SM.
 _MORE = 1 + 1e-6
