@@ -124,6 +124,8 @@ class KMajorStage(StageLayout):
 class MaskedCopies(StageCopies):
     """Copies that a bit of a mask each allows, without branches; those outside the matrix are zeros."""
 
+    stage: SimtStage | KMajorStage
+
     @cute.jit
     def mask(self, gX: cute.Tensor, row0, k0):
         """Return the mask of a k-tile at (row0, k0): bit p is set where piece p, or all of its rows, are inside."""
