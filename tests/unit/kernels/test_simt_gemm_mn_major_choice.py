@@ -22,9 +22,9 @@ def chosen(m, n, k, layout):
     ("extent", "kernels"),
     [
         (512, (SIMT, SIMT, SIMT, SIMT)),
-        (2048, (SIMT, SIMT, SIMT, SIMT)),
+        (2048, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
         (4095, (TRANSPOSED, TRANSPOSED, REPACKED, TRANSPOSED)),
-        (8192, (SIMT, TRANSPOSED, SIMT, SIMT)),
+        (8192, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
     ],
 )
 def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kernels):
@@ -34,8 +34,8 @@ def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kern
         assert last.spec.name == SIMT
         if kernel != SIMT:
             assert last.problem.layout == "tn"
-        types = dict(last.spec.signature(last.problem, last.config))
-        assert types["a_copies"] == types["b_copies"] == "16"
+            types = dict(last.spec.signature(last.problem, last.config))
+            assert types["a_copies"] == types["b_copies"] == "16"
 
 
 def test_results_that_are_written_by_element_have_no_tile_that_is_alone_in_its_multiprocessor():

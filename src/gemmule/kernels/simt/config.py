@@ -118,7 +118,7 @@ class SimtConfig(Config):
             )
         if self.cluster_k > LARGEST_CLUSTER or (
             self.cluster_k * self.warps_k > 1
-            and self.outputs * self.warps_k * self.itemsize > self.shared_bytes((False, 16), (False, 16))
+            and self.outputs * self.warps_k * self.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
@@ -173,33 +173,19 @@ class SimtConfig(Config):
         """CTAs of the cluster that write: as many as divide the rows of a thread."""
         return max(count for count in range(1, self.cluster_k + 1) if self.summed_m % count == 0)
 
-    def resident(self, copies: int, by_four: int = 0) -> int:
-        """Return the CTAs of a multiprocessor that the compiler leaves registers for.
-
-        Parameters
-        ----------
-        copies : int
-            Copies of a thread for a k-tile.
-        by_four : int
-            Rows and columns of a thread tile of which a thread holds four k; of others it holds two.
-        """
-        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n + by_four)
+    def resident(self, copies: int) -> int:
+        """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
+        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n)
         registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS
         # Many copies need registers for their addresses.
         registers += _ADDRESSES * (copies > _MOST_COPIES)
         return max(_REGISTERS // (registers * self.threads), 1)
 
-    def shared_bytes(self, a: tuple[bool, int], b: tuple[bool, int]) -> int:
-        """Return the shared memory of a CTA, by whether A and B are K-major, and the bytes of their copies."""
-        stage = self._stage_elements(self.tile_m, *a) + self._stage_elements(self.tile_n, *b)
-        return max(stage * self.stages * self.itemsize, self.staging_bytes)
-
-    def _stage_elements(self, extent: int, k_major: bool, copy_bytes: int) -> int:
-        """Return the elements of a stage: of a K-major operand each four rows are padded, or rows of each k."""
-        padding = 0
-        if k_major:
-            padding = extent if copy_bytes > self.itemsize else extent // PANEL * self.vector * self.tile_k
-        return extent * self.tile_k + padding
+    def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
+        """Return the shared memory of a CTA: K-major operands are padded."""
+        sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
+        pitches = [extent // PANEL * (PANEL + self.vector * k_major) for extent, k_major in sides]
+        return max(sum(pitches) * self.tile_k * self.stages * self.itemsize, self.staging_bytes)
 
     @property
     def staging_bytes(self) -> int:

@@ -255,8 +255,6 @@ _SLACK = {4: 0.01}
 #: Clusters that fit with one CTA an SM as a share of half of those with two, where they are fewer: 30 of four, 17 of
 #: six and 6 of sixteen.
 _ALONE = {4: 0.97, 6: 0.88, 16: 0.86}
-#: FMAs of two operands that are read four k at once: 6 in 100 wait for three registers of one bank, by nvdisasm.
-_BY_FOUR_BOTH = 1.06
 #: A little more than one CTA an SM.
 _MORE = 1 + 1e-6
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
@@ -317,11 +315,8 @@ def _facts_of(
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
-    # These are copied by element; of complex ones K-major operands are, too.
-    short = [far or (along and parts > 1) for along, far in zip(k_major, unaligned, strict=True)]
-    lies = [(along, config.itemsize if few else VECTOR_BYTES) for along, few in zip(k_major, short, strict=True)]
-    sides = zip((config.thread_m, config.thread_n), k_major, short, strict=True)
-    by_four = [count for count, along, few in sides if along and not few]
+    # These are copied by element.
+    short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
@@ -334,14 +329,14 @@ def _facts_of(
         "cluster_k": config.cluster_k,
         "depth": config.tile_k * config.cluster_k,
         "resident": min(
-            config.resident(sum(copies), sum(by_four)),
-            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*lies) + _RESERVED),
+            config.resident(sum(copies)),
+            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
-        "products": config.thread_m * config.thread_n * steps * parts**2 * (_BY_FOUR_BOTH if len(by_four) > 1 else 1),
+        "products": config.thread_m * config.thread_n * steps * parts**2,
         "copies": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and not along),
-        "transposed": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and along),
+        "transposed": sum(count for count, along in zip(copies, k_major, strict=True) if along),
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "outputs": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,

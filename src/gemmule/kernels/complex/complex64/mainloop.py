@@ -22,8 +22,6 @@ class Complex64Mainloop(SimtGemmMainloop):
         The signature.
     """
 
-    together = False
-
     def __init__(self, config: Complex64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.mixed = types["conj"] in ("a", "b")

@@ -70,8 +70,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: Complex64Config) -> Launch:
     """Return the launch recipe: the CTAs of a cluster for each tile of C and matrix of the batch."""
     types = dict(signature(problem, config))
-    a, b = ((types[f"{x}_major"] == "k", int(types[f"{x}_copies"])) for x in "ab")
-    shared_bytes = config.shared_bytes(a, b)
+    shared_bytes = config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k")
     return tile_launch(problem, config, operand_copies, shared_bytes)
 
 

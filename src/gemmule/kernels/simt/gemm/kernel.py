@@ -1,10 +1,10 @@
 """Float32 GEMM on the FMA units, in all four layouts at one speed.
 
 Idea
-    A thread reads vectors of 4 rows and of 4 columns for each k, and multiplies all by all. Of a K-major operand whose
-    rows are aligned it reads vectors of 4 k, for four k at once: as many. One whose rows begin anywhere is transposed
-    by its asynchronous copies, 4 bytes each, without a register. Where there are few tiles, the CTAs of a cluster share
-    one: each takes a part of K, and they exchange partial sums through distributed shared memory.
+    The stages of both operands are MN-major, whatever the matrices are: a thread reads vectors of 4 rows and of 4
+    columns for each k, and multiplies all by all. A K-major operand is transposed by its asynchronous copies, 4 bytes
+    each, without a register, and so is one whose rows begin anywhere copied. Where there are few tiles, the CTAs of a
+    cluster share one: each takes a part of K, and they exchange partial sums through distributed shared memory.
 Data movement
     The tile of 128 x 128: 32 FLOP a byte. For a k a thread with 8 x 8 accumulators reads 4 vectors of 16 bytes for 64
     FMAs. Copies of 4 bytes are 4 instructions a thread for 8 k of 128 rows, where those of 16 bytes are one.
@@ -43,7 +43,7 @@ class SimtGemm:
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
-        self.resident = self.mainloop.resident
+        self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
         # Where shared memory takes accumulators; beside transposing copies it would cost registers, and time.

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, cute, select_
+from cutlass import Float32, Int32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
-from gemmule.kernels.simt.config import LANES_M, LANES_N, SimtConfig
-from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, MaskedCopies, SimtStage, TransposingCopies
+from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
+from gemmule.kernels.simt.stage import MaskedCopies, SimtStage, TransposingCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
-
-from .interleaved import multiply_and_read
 
 _ALIGNMENT = 1024
 
@@ -59,11 +57,9 @@ class _Tile:
     start_a, start_b : Int32
         Address of this thread's first vector in the first stage.
     fragments_a, fragments_b : Tensor
-        Fragments of rows and of columns, as stages have them.
+        Vectors of rows and of columns of two k: one is read while the other is multiplied.
     accumulators : Tensor
         Accumulators, (rows, columns).
-    zero : Int32
-        0, which the compiler does not know.
     """
 
     a: _Operand
@@ -75,7 +71,6 @@ class _Tile:
     fragments_a: Any
     fragments_b: Any
     accumulators: Any
-    zero: Any
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
@@ -90,9 +85,6 @@ class SimtGemmMainloop(CpAsyncMainloop):
     """
 
     guarded = False
-    #: Whether copies of more than an element are all issued in a k-tile's first step: the compiler puts three empty
-    #: instructions in front of each step's. Those of an element are spread over the steps.
-    together = True
     #: Whether it waits for the predecessor grid before it reads; else the kernel has.
     waits = True
 
@@ -100,35 +92,19 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         self.vector = config.vector
-        self.depth, steps = config.tile_k, config.tile_k // config.warps_k
-        self.copyA, self.copyB = (
-            self.copies(extent, types[f"{name}_major"] == "k", int(types[f"{name}_copies"]), types["tiles"] == "whole")
-            for name, extent in (("a", config.tile_m), ("b", config.tile_n))
-        )
-        self.stageA, self.stageB = self.copyA.stage, self.copyB.stage
-        self.transposes = any(isinstance(one, TransposingCopies) for one in (self.copyA, self.copyB))
-        self.by_four = any(isinstance(one, KMajorStage) for one in (self.stageA, self.stageB))
+        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
+        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
+        self.transposes = self.stageA.k_major or self.stageB.k_major
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
+        self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
         self.whole = types["tiles"] == "whole"
-
-    def copies(self, extent: int, k_major: bool, copy_bytes: int, whole: bool) -> MaskedCopies:
-        """Return the copies of an operand, with the layout of its stages."""
-        config = self.config
-        wide = copy_bytes > config.itemsize
-        parts = 1 if wide and self.together else config.tile_k // config.warps_k - 1
-        further = copy_bytes, config.threads, parts, whole
-        if k_major and wide:
-            return KMajorCopies(KMajorStage(extent, config.tile_k, True), *further)
-        stage = SimtStage(extent, config.tile_k, k_major, config.itemsize)
-        return (TransposingCopies if k_major else MaskedCopies)(stage, *further)
-
-    @property
-    def resident(self) -> int:
-        """CTAs of a multiprocessor that the compiler leaves registers for."""
-        sides = (self.stageA, self.config.thread_m), (self.stageB, self.config.thread_n)
-        by_four = sum(count for stage, count in sides if isinstance(stage, KMajorStage))
-        return self.config.resident(self.copyA.count + self.copyB.count, by_four)
+        self.copyA, self.copyB = (
+            (TransposingCopies if stage.k_major else MaskedCopies)(
+                stage, int(copies), config.threads, self.copy_steps, self.whole
+            )
+            for stage, copies in ((self.stageA, types["a_copies"]), (self.stageB, types["b_copies"]))
+        )
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -139,7 +115,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA, rB = self.stageA.fragments(rows), self.stageB.fragments(cols)
+        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), Float32)
+        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
         rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
         if cutlass.const_expr(self.waits):
@@ -161,8 +138,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             full = cutlass.min(depth // self.depth - first, k_tiles)
         k0 = self.group() * self.steps
         startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
-        zero = Int32(select_(depth < 0, Int32(1), Int32(0)))
-        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC, zero), sources, k_tiles)
+        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
         return rC, stagesA
 
     @cute.jit
@@ -198,9 +174,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Issue a step's copies of a k-tile; zeros for one after the last."""
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
-            if step < operand.copies.parts:
-                mask = self.mask(operand, tile, k_tile)
-                operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, step)
+            mask = self.mask(operand, tile, k_tile)
+            operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, step)
 
     @cute.jit
     def mask(self, operand, tile, k_tile):
@@ -213,26 +188,32 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def advance(self, tile: _Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
-    def read_first(self, tile: _Tile) -> None:
-        self.stageA.read(tile.fragments_a, tile.start_a, 0, LANES_M)
-        self.stageB.read(tile.fragments_b, tile.start_b, 0, LANES_N)
+    @cute.jit
+    def read(self, tile, stage, step: cutlass.Constexpr[int]):
+        """Read this thread's vectors of one k into the registers of its parity."""
+        parity = cutlass.const_expr(step % 2)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
+            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * self.vector, step))
+            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
+        for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
+            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * self.vector, step))
+            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
 
-    def read(self, tile: _Tile, stage: Any, step: int) -> None:
-        """Read this thread's fragments of one k; those of K-major operands are read by `multiply`."""
-        if isinstance(self.stageA, SimtStage):
-            self.stageA.read(tile.fragments_a, tile.start_a + stage, step, LANES_M)
-        if isinstance(self.stageB, SimtStage):
-            self.stageB.read(tile.fragments_b, tile.start_b + stage, step, LANES_N)
-
-    def multiply(self, tile: _Tile, stage: Any, step: int) -> None:
+    @cute.jit
+    def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
         """Add the products of one k."""
-        if self.by_four:
-            after = (step + 1) % self.steps
-            multiply_and_read(tile, stage, (self.stageA, self.stageB), step, after)
-        else:
-            rA, rB = self.stageA.of_step(tile.fragments_a, step), self.stageB.of_step(tile.fragments_b, step)
-            self.multiply_fragments(rA, rB, tile.accumulators)
+        del stage
+        parity = cutlass.const_expr(step % 2)
+        self.multiply_fragments(
+            tile.fragments_a[None, None, parity], tile.fragments_b[None, None, parity], tile.accumulators
+        )
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
         multiply_fragments(rA, rB, rC)
+
+
+@cute.jit
+def _read_vector(vector: cute.Tensor, address):
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR * Float32.width // 8)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)

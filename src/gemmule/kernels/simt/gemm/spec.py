@@ -65,9 +65,11 @@ def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, whole tiles, D's type and the epilogue."""
     oriented, _, _ = row_result(problem)
     a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), result_vector(oriented, VECTOR)
-    majors = "k" if a.row_major else "m", "n" if b.row_major else "k"
+    # K-major operands are transposed by copies of an element.
+    a_major, a_copies = ("k", 4) if a.row_major else ("m", a.copy_bytes)
+    b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", 4)
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k)) and vector > 1
-    plain = _signature((majors[0], a.copy_bytes), (majors[1], b.copy_bytes), vector, whole)
+    plain = _signature((a_major, a_copies), (b_major, b_copies), vector, whole)
     return (*plain, *_output(oriented.d.dtype), *epilogue_signature(oriented.epilogue))
 
 
@@ -85,7 +87,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
     widths = ((16, VECTOR, True), (16, VECTOR, False), (4, 1, False))
     return tuple(
-        _signature((a, size), (b, size), vector, whole)
+        _signature((a, 4 if a == "k" else size), (b, 4 if b == "k" else size), vector, whole)
         for (size, vector, whole), a, b in itertools.product(widths, "km", "nk")
     )
 
@@ -102,7 +104,7 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
     return Launch(
         grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(*((types[f"{x}_major"] == "k", int(types[f"{x}_copies"])) for x in "ab")),
+        shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
         cluster=(config.cluster_k, 1, 1),
         params=(
             *batched_params(problem, first, second, lda, ldb),
