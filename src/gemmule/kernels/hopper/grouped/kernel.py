@@ -72,11 +72,7 @@ class HopperGroupedGemm(HopperGemm):
                 order_barrier=_ORDER_BARRIER_ID, barrier_id=_RAGGED_BARRIER_ID,
             )  # fmt: skip
         else:
-            # A warpgroup without rows leaves the tensor cores to the other: such tiles take less time.
-            halves = self.axis == "m" and not self.pingpong and self.tile_m * config.cluster_m == CONSUMERS * EPI_TILE_M
-            self.scheduler = GroupedScheduler(
-                "mn".index(self.axis), MAX_GROUPS, self.dynamic, *shape, short=EPI_TILE_M if halves else 0
-            )
+            self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, self.dynamic, *shape)
             if self.by_rows:
                 self.scheduler = RowScheduler(self.dynamic, *shape)
             mainloop = PromotedMainloop if types["a"].startswith("float8") else ZeroFillMainloop

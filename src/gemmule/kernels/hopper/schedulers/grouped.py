@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Boolean, Int32, cute
+from cutlass import Int32, cute
 
 from gemmule.kernels.parts.raster import grouped_tile
 
@@ -115,19 +115,16 @@ class GroupedScheduler(_Grouped):
         Most groups.
     dynamic, shape
         As of `_Grouped`.
-    short : int
-        Groups of up to so many rows, which are less than a tile's and take less time, come last: so CTAs end at about
-        the same time. 0: groups come in their order.
     """
 
-    def __init__(self, axis: int, max_groups: int, dynamic: bool, *shape: int, short: int = 0) -> None:
+    def __init__(self, axis: int, max_groups: int, dynamic: bool, *shape: int) -> None:
         super().__init__(dynamic, *shape)
-        self.axis, self.max_groups, self.short = axis, max_groups, short
+        self.axis, self.max_groups = axis, max_groups
         self.step = (self.tile_m * self.cluster_m, self.tile_n * self.cluster_n)[axis]
 
     def allocate_table(self, smem: Any) -> Any:
-        """Allocate the running sum of the tiles of groups that are not short, and how many are short."""
-        return smem.allocate_tensor(Int32, cute.make_layout(self.max_groups + (2 if self.short else 1)), 4)
+        """Allocate the running sum of the groups' tiles."""
+        return smem.allocate_tensor(Int32, cute.make_layout(self.max_groups + 1), 4)
 
     @cute.jit
     def schedule(self, tma, offsets, table):
@@ -137,17 +134,11 @@ class GroupedScheduler(_Grouped):
         if cute.arch.warp_idx() == 0:
             self.init_ring(ring)
             lane, before, num_groups = cute.arch.lane_idx(), Int32(0), offsets.shape[0]
-            num_short = Int32(0)
             for first in cutlass.range(0, num_groups + 1, _WARP, unroll=1):
                 group, tiles = first + lane, Int32(0)
                 if group <= num_groups:
                     start, end = self.bounds(work, group)
                     tiles = (end - start + (self.step - 1)) // self.step
-                if cutlass.const_expr(self.short > 0):
-                    is_short = self.is_short(work, group)
-                    num_short = num_short + cute.arch.popc(cute.arch.vote_ballot_sync(is_short))
-                    if is_short:
-                        tiles = Int32(0)
                 for distance in cutlass.range_constexpr(5):
                     lower = cute.arch.shuffle_sync_up(tiles, 1 << distance)
                     if lane >= 1 << distance:
@@ -156,8 +147,6 @@ class GroupedScheduler(_Grouped):
                 if group <= num_groups:
                     table[group] = tiles
                 before = cute.arch.shuffle_sync(tiles, _WARP - 1)
-            if cutlass.const_expr(self.short > 0):
-                table[num_groups + 1] = num_short
         cute.arch.sync_threads()
         return work
 
@@ -172,35 +161,7 @@ class GroupedScheduler(_Grouped):
     def work(self, work, num_k_tiles):
         """Return the indices of this cluster's tiles."""
         del num_k_tiles
-        num_groups = work.offsets.shape[0]
-        lines = work.tile_ends[num_groups]
-        if cutlass.const_expr(self.short > 0):
-            lines = lines + work.tile_ends[num_groups + 1]
-        return self.work_range(lines * self.across(work))
-
-    @cute.jit
-    def is_short(self, work, group):
-        """Return whether a group comes last."""
-        rows = Int32(0)
-        if group < work.offsets.shape[0]:
-            start, end = self.bounds(work, group)
-            rows = end - start
-        return Boolean(rows > 0) & Boolean(rows <= self.short)
-
-    @cute.jit
-    def short_group(self, work, index):
-        """Return which of the groups that come last has an index among them; by a whole warp."""
-        lane, before, group = cute.arch.lane_idx(), Int32(0), Int32(0)
-        for first in cutlass.range(0, work.offsets.shape[0], _WARP, unroll=1):
-            is_short = self.is_short(work, first + lane)
-            others = cute.arch.vote_ballot_sync(is_short)
-            rank = before + cute.arch.popc(others & ((Int32(1) << lane) - 1))
-            # One lane's bit, if any.
-            found = cute.arch.vote_ballot_sync(is_short & Boolean(rank == index))
-            if found != 0:
-                group = first + cute.arch.popc(found - 1)
-            before = before + cute.arch.popc(others)
-        return group
+        return self.work_range(work.tile_ends[work.offsets.shape[0]] * self.across(work))
 
     @cute.jit
     def group_of(self, work, work_index):
@@ -213,10 +174,6 @@ class GroupedScheduler(_Grouped):
             if is_before:
                 is_before = work.tile_ends[first + lane] <= line
             group = group + cute.arch.popc(cute.arch.vote_ballot_sync(is_before))
-        if cutlass.const_expr(self.short > 0):
-            lines = work.tile_ends[num_groups]
-            if line >= lines:
-                group = self.short_group(work, line - lines)
         return group
 
     @cute.jit
@@ -227,10 +184,6 @@ class GroupedScheduler(_Grouped):
         if group > 0:
             before = work.tile_ends[group - 1]
         along = work.tile_ends[group] - before
-        if cutlass.const_expr(self.short > 0):
-            line = work_index // across
-            if line >= work.tile_ends[work.offsets.shape[0]]:
-                before, along = line, Int32(1)
         tile_index = work_index - before * across
         if cutlass.const_expr(self.axis == 0):
             i, j = grouped_tile(tile_index, along, across, self.group)
