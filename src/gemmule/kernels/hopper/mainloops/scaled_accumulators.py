@@ -1,9 +1,9 @@
 """FP8 mainloop with scales of A and B by blocks: each k-tile's accumulators are scaled as they are promoted.
 
-A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two warps of
-the producer copy them into the stage of the k-tile by cp.async; consumers read them in front of wgmma. Of wide tiles by
-blocks of columns a lane arrives at the stage's full barrier once the copies of the next stage are issued; else each
-lane's cp.async arrive by themselves.
+A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two or three
+warps of the producer copy them into the stage of the k-tile by cp.async; consumers read them in front of wgmma, those
+of many columns where they are multiplied. Of wide tiles by blocks of columns a lane arrives at the stage's full barrier
+once the copies of the next stage are issued; else each lane's cp.async arrive by themselves.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from gemmule.kernels.parts.async_copy import copy_vector_async
 from .promoted_accumulators import PromotedMainloop, part_of
 
 _WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
+#: Columns of a tall tile whose scales are read in front of wgmma.
+_MAX_READ_N = 112
 
 
 class LaneScales(NamedTuple):
@@ -36,6 +38,14 @@ class LaneScales(NamedTuple):
 
     rows: Any
     cols: Any
+
+
+class ScaleCopier(NamedTuple):
+    """What one warp copies: scales of A (0) or of B (1), from a line of the tile on, and of how many lines."""
+
+    operand: int
+    first: int
+    count: int
 
 
 class ScaledMainloop(PromotedMainloop):
@@ -65,22 +75,31 @@ class ScaledMainloop(PromotedMainloop):
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
         self.takes_turns = lines[1] == 1 and tile_m * tile_n >= BLOCK * BLOCK
         self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
-        # That of the TMA loads, and those of two warps that copy scales: of one lane or of each.
-        self.producer_arrivals = 1 + 2 * (1 if self.overlapped else _WARP)
+        # Registers hold no more scales of columns of a tall tile.
+        self.reads_late = lines[1] == 1 and tile_m > BLOCK and tile_n > _MAX_READ_N
         self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
+        # A producer's warp has registers for the addresses of some lines: those of tall tiles are for two.
+        step = BLOCK if self.copied[0] > BLOCK else max(self.copied)
+        self.copiers = tuple(
+            ScaleCopier(operand, first, min(most, count - first))
+            for operand, (count, most) in enumerate(zip(self.copied, (step, max(self.copied)), strict=True))
+            for first in range(0, count, most)
+        )
+        # That of the TMA loads, and those of the warps that copy scales: of one lane or of each.
+        self.producer_arrivals = 1 + len(self.copiers) * (1 if self.overlapped else _WARP)
 
     def allocate(self, smem: Any) -> Any:
         """Allocate the stages."""
         return smem.allocate_tensor(Float32, cute.make_layout(self.num_stages * self.stage_scales), 16).iterator
 
     @cute.jit
-    def load_scales(self, operand, scales, first_line, barriers, state, k_range):
+    def load_scales(self, copier, scales, first_line, barriers, state, k_range):
         """Copy the scales of a tile's k-tiles, each as soon as a stage is empty, by one warp; return the next state.
 
         Parameters
         ----------
-        operand : int
-            0 for those of A, 1 for those of B.
+        copier : ScaleCopier
+            One of the tile's.
         scales : tuple
             Their tensor, by line of blocks and block of K, and the stages in shared memory.
         first_line : Int32
@@ -95,10 +114,10 @@ class ScaledMainloop(PromotedMainloop):
         tensor, stages = scales
         start, num_k_tiles = k_range
         state, pending = state
-        step, count = Int64(tensor.stride[1]) * _BYTES, self.copied[operand]
+        step = Int64(tensor.stride[1]) * _BYTES
         copies = [
-            (_address(tensor, line, start), place, count - number * _WARP)
-            for number, (line, place) in enumerate(self.lane_copies(operand, first_line, lane))
+            (_address(tensor, line, start), place, copier.count - number * _WARP)
+            for number, (line, place) in enumerate(self.lane_copies(copier, first_line, lane))
         ]
         for k in cutlass.range(num_k_tiles, unroll=1):
             stage = state.stage
@@ -132,12 +151,13 @@ class ScaledMainloop(PromotedMainloop):
         if cutlass.const_expr(self.overlapped):
             self.arrive(barriers, state[1], 0)
 
-    def lane_copies(self, operand: int, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
+    def lane_copies(self, copier: ScaleCopier, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
         """Return lines of blocks of A or B whose scales a lane copies, and where they lie in a stage.
 
         Those of a thread's columns lie one behind another: the next two are 8 columns on.
         """
-        number = range(0, self.copied[operand], _WARP)
+        operand = copier.operand
+        number = range(copier.first, copier.first + copier.count, _WARP)
         if self.lines[operand] == BLOCK:
             same = self.same_columns if operand else BLOCK
             return [((first_line + lane * same) // BLOCK, lane + (self.rows if operand else 0))]
@@ -171,6 +191,8 @@ class ScaledMainloop(PromotedMainloop):
             of_a = [_read(rows + step, 1)[0] for step in steps]
         else:
             of_a = [_read(rows + part, 1)[0] for part in range(parts) for _ in range(2)]
+        if self.reads_late:
+            return of_a, cols
         count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
         vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
@@ -183,10 +205,13 @@ class ScaledMainloop(PromotedMainloop):
         first = col_part * self.tile_n // len(fragments.b)
         for v in range(cute.size(found)):
             row, col = 2 * row_part + v // 2 % 2, v // 4 * COL_STEP
+            if self.reads_late and v % (2 * VECTOR) == 0:
+                of_b = _elements(scales[1] + v // 2, VECTOR)
             if self.lines[1] == BLOCK:
                 total[v] = total[v] + found[v] * scales[row][(first + col) // self.same_columns]
             else:
-                total[v] = total[v] + found[v] * scales[1][v // 4 * 2 + v % 2] * scales[0][row]
+                of_col = of_b[v // 4 * 2 % VECTOR + v % 2] if self.reads_late else scales[1][v // 4 * 2 + v % 2]
+                total[v] = total[v] + found[v] * of_col * scales[0][row]
 
 
 @cute.jit
