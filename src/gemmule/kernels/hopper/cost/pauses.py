@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.core.block_scales import BLOCK
+from gemmule.kernels.hopper.scale_stages import MAX_READ_N
 from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_PROMOTED_N
 
 from .rates import Numbers, Operation, TileRates
@@ -24,9 +25,11 @@ _HALVED_US, _UNEVEN_US = 0.02, 0.05
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
-#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
-#: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
-_TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
+#: Microseconds more of a k-tile of 128 columns with a scale for each column, where a CTA computes several tiles; of one
+#: of 256 rows besides, and of its columns where these are read late; and less for a cluster of two. At the limit of
+#: power, where these products are, an epilogue in which nothing is multiplied costs nothing. Fitted to tiles of 128 and
+#: 256 rows of three large products on an H200.
+_TURNS_US, _TALL_US, _LATE_US, _CLUSTER_US = 0.047, 0.17, 0.07, -0.05
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
 _IN_FLIGHT, _CROWDED_ROWS, _CROWDED = 16e6, 16, 0.02
@@ -69,10 +72,13 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
     columns_scaled = np.array(lines)[1 - of.side] == 1
     each = np.where(columns_scaled, by_columns, by_blocks) * columns
+    waves = _waves(one, of)
+    square = (of.tile[0] * of.tile[1] >= BLOCK * BLOCK) & (of.tile[1] <= BLOCK)
+    turns = columns_scaled & square & (waves > 1) & (of.pingpong == 0)
+    each += turns * _TURNS_US * columns
     tall = columns_scaled & (of.tile[0] > BLOCK)
-    each += tall * _TALL_US
-    narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
-    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
+    each += tall * (_TALL_US + _LATE_US * (of.tile[1] > MAX_READ_N) + _CLUSTER_US * (of.cluster > 1))
+    found: Numbers = waves * np.ceil(one.k_tiles / of.cluster_k) * each * of.gpu.load - turns * finish_us(one, of)
     return found
 
 

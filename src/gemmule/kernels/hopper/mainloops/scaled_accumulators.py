@@ -17,6 +17,7 @@ from gemmule.core.block_scales import BLOCK
 from gemmule.kernels.hopper.scale_stages import (
     COL_STEP,
     COL_THREADS,
+    MAX_READ_N,
     VECTOR,
     same_columns,
     scales_of_rows,
@@ -29,8 +30,6 @@ from gemmule.kernels.parts.async_copy import copy_vector_async
 from .promoted_accumulators import PromotedMainloop, part_of
 
 _WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
-#: Columns of a tall tile whose scales are read in front of wgmma.
-_MAX_READ_N = 112
 
 
 class LaneScales(NamedTuple):
@@ -76,7 +75,7 @@ class ScaledMainloop(PromotedMainloop):
         self.takes_turns = lines[1] == 1 and tile_m * tile_n >= BLOCK * BLOCK
         self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
         # Registers hold no more scales of columns of a tall tile.
-        self.reads_late = lines[1] == 1 and tile_m > BLOCK and tile_n > _MAX_READ_N
+        self.reads_late = lines[1] == 1 and tile_m > BLOCK and tile_n > MAX_READ_N
         self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
         # A producer's warp has registers for the addresses of some lines: those of tall tiles are for two.
         step = BLOCK if self.copied[0] > BLOCK else max(self.copied)
