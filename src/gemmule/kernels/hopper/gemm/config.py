@@ -150,6 +150,7 @@ def _epi_tiles_bytes(config: HopperGemmConfig, num_b: int) -> int:
 FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
+    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, group=16),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, swap_ab=1),
