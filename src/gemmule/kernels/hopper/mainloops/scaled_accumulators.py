@@ -44,7 +44,7 @@ class ScaleCopier(NamedTuple):
 
     operand: int
     first: int
-    count: int
+    lines: int
 
 
 class ScaledMainloop(PromotedMainloop):
@@ -78,11 +78,10 @@ class ScaledMainloop(PromotedMainloop):
         self.reads_late = lines[1] == 1 and tile_m > BLOCK and tile_n > MAX_READ_N
         self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
         # A producer's warp has registers for the addresses of some lines: those of tall tiles are for two.
-        step = BLOCK if self.copied[0] > BLOCK else max(self.copied)
         self.copiers = tuple(
-            ScaleCopier(operand, first, min(most, count - first))
-            for operand, (count, most) in enumerate(zip(self.copied, (step, max(self.copied)), strict=True))
-            for first in range(0, count, most)
+            ScaleCopier(operand, first, min(most, self.copied[operand] - first))
+            for operand, most in ((0, BLOCK), (1, self.copied[1]))
+            for first in range(0, self.copied[operand], most)
         )
         # That of the TMA loads, and those of the warps that copy scales: of one lane or of each.
         self.producer_arrivals = 1 + len(self.copiers) * (1 if self.overlapped else _WARP)
@@ -115,7 +114,7 @@ class ScaledMainloop(PromotedMainloop):
         state, pending = state
         step = Int64(tensor.stride[1]) * _BYTES
         copies = [
-            (_address(tensor, line, start), place, copier.count - number * _WARP)
+            (_address(tensor, line, start), place, copier.lines - number * _WARP)
             for number, (line, place) in enumerate(self.lane_copies(copier, first_line, lane))
         ]
         for k in cutlass.range(num_k_tiles, unroll=1):
@@ -156,7 +155,7 @@ class ScaledMainloop(PromotedMainloop):
         Those of a thread's columns lie one behind another: the next two are 8 columns on.
         """
         operand = copier.operand
-        number = range(copier.first, copier.first + copier.count, _WARP)
+        number = range(copier.first, copier.first + copier.lines, _WARP)
         if self.lines[operand] == BLOCK:
             same = self.same_columns if operand else BLOCK
             return [((first_line + lane * same) // BLOCK, lane + (self.rows if operand else 0))]
