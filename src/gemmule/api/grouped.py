@@ -693,20 +693,23 @@ def grouped_gemm(
            [10.],
            [10.]])
     """
+    role, numbers = (OFFSETS, offsets) if matrices is None else (MATRICES, matrices)
+    options = ("grouped_gemm", role, out_dtype, epilogue, precision)
+    inputs = tuple([x for x in (a, b, numbers, bias, scale_a, scale_b) if x is not None])
+    shapes: tuple[Any, ...] = ()
+    # What may have no hash, or is no part of the key, is looked at first.
+    if executor is scale_a is scale_b is None and (offsets is None or matrices is None) and all(map(_is_name, options)):
+        shapes = _shapes(options, inputs, out)
+        if (replay := CALLS.by_shapes.get(shapes)) is not None:
+            # The offsets, or numbers of matrices, have the place of C.
+            result = replay(a, b, out, numbers, bias, None if stream is None else stream_handle(stream))
+            if result is not None:
+                return result
     call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b, matrices)
     library: Any = CALLS.library(type(a))
     if library is None or library is library.host or not _can_be_cached(call):
         return _plan_of(call).execute()
-    role, numbers = call.divider
-    options = ("grouped_gemm", role, out_dtype, epilogue, precision)
-    inputs = tuple(x for x in (a, b, numbers, bias, scale_a, scale_b) if x is not None)
-    shapes = _shapes(options, inputs, out)
-    guarded = library.guards_kinds and scale_a is None
-    if guarded and (replay := CALLS.by_shapes.get(shapes)) is not None:
-        # The offsets, or numbers of matrices, have the place of C.
-        result = replay(a, b, out, numbers, bias, None if stream is None else stream_handle(stream))
-        if result is not None:
-            return result
+    guarded = library.guards_kinds and bool(shapes)
     described = library.describe(a, b, (numbers, bias, scale_a, scale_b, out), options)
     # Arrays in host memory have no stream.
     if described is None or described[2] is None:
@@ -747,17 +750,16 @@ def _begins(plan: Plan, library: Any, inputs: tuple[Any, ...]) -> tuple[tuple[in
     return (*begins, (len(inputs), 0))
 
 
+def _is_name(option: Any) -> bool:
+    """Return whether an option is left out, a string or one of PyTorch's types."""
+    return option is None or type(option) is str or getattr(type(option), "__module__", "") == "torch"
+
+
 def _can_be_cached(call: _Call) -> bool:
     """Return whether a call with arrays on a GPU may be found by its description."""
-    out_dtype = call.out_dtype
-    known = out_dtype is None or isinstance(out_dtype, str) or getattr(type(out_dtype), "__module__", "") == "torch"
-    plain = (
-        call.executor is None
-        and isinstance(call.precision, str | None)
-        and (call.epilogue is None or isinstance(call.epilogue, str))
-    )
+    plain = call.executor is None and all(map(_is_name, (call.out_dtype, call.precision, call.epilogue)))
     # Other scales are converted, to arrays that the call does not have.
     read = all(name_of(x) == "float32" for x in call.scales.values())
     # Both, or a bias beside numbers of matrices, are refused by the plan.
     one = (call.offsets is None) != (call.matrices is None) and (call.matrices is None or call.bias is None)
-    return one and known and plain and read
+    return one and plain and read
