@@ -21,7 +21,6 @@ LARGE = HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1)
 HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1)
 TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4)
-TALLEST = HopperGemmConfig(tile_m=256, tile_n=128, stages=3, cluster_m=1)
 MIDDLE = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
 
 
@@ -32,7 +31,6 @@ MIDDLE = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
         (HALVES, (1, BLOCK)),
         (TALL, (1, 1)),
         (TALL_CLUSTERS, (1, 1)),
-        (TALLEST, (1, 1)),
         pytest.param(MIDDLE, (1, 1), marks=pytest.mark.slow),
         pytest.param(MIDDLE, (BLOCK, 1), marks=pytest.mark.slow),
     ],

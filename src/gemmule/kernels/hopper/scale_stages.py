@@ -10,8 +10,6 @@ from gemmule.kernels.hopper.tile_config import BARRIER_BYTES
 #: Scales that one read takes at most; columns of wgmma's accumulators after which a thread has the next two, and
 #: threads of a row.
 VECTOR, COL_STEP, COL_THREADS = 4, 8, 4
-#: Columns of a tall tile whose scales are read in front of wgmma; those of more are read where they are multiplied.
-MAX_READ_N = 112
 _BYTES = 4
 #: Bytes of all barriers at most: full and empty ones of 16 stages, of epilogue tiles and of a cluster's sums.
 _FRONT_BYTES = 384

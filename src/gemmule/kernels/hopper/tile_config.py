@@ -27,7 +27,7 @@ MAX_PROMOTED_N, _HALVED_N = 192, 32
 #: The same with a scale for each column of a k-tile.
 MAX_SCALED_N = 160
 #: Limit of mma_tiles_m * tile_n of cooperative tiles of more than 128 rows, which are promoted by 64 rows.
-MAX_TALL_COLUMNS = 256
+MAX_TALL_COLUMNS = 224
 #: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
 #: cluster.
 SMS = 132

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.block_scales import BLOCK
-from gemmule.kernels.hopper.scale_stages import MAX_READ_N
 from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_PROMOTED_N, MAX_SCALED_N
 
 from .rates import Numbers, Operation, TileRates
@@ -21,21 +20,19 @@ _SHARED_US = 0.004
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.02, 0.05
-#: Microseconds that a CTA of so many tiles or more gains of each k-tile: in a pair that shares loads, of 192 columns,
-#: and again with a scale for a block of columns; and of halved columns where the raster is so many tiles high. At the
-#: limit of power fewer bytes from L2 and memory leave more for the rest; three large products on both chips.
-_SEVERAL, _PAIR_US, _SCALED_PAIR_US, _RASTER_US, _RASTER = 4, -0.014, -0.016, -0.004, 16
+_HALVED_US, _UNEVEN_US = 0.024, 0.05
+#: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
+#: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
+#: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
+_SEVERAL, _PAIR_US = 4, -0.014
 #: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
 #: half is promoted while the other is multiplied, and with a scale for each column.
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
-#: Microseconds more of a k-tile of 128 columns with a scale for each column, where a CTA computes several tiles, and of
-#: more columns; of one of 256 rows besides, and of its columns where these are read late; and less for a cluster of
-#: two. At the limit of power, where these products are, an epilogue in which nothing is multiplied costs nothing.
-#: Fitted to tiles of 128 and 256 rows of three large products on an H100 and an H200.
-_TURNS_US, _WIDER_US, _TALL_US, _LATE_US, _CLUSTER_US = 0.047, 0.09, 0.17, 0.15, -0.05
+#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
+#: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
+_TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
 _IN_FLIGHT, _CROWDED_ROWS, _CROWDED = 16e6, 16, 0.02
@@ -58,8 +55,7 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     # The third is of the k-tiles of cooperative configs.
     halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
     more = _SHARED_US * (of.cluster / of.cluster_k - 1) + halved * (_HALVED_US + _UNEVEN_US * uneven)
-    high = of.remembered("high", lambda: of.each(lambda config: config.group >= _RASTER))
-    more = more + (_waves(one, of) >= _SEVERAL) * (_PAIR_US * _is_wide_pair(of) + _RASTER_US * (halved * high))
+    more = more + _PAIR_US * _is_wide_pair(one, of)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2]
     return found
 
@@ -79,15 +75,11 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_PROMOTED_N)
     by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
     columns_scaled = np.array(lines)[1 - of.side] == 1
-    each = np.where(columns_scaled, by_columns, by_blocks) * columns
-    waves = _waves(one, of)
-    each += (waves >= _SEVERAL) * (_SCALED_PAIR_US * (_is_wide_pair(of) & ~columns_scaled))
-    square = (of.tile[0] * of.tile[1] >= BLOCK * BLOCK) & (of.tile[1] <= BLOCK)
-    turns = columns_scaled & square & (waves > 1) & (of.pingpong == 0)
-    each += turns * _TURNS_US * columns + (waves >= _SEVERAL) * (_WIDER_US * (columns_scaled & (of.tile[1] > BLOCK)))
+    each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(one, of)
     tall = columns_scaled & (of.tile[0] > BLOCK)
-    each += tall * (_TALL_US + _LATE_US * (of.tile[1] > MAX_READ_N) + _CLUSTER_US * (of.cluster > 1))
-    found: Numbers = waves * np.ceil(one.k_tiles / of.cluster_k) * each * of.gpu.load - turns * finish_us(one, of)
+    each += tall * _TALL_US
+    narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
+    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
     return found
 
 
@@ -123,9 +115,10 @@ def finish_us(one: Operation, of: TileRates) -> Numbers:
     return found
 
 
-def _is_wide_pair(of: TileRates) -> Any:
-    """Return whether two CTAs share the loads of tiles whose columns are promoted at once, as many as fit."""
-    return (of.cluster == 2) & (of.cluster_k == 1) & (of.tile[1] > MAX_SCALED_N) & (of.tile[1] <= MAX_PROMOTED_N)
+def _is_wide_pair(one: Operation, of: TileRates) -> Any:
+    """Return whether two CTAs share loads of tiles with as many columns as are promoted at once, and have several."""
+    wide = (of.tile[1] > MAX_SCALED_N) & (of.tile[1] <= MAX_PROMOTED_N)
+    return wide & (of.cluster == 2) & (of.cluster_k == 1) & (_waves(one, of) >= _SEVERAL)
 
 
 def _waves(one: Operation, of: TileRates) -> Numbers:

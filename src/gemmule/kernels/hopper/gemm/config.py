@@ -150,7 +150,6 @@ def _epi_tiles_bytes(config: HopperGemmConfig, num_b: int) -> int:
 FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
-    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, group=16),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, swap_ab=1),
@@ -170,7 +169,6 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4),
-    HopperGemmConfig(tile_m=256, tile_n=128, stages=3, cluster_m=1),
     # Few rows: a tile has 128 columns of D. Many CTAs read memory faster with fewer loads in flight, few with more.
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=9, cluster_m=1, swap_ab=1),

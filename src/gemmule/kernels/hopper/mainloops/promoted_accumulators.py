@@ -42,8 +42,6 @@ class PromotedMainloop(Mainloop):
 
     #: Whether one half of the columns may be promoted while the other is multiplied.
     overlapped = False
-    #: Whether promotions read the stage, which is released after them then.
-    reads_late = False
 
     def fragments(
         self, operands: OperandStages, make_tiled_mma: Callable[..., Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
@@ -103,13 +101,8 @@ class PromotedMainloop(Mainloop):
             if cutlass.const_expr(in_flight > 1):
                 warpgroup.wait_group(1)
                 self.promote(fragments, scales, 0)
-            if cutlass.const_expr(self.reads_late):
-                warpgroup.wait_group(0)
-                self.promote(fragments, scales, parts - 1)
-                release(barriers.empty, stage)
-            else:
-                wait_group_and_release(0, release, barriers.empty, (stage,))
-                self.promote(fragments, scales, parts - 1)
+            wait_group_and_release(0, release, barriers.empty, (stage,))
+            self.promote(fragments, scales, parts - 1)
             state = self.advance(state)
         self.order_barrier_arrive(warpgroup_idx)
         return state

@@ -1,9 +1,9 @@
 """FP8 mainloop with scales of A and B by blocks: each k-tile's accumulators are scaled as they are promoted.
 
 A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two or three
-warps of the producer copy them into the stage of the k-tile by cp.async; consumers read them in front of wgmma, those
-of many columns where they are multiplied. Of wide tiles by blocks of columns a lane arrives at the stage's full barrier
-once the copies of the next stage are issued; else each lane's cp.async arrive by themselves.
+warps of the producer copy them into the stage of the k-tile by cp.async; consumers read them in front of wgmma. Of
+wide tiles by blocks of columns a lane arrives at the stage's full barrier once the copies of the next stage are issued;
+else each lane's cp.async arrive by themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from gemmule.core.block_scales import BLOCK
 from gemmule.kernels.hopper.scale_stages import (
     COL_STEP,
     COL_THREADS,
-    MAX_READ_N,
     VECTOR,
     same_columns,
     scales_of_rows,
@@ -74,8 +73,6 @@ class ScaledMainloop(PromotedMainloop):
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
         self.takes_turns = lines[1] == 1 and tile_m * tile_n >= BLOCK * BLOCK
         self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
-        # Registers hold no more scales of columns of a tall tile.
-        self.reads_late = lines[1] == 1 and tile_m > BLOCK and tile_n > MAX_READ_N
         self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
         # A producer's warp has registers for the addresses of some lines: those of tall tiles are for two.
         self.copiers = tuple(
@@ -189,8 +186,6 @@ class ScaledMainloop(PromotedMainloop):
             of_a = [_read(rows + step, 1)[0] for step in steps]
         else:
             of_a = [_read(rows + part, 1)[0] for part in range(parts) for _ in range(2)]
-        if self.reads_late:
-            return of_a, cols
         count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
         vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
@@ -203,13 +198,10 @@ class ScaledMainloop(PromotedMainloop):
         first = col_part * self.tile_n // len(fragments.b)
         for v in range(cute.size(found)):
             row, col = 2 * row_part + v // 2 % 2, v // 4 * COL_STEP
-            if self.reads_late and v % (2 * VECTOR) == 0:
-                of_b = _elements(scales[1] + v // 2, VECTOR)
             if self.lines[1] == BLOCK:
                 total[v] = total[v] + found[v] * scales[row][(first + col) // self.same_columns]
             else:
-                of_col = of_b[v // 4 * 2 % VECTOR + v % 2] if self.reads_late else scales[1][v // 4 * 2 + v % 2]
-                total[v] = total[v] + found[v] * of_col * scales[0][row]
+                total[v] = total[v] + found[v] * scales[1][v // 4 * 2 + v % 2] * scales[0][row]
 
 
 @cute.jit
