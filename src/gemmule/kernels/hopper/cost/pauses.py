@@ -20,7 +20,7 @@ _SHARED_US = 0.004
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.024, 0.05
+_HALVED_US, _UNEVEN_US = 0.024, 0.046
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
 #: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
 #: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
@@ -33,6 +33,9 @@ _HIDDEN_US = 0.0012
 #: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
 #: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
 _TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
+#: What a pair that shares loads gains of such a k-tile where its rows divide those of the product, or loses where they
+#: do not: three large products on both chips, and draws on an H200 of which no rows divide.
+_TALL_PAIR_US = -0.065
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
 _IN_FLIGHT, _CROWDED_ROWS, _CROWDED = 16e6, 16, 0.02
@@ -77,7 +80,9 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     columns_scaled = np.array(lines)[1 - of.side] == 1
     each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(one, of)
     tall = columns_scaled & (of.tile[0] > BLOCK)
-    each += tall * _TALL_US
+    extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
+    fits = (extents[0] % 1 == 0) & (_waves(one, of) >= _SEVERAL)
+    each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster == 2) * np.where(fits, 1, -1))
     narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
     found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
     return found
