@@ -2,7 +2,8 @@
 
 float8_e4m3fn, bfloat16 results, weights (n, k) as a layer has them; scales of everything (``tensor``), of rows and
 columns (``row``), of 1 x 128 by 128 x 128 (``block``) and of 1 x 128 by 1 x 128 (``block1``). Timed in CUDA graphs over
-operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every product is first held
+operands of more than the L2 cache, the two by turns, forwards and backwards; medians. ``settled`` times are of products
+behind as many of their own: at the limit of power the clock follows what ran before. Every product is first held
 against float64 on a few rows. Then quantisation of bfloat16 (``quantize_row`` and the like, of M x K), beside a copy of
 as many bytes. ``compile`` instead of a folder compiles what will run; ``--sweep`` times configs instead,
 `scaled_config` records.
@@ -44,6 +45,8 @@ QUANTIZED = ((8192, 8192), (4096, 14336), (16384, 4096))
 _LINES = {"block": (1, BLOCK), "block1": (1, 1)}
 #: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, 12e14
+#: Rounds of settled times.
+_SETTLED_ROUNDS = 3
 _CHECKED_ROWS = 16
 HOPPER = Arch.parse("sm_90a")
 CHIPS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
@@ -194,7 +197,7 @@ def measured(cell: Cell) -> dict[str, Any]:
     others, other_error = others_of(sets)
     if others:
         ways["other_"] = lambda number: torch_product(*others[number % len(others)])
-    times = timed(ways, calls)
+    times = timed(ways, calls, settled=cell.m > BLOCK)
     record = {"error": round(error, 4), "tflops": round(flop / times["us"] / 1e6, 1)}
     if other_error is not None:
         record |= {"other": f"torch._scaled_mm {torch.__version__}", "other_error": round(other_error, 4)}
@@ -238,8 +241,8 @@ def quantized(by: str, m: int, k: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def timed(ways: dict[str, Callable[[int], Any]], calls: int) -> dict[str, Any]:
-    """Return medians and samples of two ways, interleaved, and their ratio."""
+def timed(ways: dict[str, Callable[[int], Any]], calls: int, *, settled: bool = False) -> dict[str, Any]:
+    """Return medians and samples of two ways, interleaved, and their ratio; settled ones too, if wanted."""
     replays = {name: graph_of(work, calls) for name, work in ways.items()}
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(_ROUNDS + 1):
@@ -251,7 +254,22 @@ def timed(ways: dict[str, Callable[[int], Any]], calls: int) -> dict[str, Any]:
     found: dict[str, Any] = {f"{name}us": round(time, 3) for name, time in times.items()}
     if "other_" in times:
         found["ratio"] = round(times["other_"] / times[""], 4)
+    if settled:
+        found |= settled_times(replays)
     return found | {f"{name}samples_us": [round(time, 3) for time in of] for name, of in samples.items()}
+
+
+def settled_times(replays: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """Return the medians of ways that each ran for a while before, and their ratio."""
+    samples: dict[str, list[float]] = {name: [] for name in replays}
+    for turn in range(_SETTLED_ROUNDS):
+        for name in list(replays) if turn % 2 else reversed(list(replays)):
+            replays[name]()
+            replays[name]()
+            samples[name].append(replays[name]())
+    times = {name: statistics.median(of) for name, of in samples.items()}
+    found = {f"{name}settled_us": round(time, 3) for name, time in times.items()}
+    return found | ({"settled_ratio": round(times["other_"] / times[""], 4)} if "other_" in times else {})
 
 
 def swept_configs(cell: Cell) -> list[HopperGemmConfig]:

@@ -20,6 +20,7 @@ TYPES = (*type_keys(FLOAT8_E4M3, FLOAT8_E4M3, BFLOAT16), *major_keys("k", "k"), 
 LARGE = HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1)
 HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1)
+TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4)
 MIDDLE = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
 
 
@@ -29,6 +30,7 @@ MIDDLE = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
         (LARGE, (1, BLOCK)),
         (HALVES, (1, BLOCK)),
         (TALL, (1, 1)),
+        (TALL_CLUSTERS, (1, 1)),
         pytest.param(MIDDLE, (1, 1), marks=pytest.mark.slow),
         pytest.param(MIDDLE, (BLOCK, 1), marks=pytest.mark.slow),
     ],

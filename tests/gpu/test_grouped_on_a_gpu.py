@@ -214,6 +214,44 @@ def test_experts_of_a_mixture(torch, gt, dtype, tolerance):
     assert mixture.gate_up_proj.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_experts_of_one_token(torch, gt, slots):
+    """Each slot's row names its expert; two slots have one that is none, of which nothing is read."""
+    mixture = torch.nn.Module()
+    mixture.gate_up_proj = torch.nn.Parameter(torch.randn(8, 272, 200) / 8)
+    mixture.down_proj = torch.nn.Parameter(torch.randn(8, 200, 136) / 8)
+    mixture.act_fn = torch.nn.SiLU()
+    mixture = mixture.to("cuda", torch.bfloat16)
+    mixture.gate_up_proj.data[7] = mixture.down_proj.data[7] = torch.nan
+    assert gt.replace_experts(mixture) == ("",)
+    for turn in range(4):
+        x, weights = torch.randn(1, 200, device="cuda").bfloat16(), torch.rand(1, slots, device="cuda")
+        index = torch.randint(0, 7, (1, slots), device="cuda")
+        if slots > 2:
+            index[0, turn % 2], index[0, 4] = 8, 100
+        wanted = torch.zeros(1, 200, device="cuda", dtype=torch.float64)
+        for slot, expert in enumerate(index[0].tolist()):
+            if expert < 8:
+                gate, up = (mixture.gate_up_proj.double()[expert] @ x[0].double()).chunk(2)
+                inner = torch.nn.functional.silu(gate) * up
+                wanted += weights[0, slot] * (mixture.down_proj.double()[expert] @ inner)
+        with torch.no_grad():
+            got = mixture(x, index, weights)
+        torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)
+
+
+def test_rows_that_name_their_matrices(torch):
+    """Repeated calls with other numbers, past the call cache and through it; what is between rows holds NaN."""
+    a, b = integers(torch, 9, 72), integers(torch, 5, 136, 72).mT
+    for turn in range(5):
+        numbers = torch.randint(-1, 6, (9,), device="cuda", dtype=torch.int32)
+        out = torch.full((9, 136), torch.nan, device="cuda", dtype=torch.bfloat16) if turn % 2 else None
+        got = gm.grouped_gemm(a, b, matrices=numbers, out=out)
+        zero = torch.zeros(72, 136, device="cuda", dtype=torch.bfloat16)
+        wanted = torch.stack([a[i] @ (b[n] if 0 <= n < 5 else zero) for i, n in enumerate(numbers.tolist())])
+        assert torch.equal(got, wanted)
+
+
 def test_nothing_to_multiply_is_zero(torch):
     ends = torch.tensor([1, 3], dtype=torch.int32, device="cuda")
     a, b = integers(torch, 3, 0), integers(torch, 2, 0, 8)

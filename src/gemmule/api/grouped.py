@@ -15,7 +15,7 @@ from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.epilogue import MATRIX, Epilogue
 from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
-from gemmule.core.grouped_problem import AXES, GroupedProblem
+from gemmule.core.grouped_problem import AXES, MATRICES, OFFSETS, GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.dispatch.select import generation
 from gemmule.runtime.arrays import ArrayView, check_output
@@ -38,7 +38,6 @@ from .validation.operands import Operands, gather
 from .validation.product import ProductArguments, host_array
 from .validation.rules import check_output_kind, dtype_name, promoted
 
-_OFFSETS = "offsets"
 _MOST_ALIGNED = 256
 #: Bytes of the shortest rows that TMA loads; the roles of the factors that have a matrix for each group of rows.
 _ROW_BYTES, _FACTORS_B = 16, ("b", SECOND)
@@ -64,6 +63,12 @@ class _Call:
     executor: Any
     scale_a: Any = None
     scale_b: Any = None
+    matrices: Any = None
+
+    @property
+    def divider(self) -> tuple[str, Any]:
+        """Role and array of what divides the work: the groups' ends, or the rows' matrices."""
+        return (OFFSETS, self.offsets) if self.matrices is None else (MATRICES, self.matrices)
 
     @property
     def scales(self) -> dict[str, Any]:
@@ -76,7 +81,7 @@ class GroupedProduct:
     """A grouped product whose arguments have passed validation."""
 
     operands: Operands  #: The arrays.
-    axis: str  #: The dimension that the offsets divide: ``m``, ``n`` or ``k``.
+    axis: str  #: The dimension that the offsets divide: ``m``, ``n`` or ``k``; ``row`` where rows name their matrices.
     #: m, n, k, groups: As of `GroupedProblem`.
     m: int
     n: int
@@ -95,6 +100,11 @@ class GroupedProduct:
         return (self.groups, self.m, self.n) if self.axis == "k" else (self.m, self.n)
 
     @property
+    def divider(self) -> str:
+        """Role of what divides the work."""
+        return MATRICES if self.axis == "row" else OFFSETS
+
+    @property
     def multiplies(self) -> bool:
         """Whether there is anything to add up; else the result has no elements, or is zero but for an epilogue."""
         return all((self.m, self.n, self.groups)) and (self.k > 0 or self.ending is not None)
@@ -109,7 +119,7 @@ class GroupedProduct:
     @property
     def roles(self) -> dict[str, str]:
         """The role of each operand of a launch, but the result."""
-        own = {name: name for name in ("a", "b", _OFFSETS)}
+        own = {name: name for name in ("a", "b", self.divider)}
         if self.ending is None:
             return own
         second = {OPERAND: SECOND} if self.ending.gated else {}
@@ -170,11 +180,12 @@ def _checked(call: _Call) -> GroupedProduct:
     storage = storage_of(call.epilogue, None)
     ending, _ = ending_of(call.epilogue, call.bias, None, scales or None, gated=storage is not None)
     biased = {} if call.bias is None else {"bias": call.bias}
-    operands = gather({"a": call.a, "b": call.b, _OFFSETS: call.offsets, **biased, **scales, "out": out}, call.stream)
+    role, numbers = call.divider
+    operands = gather({"a": call.a, "b": call.b, role: numbers, **biased, **scales, "out": out}, call.stream)
     views: Mapping[str, ArrayView] = operands.views
     if ending is not None:
         views = _with_bias_of_groups(ending, views, storage)
-    first, second, ends = views["a"], views["b"], views[_OFFSETS]
+    first, second = views["a"], views["b"]
     axis = _AXIS_OF.get((len(first.shape), len(second.shape)))
     if axis is None:
         raise ShapeError(f"a has shape {first.shape} and b {second.shape}; each must have 2 or 3 dimensions")
@@ -183,17 +194,10 @@ def _checked(call: _Call) -> GroupedProduct:
             f"a has {first.shape[-1]} columns and b {second.shape[-2]} rows; the last dimension of a and the one "
             "before the last of b must be equal"
         )
-    if ends.dtype_name != "int32" or len(ends.shape) != 1:
-        converted = ""
-        if len(ends.shape) == 1:
-            converted = f", {'offsets.int()' if operands.library.name == 'torch' else 'offsets.astype(numpy.int32)'}"
-        raise DTypeError(
-            f"offsets is {ends.dtype_name} of shape {ends.shape}; give the groups' ends as one dimension of int32"
-            f"{converted}"
-        )
-    if ends.host is None and ends.shape[0] > 1 and ends.strides[0] != 1:
-        raise ArgumentError(f"offsets has a stride of {ends.strides[0]} elements; pass a contiguous copy")
-    groups = ends.shape[0]
+    _check_numbers(role, views[role], operands.library.name)
+    groups = views[role].shape[0]
+    if role == MATRICES:
+        axis, groups = "row", _matrices_of_rows(first, second, groups)
     for name, view in (("a", first), ("b", second)):
         if len(view.shape) == 3 and view.shape[0] != groups:
             raise ShapeError(
@@ -221,6 +225,29 @@ def _checked(call: _Call) -> GroupedProduct:
             raise ShapeError(f"out has shape {views['out'].shape}, the product has {product.result}; give that shape")
         check_output(views["out"], {role: view for role, view in operands.views.items() if role != "out"})
     return product
+
+
+def _check_numbers(role: str, view: ArrayView, library: str) -> None:
+    """Refuse offsets, or numbers of matrices, that are not one dimension of int32."""
+    if view.dtype_name != "int32" or len(view.shape) != 1:
+        converted = ""
+        if len(view.shape) == 1:
+            converted = f", {f'{role}.int()' if library == 'torch' else f'{role}.astype(numpy.int32)'}"
+        meaning = "the groups' ends" if role == OFFSETS else "the number of each row's matrix"
+        raise DTypeError(
+            f"{role} is {view.dtype_name} of shape {view.shape}; give {meaning} as one dimension of int32{converted}"
+        )
+    if view.host is None and view.shape[0] > 1 and view.strides[0] != 1:
+        raise ArgumentError(f"{role} has a stride of {view.strides[0]} elements; pass a contiguous copy")
+
+
+def _matrices_of_rows(a: ArrayView, b: ArrayView, numbers: int) -> int:
+    """Return how many matrices b has, for rows of a that each name one."""
+    if (len(a.shape), len(b.shape)) != (2, 3):
+        raise ShapeError(f"a has shape {a.shape} and b {b.shape}; matrices are for rows, a of 2 and b of 3 dimensions")
+    if numbers != a.shape[0]:
+        raise ShapeError(f"matrices has {numbers} numbers and a {a.shape[0]} rows; give one for each row")
+    return b.shape[0]
 
 
 def _scaled(call: _Call) -> _Call:
@@ -325,6 +352,7 @@ def _plan(
     executor: str | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
+    matrices: Any = None,
 ) -> Plan:
     """Say what a call of `grouped_gemm` would run, and why; nothing is computed until `Plan.execute`.
 
@@ -340,12 +368,17 @@ def _plan(
     ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
         As of `grouped_gemm`.
     """
-    return _plan_of(_Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b))
+    return _plan_of(
+        _Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b, matrices)
+    )
 
 
 def _plan_of(call: _Call) -> Plan:
     a, b = call.a, call.b
-    if call.offsets is None:
+    if call.matrices is not None:
+        if given := [name for name in ("offsets", "bias", "scale_a", "scale_b") if getattr(call, name) is not None]:
+            raise ArgumentError(f"matrices and {' and '.join(given)} are given; with matrices leave out the others")
+    elif call.offsets is None:
         if any(x is not None for x in (call.bias, call.epilogue, call.scale_a, call.scale_b)):
             raise ArgumentError("a bias, an epilogue or scales need offsets; use gemm for a batch of products")
         shapes = {name: tuple(getattr(array, "shape", ())) for name, array in (("a", a), ("b", b))}
@@ -364,7 +397,8 @@ def _plan_of(call: _Call) -> Plan:
     if product.operands.device is not None:
         plan = _on_device(product, wanted)
     else:
-        check_ends(host_array(product.operands.views[_OFFSETS]), product)
+        if product.divider == OFFSETS:
+            check_ends(host_array(product.operands.views[OFFSETS]), product)
         plan = _on_virtual_gpu(product) if wanted == "vgpu" else _on_host(product, wanted)
     return plan.refreshing(product.operands.views.values(), product.operands.work_stream)
 
@@ -389,39 +423,49 @@ def _on_host(product: GroupedProduct, executor: str | None) -> Plan:
             "executor='gpu' cannot take this: grouped products of host arrays run on the host; copy them to a GPU first"
         )
     views = product.operands.views
-    a, b, ends = (host_array(views[role]) for role in ("a", "b", _OFFSETS))
+    a, b, numbers = (host_array(views[role]) for role in ("a", "b", product.divider))
     bias = host_array(views["bias"]) if "bias" in views else None
     scale_a, scale_b = (host_array(views[role]) if role in views else None for role in SCALES)
 
-    def multiply(part: slice, group: int, target: Any) -> None:
+    def multiply(part: slice, group: int, target: Any, factor: Any) -> None:
         from gemmule.host.gemm import gemm
 
         if product.ending is None:
-            gemm(a[part], b[group], target[part])
+            gemm(a[part], factor, target[part])
             return
         of_group = None if bias is None else bias[group]
         if scale_a is not None and scale_b is not None:
             rows = scale_a[part] if scale_a.size > 1 else scale_a
             cols = scale_b[group] if scale_b.size > 1 else scale_b.reshape(1, 1)
-            scaled_gemm(a[part], b[group], rows, cols, bias=of_group, out=target[part], executor="cpu")
+            scaled_gemm(a[part], factor, rows, cols, bias=of_group, out=target[part], executor="cpu")
             return
         call = ProductArguments(
-            "gemm", a[part], b[group], out=target[part], executor="cpu", bias=of_group, epilogue=product.epilogue
+            "gemm", a[part], factor, out=target[part], executor="cpu", bias=of_group, epilogue=product.epilogue
         )
         plan_product(call).execute()
+
+    def multiply_rows(target: Any) -> None:
+        zeros = np.zeros(b.shape[1:], b.dtype)
+        for row, number in enumerate(numbers.tolist()):
+            there = 0 <= number < product.groups
+            multiply(slice(row, row + 1), number, target, b[number] if there else zeros)
 
     def run() -> Any:
         from gemmule.host.gemm import gemm
 
         view, finish = product.new_output()
         target = host_array(view)
-        check_ends(ends, product)
+        if product.divider == MATRICES:
+            with memory_for_sums(product.result):
+                multiply_rows(target)
+            return finish()
+        check_ends(numbers, product)
         with memory_for_sums(product.result):
             start = 0
-            for group, end in enumerate(ends.tolist()):
+            for group, end in enumerate(numbers.tolist()):
                 part = slice(start, end)
                 if product.axis == "m":
-                    multiply(part, group, target)
+                    multiply(part, group, target, b[group])
                 elif product.axis == "n":
                     gemm(a[group], b[:, part], target[:, part])
                 else:
@@ -446,8 +490,9 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
     product = product if product.k else product.of_zeros()
     given = product.views
     seen = {role: as_device_view(view) for role, view in given.items()}
-    # The kernel reads ends one behind another.
-    seen[_OFFSETS] = dataclasses.replace(seen[_OFFSETS], host=np.ascontiguousarray(seen[_OFFSETS].host), strides=(1,))
+    # The kernel reads numbers one behind another.
+    numbers = seen[product.divider]
+    seen[product.divider] = dataclasses.replace(numbers, host=np.ascontiguousarray(numbers.host), strides=(1,))
     # As for launches, of a problem only its batch and its operands are read.
     problem: Any = product.problem(seen)
     choice = choose_grouped(problem, virtual_arch())
@@ -578,6 +623,7 @@ def grouped_gemm(
     executor: str | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
+    matrices: Any = None,
 ) -> Any:
     """Multiply the groups that lie one after another in a matrix, each with a matrix of its own.
 
@@ -622,6 +668,9 @@ def grouped_gemm(
         (m, 1), and for each column of each matrix of `b`, (groups, 1, n), or each matrix, (groups, 1, 1). The result
         is ``(scale_a * a) @ (scale_b * b) + bias`` of each group, bfloat16 by default, without an epilogue;
         float8_e8m0fnu is converted first.
+    matrices : array of int32, shape (m,), optional
+        Instead of offsets, for few rows: the matrix of `b` that each row of `a` is multiplied by, read on the device;
+        by zeros, where a number is none of a matrix. There is no bias and no scale then, and no float32 on a GPU.
 
     Returns
     -------
@@ -644,20 +693,24 @@ def grouped_gemm(
            [10.],
            [10.]])
     """
-    call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b)
+    role, numbers = (OFFSETS, offsets) if matrices is None else (MATRICES, matrices)
+    options = ("grouped_gemm", role, out_dtype, epilogue, precision)
+    inputs = tuple([x for x in (a, b, numbers, bias, scale_a, scale_b) if x is not None])
+    shapes: tuple[Any, ...] = ()
+    # What may have no hash, or is no part of the key, is looked at first.
+    if executor is scale_a is scale_b is None and (offsets is None or matrices is None) and all(map(_is_name, options)):
+        shapes = _shapes(options, inputs, out)
+        if (replay := CALLS.by_shapes.get(shapes)) is not None:
+            # The offsets, or numbers of matrices, have the place of C.
+            result = replay(a, b, out, numbers, bias, None if stream is None else stream_handle(stream))
+            if result is not None:
+                return result
+    call = _Call(a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b, matrices)
     library: Any = CALLS.library(type(a))
     if library is None or library is library.host or not _can_be_cached(call):
         return _plan_of(call).execute()
-    options = ("grouped_gemm", out_dtype, epilogue, precision)
-    inputs = tuple(x for x in (a, b, offsets, bias, scale_a, scale_b) if x is not None)
-    shapes = _shapes(options, inputs, out)
-    guarded = library.guards_kinds and scale_a is None
-    if guarded and (replay := CALLS.by_shapes.get(shapes)) is not None:
-        # The offsets have the place of C.
-        result = replay(a, b, out, offsets, bias, None if stream is None else stream_handle(stream))
-        if result is not None:
-            return result
-    described = library.describe(a, b, (offsets, bias, scale_a, scale_b, out), options)
+    guarded = library.guards_kinds and bool(shapes)
+    described = library.describe(a, b, (numbers, bias, scale_a, scale_b, out), options)
     # Arrays in host memory have no stream.
     if described is None or described[2] is None:
         return _plan_of(call).execute()
@@ -690,22 +743,23 @@ def _shapes(options: tuple[Any, ...], inputs: tuple[Any, ...], out: Any) -> tupl
 
 def _begins(plan: Plan, library: Any, inputs: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:
     """Return for each operand of a launch the array of the call, and how far behind its first element it begins."""
-    places = {"a": 0, "b": 1, _OFFSETS: 2, SECOND: 1, "bias": 3, GATE_BIAS: 3, UP_BIAS: 3}
+    places = {"a": 0, "b": 1, OFFSETS: 2, MATRICES: 2, SECOND: 1, "bias": 3, GATE_BIAS: 3, UP_BIAS: 3}
     places |= {role: len(inputs) - len(SCALES) + place for place, role in enumerate(SCALES)}
     addresses = [library.address(x) for x in inputs]
     begins = [(places[role], address - addresses[places[role]]) for role, address in plan.places.values()]
     return (*begins, (len(inputs), 0))
 
 
+def _is_name(option: Any) -> bool:
+    """Return whether an option is left out, a string or one of PyTorch's types."""
+    return option is None or type(option) is str or getattr(type(option), "__module__", "") == "torch"
+
+
 def _can_be_cached(call: _Call) -> bool:
     """Return whether a call with arrays on a GPU may be found by its description."""
-    out_dtype = call.out_dtype
-    known = out_dtype is None or isinstance(out_dtype, str) or getattr(type(out_dtype), "__module__", "") == "torch"
-    plain = (
-        call.executor is None
-        and isinstance(call.precision, str | None)
-        and (call.epilogue is None or isinstance(call.epilogue, str))
-    )
+    plain = call.executor is None and all(map(_is_name, (call.out_dtype, call.precision, call.epilogue)))
     # Other scales are converted, to arrays that the call does not have.
     read = all(name_of(x) == "float32" for x in call.scales.values())
-    return call.offsets is not None and known and plain and read
+    # Both, or a bias beside numbers of matrices, are refused by the plan.
+    one = (call.offsets is None) != (call.matrices is None) and (call.matrices is None or call.bias is None)
+    return one and plain and read

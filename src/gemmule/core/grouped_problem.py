@@ -1,4 +1,7 @@
-"""Grouped products: one product a group, whose rows, columns or part of K lie one after another in a matrix."""
+"""Grouped products: one product a group, whose rows, columns or part of K lie one after another in a matrix.
+
+Or one product a row, with one of several matrices.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from .dtype import INT32, DType, Precision, accumulator
 from .epilogue import Epilogue
 from .layout import StridedMatrix
 
-#: The dimensions that offsets divide among the groups, and the operands that have a matrix for each group then.
-AXES = {"m": "b", "n": "a", "k": "d"}
+#: The dimensions that offsets divide among the groups, and the operands that have a matrix for each group then. Of
+#: ``row``, numbers say which matrix of B each row has.
+AXES = {"m": "b", "n": "a", "k": "d", "row": "b"}
+#: Names of the operand in device memory that divides the work.
+OFFSETS, MATRICES = "offsets", "matrices"
 
 
 @dataclass(frozen=True)
@@ -19,10 +25,12 @@ class GroupedProblem:
     """D = A @ B for each of several groups, whose ends along one dimension are in device memory.
 
     The ends are int32: group g has the indices from ``offsets[g - 1]``, or 0, to ``offsets[g]``. What is beyond the
-    last end belongs to no group; along M and N, D is zero there.
+    last end belongs to no group; along M and N, D is zero there. Of ``row``, row i of A is multiplied by matrix
+    ``matrices[i]`` of B, also int32; by zeros, where B has no such matrix.
     """
 
-    axis: str  #: The divided dimension. ``m``: B has a matrix for each group; ``n``: A has; ``k``: D has.
+    #: The divided dimension. ``m``: B has a matrix for each group; ``n``: A has; ``k``: D has; ``row``: B has `groups`.
+    axis: str
     #: m, n, k, groups: Extents, that along `axis` of all groups together, and how many groups there are.
     m: int
     n: int
@@ -47,6 +55,11 @@ class GroupedProblem:
         return accumulator(self.a.dtype, self.b.dtype)
 
     @property
+    def divider(self) -> str:
+        """Name of the operand that divides the work: the groups' ends, or the rows' matrices."""
+        return MATRICES if self.axis == "row" else OFFSETS
+
+    @property
     def num_b(self) -> int:
         """How many matrices B each group has: 2 with a gated epilogue."""
         return 1 if self.epilogue is None or self.epilogue.second is None else 2
@@ -63,11 +76,12 @@ class GroupedProblem:
 
     def batch_of(self, operand: str) -> tuple[int, ...]:
         """Return the groups as a batch for operands that have a matrix for each, else no batch."""
-        of_all = {"offsets", *AXES.values()} - {AXES[self.axis]}
+        of_all = {OFFSETS, MATRICES, *AXES.values()} - {AXES[self.axis]}
         return () if operand in of_all else (self.groups,)
 
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by their names in launch recipes."""
-        offsets = StridedMatrix(INT32, 1, self.groups, self.groups, 1, (), INT32.itemsize)
-        given = {"a": self.a, "b": self.b, "offsets": offsets, "d": self.d}
+        count = self.m if self.divider == MATRICES else self.groups
+        numbers = StridedMatrix(INT32, 1, count, count, 1, (), INT32.itemsize)
+        given = {"a": self.a, "b": self.b, self.divider: numbers, "d": self.d}
         return given if self.epilogue is None else given | self.epilogue.operands()

@@ -40,28 +40,26 @@ class Experts:
         """
         tokens, slots = top_k_index.shape
         up, down = self.gate_up_proj, self.down_proj
+        in_one_pass = self._in_one_pass(hidden_states, up, down, top_k_index)
+        if top_k_weights.shape[1] != slots:
+            # A number beyond the last expert is none, and has no weight of its own.
+            top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
+        if in_one_pass and tokens == 1:
+            # Each row names its expert: nothing is sorted, which would take more of the host than the products.
+            rows, chosen = hidden_states.expand(slots, -1).contiguous(), top_k_index.reshape(-1).int()
+            inner = gm.grouped_gemm(rows, up.detach().mT, matrices=chosen, epilogue="swiglu")
+            found = gm.grouped_gemm(inner, down.detach().mT, matrices=chosen)
+            return top_k_weights.to(found.dtype) @ found
         experts = torch.arange(down.shape[0], device=top_k_index.device)
-        chosen = top_k_index.reshape(-1)
-        if tokens == 1:
-            # Every row is the same, so that only counts are needed: two comparisons take less of the host than a sort.
-            ends = (chosen <= experts.unsqueeze(1)).sum(1, dtype=torch.int32)
-            rows = hidden_states.expand(slots, -1).contiguous()
-        else:
-            chosen, order = chosen.sort(stable=True)
-            ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
-            rows = hidden_states.index_select(0, order // slots)
-        if self._in_one_pass(rows, up, down, ends):
+        chosen, order = top_k_index.reshape(-1).sort(stable=True)
+        ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
+        rows = hidden_states.index_select(0, order // slots)
+        if in_one_pass:
             inner = gm.grouped_gemm(rows, up.detach().mT, ends, epilogue="swiglu")
             found = gm.grouped_gemm(inner, down.detach().mT, ends)
         else:
             found = grouped_mm(self._gated(grouped_mm(rows, up.mT, offs=ends)), down.mT, offs=ends)
-        if top_k_weights.shape[1] != slots:
-            # A number beyond the last expert is none, and has no weight of its own.
-            top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
         weights = top_k_weights.to(found.dtype)
-        if tokens == 1:
-            # A slot's row is behind those of smaller experts; slots of one expert, and those of none, have equal rows.
-            return weights @ found.index_select(0, (chosen < chosen.unsqueeze(1)).sum(1))
         # Each slot of a token reads its own row again, so that the sum has one order.
         found = found.index_select(0, order.argsort())
         return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)

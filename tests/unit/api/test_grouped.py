@@ -167,6 +167,43 @@ def test_scales_that_do_not_fit(change, error, message, rng):
         gm.grouped_gemm(given.pop("a"), given.pop("b"), np.array([5, 5, 20], np.int32), **given)
 
 
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize("epilogue", [None, "swiglu", "relu"])
+def test_rows_that_name_their_matrices(executor, epilogue, rng):
+    dtype = np.float32 if executor == "cpu" else BFLOAT16.numpy()
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((5, 16), (3, 32, 16)))
+    numbers = np.array([2, 0, 2, 3, -1], np.int32)
+    got = gm.grouped_gemm(a, b.swapaxes(1, 2), matrices=numbers, epilogue=epilogue, executor=executor)
+    one = {"epilogue": epilogue, "out_dtype": "float64"}
+    for row, number in enumerate(numbers):
+        factor = b[number].T if 0 <= number < 3 else np.zeros((16, 32))
+        wanted = gm.gemm(a[row : row + 1].astype(np.float64), factor.astype(np.float64), **one)
+        np.testing.assert_allclose(got[row : row + 1].astype(np.float64), wanted, rtol=2**-8, atol=1e-4)
+    assert np.abs(got.astype(np.float64)).max() > 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"matrices": np.zeros(3, np.int64)}, gm.DTypeError, r"matrices is int64 .*matrices\.astype\(numpy\.int32\)"),
+        ({"matrices": np.zeros(2, np.int32)}, gm.ShapeError, "matrices has 2 numbers and a 3 rows; give one for each"),
+        ({"offsets": np.array([1, 3], np.int32)}, gm.ArgumentError, "matrices and offsets are given; .* leave out"),
+        ({"bias": np.zeros((2, 8))}, gm.ArgumentError, "matrices and bias are given"),
+        ({"a": np.zeros((2, 3, 4)), "b": np.zeros((4, 8))}, gm.ShapeError, "matrices are for rows, a of 2 and b of 3"),
+    ],
+)
+def test_numbers_of_matrices_that_do_not_fit(change, error, message):
+    given = {"a": np.zeros((3, 4)), "b": np.zeros((2, 4, 8)), "matrices": np.zeros(3, np.int32)} | change
+    with pytest.raises(error, match=message):
+        gm.grouped_gemm(given.pop("a"), given.pop("b"), **given)
+
+
+def test_float32_rows_with_numbers_are_sorted_by_the_caller(rng):
+    a, b = np.zeros((3, 4), np.float32), np.zeros((2, 4, 8), np.float32)
+    with pytest.raises(gm.UnsupportedError, match="sort them by these"):
+        gm.grouped_gemm(a, b, matrices=np.zeros(3, np.int32), executor="vgpu")
+
+
 def test_without_offsets_it_is_a_batch(rng):
     a, b = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 6))
     np.testing.assert_allclose(gm.grouped_gemm(a, b), a @ b, rtol=1e-13)

@@ -34,6 +34,7 @@ HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=3, cluster_m=1)
 ROUNDS = HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1, ctas=2)
 EARLY = HopperGemmConfig(tile_m=128, tile_n=128, stages=3, cluster_m=1, ctas=3)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=1)
+TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=2, group=4)
 CLUSTERS = HopperGemmConfig(tile_m=64, tile_n=32, stages=3, pingpong=1, cluster_m=2, cluster_n=2, ctas=4)
 SWAPPED = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1, swap_ab=1)
 PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2)
@@ -72,6 +73,7 @@ def assert_scaled(got, exact, size):
         ("block", (1, 128), (140, 272, 528), HALVES),
         ("block1", (1, 1), (140, 176, 144), ROUNDS),
         ("block1", (1, 1), (320, 136, 272), TALL),
+        ("block1", (1, 1), (560, 136, 272), TALL_CLUSTERS),
         ("block", (1, 128), (400, 272, 144), EARLY),
         pytest.param("block1", (1, 1), (1300, 336, 144), ROUNDS, marks=pytest.mark.slow),
         pytest.param("block", (1, 128), (150, 400, 112), WIDE, marks=pytest.mark.slow),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.grouped_problem import AXES, GroupedProblem
 
 #: Most groups along M or N: their running sum of tiles is in shared memory.
 MAX_GROUPS = 512
@@ -12,6 +12,8 @@ MAX_GROUPS = 512
 
 def most_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
     """Return the most tiles of `rows` x `cols`: along M and N every group, and what is beyond them, may end in one."""
+    if problem.axis == "row":
+        return problem.m * -(-problem.n // cols)
     more_rows, more_cols = (problem.groups if problem.axis == axis else 0 for axis in "mn")
     matrices = problem.groups if problem.axis == "k" else 1
     return (-(-problem.m // rows) + more_rows) * (-(-problem.n // cols) + more_cols) * matrices
@@ -19,6 +21,8 @@ def most_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
 
 def expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
     """Return how many tiles of `rows` x `cols` there are, if sizes of groups are random."""
+    if problem.axis == "row":
+        return problem.m * -(-problem.n * problem.num_b // cols)
     sides = []
     for axis, extent, step in (("m", problem.m, rows), ("n", problem.n * problem.num_b, cols)):
         if axis == problem.axis:
@@ -32,11 +36,11 @@ def expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
 
 def active_groups(problem: GroupedProblem) -> int:
     """Return how many groups have a row at most."""
-    return min(problem.groups, {"m": problem.m, "n": problem.n, "k": problem.k}[problem.axis])
+    return min(problem.groups, {"m": problem.m, "n": problem.n, "k": problem.k, "row": problem.m}[problem.axis])
 
 
 def expected_bytes(problem: GroupedProblem) -> tuple[float, int]:
     """Return the bytes that are read, and those that are written: weights of groups that have no row are not read."""
     written = problem.d.distinct_bytes(problem.batch_of("d"))
-    weights = problem.b.distinct_bytes((problem.groups,)) * problem.num_b if problem.axis == "m" else 0
+    weights = problem.b.distinct_bytes((problem.groups,)) * problem.num_b if AXES[problem.axis] == "b" else 0
     return problem.bytes_min - written - weights * (1 - active_groups(problem) / problem.groups), written

@@ -22,7 +22,7 @@ def cached(guarded, fake):
     """A call that was planned, and what it queues."""
     queued = []
     a, b, ends = given()
-    key, _, _ = fake.describe(a, b, (ends, None, None), ("grouped_gemm", None, None, None))
+    key, _, _ = fake.describe(a, b, (ends, None, None), ("grouped_gemm", "offsets", None, None, None))
     result = FakeTensor(0x900000, (4, 4))
     CALLS.add(fake, key, lambda addresses, stream: queued.append((addresses, stream)), given(), result, generation())
     return queued
@@ -46,6 +46,9 @@ def test_what_differs_is_planned(cached):
     for options in others:
         with pytest.raises(gm.GemmuleError):
             gm.grouped_gemm(a, b, ends, **options)
+    # Numbers of matrices have the place of ends.
+    with pytest.raises(gm.GemmuleError):
+        gm.grouped_gemm(a, b, matrices=ends)
     with pytest.raises(gm.GemmuleError):
         gm.grouped_gemm(FakeTensor(0x100000, (8, 4)), b, ends)
     CALLS.forget()

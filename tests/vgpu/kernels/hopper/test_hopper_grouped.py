@@ -33,6 +33,10 @@ OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
 OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
 
 
+#: Of A, B and D, of 3 rows that name one of 2 matrices.
+SHAPES_OF_ROWS = ((3, 64), (2, 64, 64), (3, 64))
+
+
 def multiply(rng, axis, ends, config=SMALL, **changes):
     products.multiply(rng, axis, ends, Choice(SPEC, config), **changes)
 
@@ -65,6 +69,36 @@ SHARED = [
 def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
     config = dataclasses.replace(config, ctas=4)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
+
+
+@pytest.mark.parametrize(
+    ("config", "epilogue"),
+    [(SMALL, None), pytest.param(OVER_COLUMNS, None, marks=pytest.mark.slow), (COOPERATIVE, "swiglu")],
+    ids=["ping-pong", "columns", "cooperative"],
+)
+def test_rows_that_name_their_matrices(config, epilogue, rng):
+    """Numbers that are none of a matrix, negative ones too, multiply by zeros; other matrices hold NaN."""
+    numbers = np.array([5, 0, 5, 7, -1, 2, 2**31 - 1], np.int32)
+    a = operand(rng, BFLOAT16, (len(numbers), 72), "row")
+    b = operand(rng, BFLOAT16, (7, 72, 272), "col")
+    b[[1, 3, 4, 6]] = np.nan
+    d = poisoned(BFLOAT16, (len(numbers), 272 if epilogue is None else 136))
+    plan = gm.grouped_gemm.plan(a, b, matrices=numbers, epilogue=epilogue, out=d, executor="vgpu")
+    arrays = {"a": a, "b": b if epilogue is None else b[..., :136], "matrices": numbers, "d": d, "u": b[..., 136:]}
+    wanted = {name: arrays[name] for name in plan.problem.operands()}
+    with nothing_strays(d):
+        run_kernel(plan.problem, Choice(SPEC, dataclasses.replace(config, ctas=4)), wanted, Options(checks=True))
+    exact = gm.grouped_gemm(a.astype(np.float64), b.astype(np.float64), matrices=numbers, epilogue=epilogue)
+    np.testing.assert_allclose(d.astype(np.float64), exact, rtol=2**-8, atol=1e-4)
+    assert np.abs(exact).max() > 1
+    assert not d[[3, 4, 6]].any()
+
+
+def test_rows_of_a_cluster_have_one_matrix():
+    problem = GroupedProblem("row", 3, 64, 64, 2, *(matrix(np.zeros(x, BFLOAT16.numpy())) for x in SHAPES_OF_ROWS))
+    reason = SPEC.why_not(problem, virtual_arch(), OVER_ROWS)
+    assert reason is not None
+    assert "cluster_m must be 1" in reason
 
 
 def test_as_many_groups_as_there_is_room_for(rng):

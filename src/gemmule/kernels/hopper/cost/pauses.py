@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gemmule.core.block_scales import BLOCK
-from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_PROMOTED_N
+from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_PROMOTED_N, MAX_SCALED_N
 
 from .rates import Numbers, Operation, TileRates
 
@@ -18,7 +20,11 @@ _SHARED_US = 0.004
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.02, 0.05
+_HALVED_US, _UNEVEN_US = 0.024, 0.046
+#: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
+#: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
+#: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
+_SEVERAL, _PAIR_US = 4, -0.014
 #: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
 #: half is promoted while the other is multiplied, and with a scale for each column.
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
@@ -27,6 +33,9 @@ _HIDDEN_US = 0.0012
 #: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
 #: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
 _TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
+#: What a pair that shares loads gains of such a k-tile where its rows divide those of the product, or loses where they
+#: do not: three large products on both chips, and draws on an H200 of which no rows divide.
+_TALL_PAIR_US = -0.065
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
 _IN_FLIGHT, _CROWDED_ROWS, _CROWDED = 16e6, 16, 0.02
@@ -49,6 +58,7 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     # The third is of the k-tiles of cooperative configs.
     halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
     more = _SHARED_US * (of.cluster / of.cluster_k - 1) + halved * (_HALVED_US + _UNEVEN_US * uneven)
+    more = more + _PAIR_US * _is_wide_pair(one, of)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2]
     return found
 
@@ -68,9 +78,11 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_PROMOTED_N)
     by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
     columns_scaled = np.array(lines)[1 - of.side] == 1
-    each = np.where(columns_scaled, by_columns, by_blocks) * columns
+    each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(one, of)
     tall = columns_scaled & (of.tile[0] > BLOCK)
-    each += tall * _TALL_US
+    extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
+    fits = (extents[0] % 1 == 0) & (_waves(one, of) >= _SEVERAL)
+    each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster == 2) * np.where(fits, 1, -1))
     narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
     found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
     return found
@@ -106,6 +118,12 @@ def finish_us(one: Operation, of: TileRates) -> Numbers:
     waves = _waves(one, of)
     found: Numbers = _FINISH_US * waves * outputs / of.cluster_k / 2**15 * ((1 - of.pingpong) * of.gpu.load)
     return found
+
+
+def _is_wide_pair(one: Operation, of: TileRates) -> Any:
+    """Return whether two CTAs share loads of tiles with as many columns as are promoted at once, and have several."""
+    wide = (of.tile[1] > MAX_SCALED_N) & (of.tile[1] <= MAX_PROMOTED_N)
+    return wide & (of.cluster == 2) & (of.cluster_k == 1) & (_waves(one, of) >= _SEVERAL)
 
 
 def _waves(one: Operation, of: TileRates) -> Numbers:

@@ -168,6 +168,7 @@ FOR_FLOAT8 = (
     # With a scale for each column, of which tall tiles read fewer by product.
     HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1),
+    HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4),
     # Few rows: a tile has 128 columns of D. Many CTAs read memory faster with fewer loads in flight, few with more.
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=9, cluster_m=1, swap_ab=1),

@@ -232,17 +232,18 @@ class HopperGemm:
 
     @cute.jit
     def produce_scales(self, scales, barriers, k_range, schedule, warp):
-        """Copy the scales of every k-tile of every work tile, by the two warps behind that which issues TMA loads."""
+        """Copy the scales of every k-tile of every work tile, by the warps behind that which issues TMA loads."""
         tensors, stages = scales
-        for operand in cutlass.range_constexpr(2):
-            if warp == 1 + operand:
+        for index in cutlass.range_constexpr(len(self.mainloop.copiers)):
+            if warp == 1 + index:
+                copier = self.mainloop.copiers[index]
                 state = self.mainloop.producer_state(), Int32(-1)
                 start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
                 for work_index in cutlass.range(start, end, stride):
                     (i, j, _), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
-                    first_line = (i * self.tile_m, j * self.tile_n)[operand]
-                    own = tensors[operand], stages
-                    state = self.mainloop.load_scales(operand, own, first_line, barriers, state, work_k_range)
+                    first_line = (i * self.tile_m, j * self.tile_n)[copier.operand]
+                    own = tensors[copier.operand], stages
+                    state = self.mainloop.load_scales(copier, own, first_line, barriers, state, work_k_range)
                 self.mainloop.end_scales(barriers, state)
 
     def make_tiled_mma(self, mma_n: int | None = None) -> cute.TiledMma:

@@ -8,7 +8,8 @@ Idea
 Compared with hopper_gemm
     `hopper_gemm` with a grouped scheduler and an epilogue with ends. Along M, an epilogue tile that ends before its
     64th row is written by threads, 16 bytes each, all others by TMA. Along K, the consumers zero what a group's last
-    k-tile has of the next group, in both operands, before they multiply.
+    k-tile has of the next group, in both operands, before they multiply. Rows that each name their matrix, as the slots
+    of a token, are groups of one row.
 Data movement
     As of `hopper_gemm`, with a weight matrix for each group.
 Limits
@@ -34,7 +35,7 @@ from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTe
 from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
 from gemmule.kernels.hopper.mainloops.ragged_k import RaggedKMainloop, ZeroFillMainloop
 from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_a, multicast_ctas_b, release_cluster
-from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
+from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler, RowScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
@@ -58,7 +59,9 @@ class HopperGroupedGemm(HopperGemm):
 
     def __init__(self, config: GroupedConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        self.axis, self.by_tma = types["axis"], types["written"] == "boxes"
+        self.by_rows, self.by_tma = types["axis"] == "row", types["written"] == "boxes"
+        # A row is a group of one row, with a matrix by its number.
+        self.axis = "m" if self.by_rows else types["axis"]
         shape = (self.tile_m, self.tile_n, config.group, config.cluster_m, config.cluster_n)
         self.dynamic = bool(config.dynamic)
         pipeline = (config.stages, self.operands.stage_bytes)
@@ -70,6 +73,8 @@ class HopperGroupedGemm(HopperGemm):
             )  # fmt: skip
         else:
             self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, self.dynamic, *shape)
+            if self.by_rows:
+                self.scheduler = RowScheduler(self.dynamic, *shape)
             mainloop = PromotedMainloop if types["a"].startswith("float8") else ZeroFillMainloop
             self.mainloop = mainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma, self.fusion, self.num_b)
@@ -118,14 +123,15 @@ class HopperGroupedGemm(HopperGemm):
         ctas_a, ctas_b = multicast_ctas_a(self.scheduler, row), multicast_ctas_b(self.scheduler, col)
         (i, j, group), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
         first, _ = self.scheduler.bounds(schedule, group)
-        load_a = self.operands.load_a(self.of_group(tma.a, "m", "n", group, first), sA, col, ctas_a)
+        matrix = self.scheduler.matrix(schedule, group)
+        load_a = self.operands.load_a(self.of_group(tma.a, "m", "n", matrix, first), sA, col, ctas_a)
         loads_b = tuple(
-            (self.operands.load_b(self.of_group(b, "n", "m", group, first), sB, row, ctas_b, index), j)
+            (self.operands.load_b(self.of_group(b, "n", "m", matrix, first), sB, row, ctas_b, index), j)
             for index, b in enumerate((tma.b, b_up)[: self.num_b])
         )
         return self.mainloop.load(((load_a, i), *loads_b), (), barriers, state, work_k_range)
 
-    def of_group(self, operand: TmaTensor, lines: str, others: str, group: Any, first: Any) -> TmaTensor:
+    def of_group(self, operand: TmaTensor, lines: str, others: str, matrix: Any, first: Any) -> TmaTensor:
         """Return a group's part of an operand.
 
         Parameters
@@ -134,13 +140,13 @@ class HopperGroupedGemm(HopperGemm):
             A or B.
         lines, others : str
             The dimension of D that its lines are, and the other one: along that, there is a matrix for each group.
-        group, first : Int32
-            The group, and where it begins.
+        matrix, first : Int32
+            The number of its matrix, where the operand has several, and where the group begins.
         """
         batch = 0
         if self.axis == others:
             # What is beyond the last group has no matrix, and no k-tile.
-            batch = cutlass.min(group, operand.tensor.shape[2] - 1)
+            batch = matrix if self.by_rows else cutlass.min(matrix, operand.tensor.shape[2] - 1)
         origin = (first if self.axis == lines else 0, first if self.axis == "k" else 0)
         return TmaTensor(operand.atom, cute.domain_offset(origin, operand.tensor[None, None, batch]))
 

@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
 from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.epilogue_inputs import INPUTS, epilogue_params, epilogue_signature
-from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.grouped_problem import AXES, GroupedProblem
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, Param, TensorParam, Workspace
 from gemmule.core.signature import adds_key, major_keys, type_keys
@@ -29,6 +29,8 @@ _MOST = 1 << 30
 def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str | None:
     """Say why a config does not take `problem`, or None where it does."""
     del arch
+    if problem.axis == "row" and config.cluster_m > 1:
+        return f"config {config}: the rows of a cluster have one matrix; cluster_m must be 1 where each row has its own"
     if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
         return reason
     return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols) if problem.num_b > 1 else None
@@ -41,7 +43,7 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
         return reason
     if not all((problem.m, problem.n, problem.k, problem.groups)):
         return "there is nothing to multiply: an extent or the number of groups is 0"
-    if problem.axis != "k" and problem.groups > MAX_GROUPS:
+    if problem.axis in ("m", "n") and problem.groups > MAX_GROUPS:
         return f"there are {problem.groups} groups, of at most {MAX_GROUPS}; multiply them in several calls"
     for name, matrix in (("a", problem.a), ("b", problem.b)):
         if not (matrix.lies_in_rows or matrix.lies_in_cols):
@@ -66,7 +68,9 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
 
 
 def _why_not_epilogue(problem: GroupedProblem, epilogue: Epilogue) -> str | None:
-    if problem.axis != "m":
+    if problem.axis == "row" and epilogue.matrices:
+        return "each row has a matrix of its own; inputs of an epilogue are for groups of rows"
+    if AXES[problem.axis] != "b":
         return f"the offsets divide {problem.axis.upper()}; a bias or an epilogue is for groups of rows"
     for matrix in epilogue.matrices:
         if matrix.dtype not in INPUTS:
@@ -131,6 +135,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "k"), "m", "boxes"),
         ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "n"), "m", "boxes"),
         ((BFLOAT16, BFLOAT16), BFLOAT16, ("m", "n"), "k", "boxes"),
+        ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "k"), "row", "boxes"),
         ((FLOAT16, FLOAT16), FLOAT32, ("k", "k"), "n", "threads"),
     )
     return tuple(_signature(*kind) for kind in kinds)
@@ -154,7 +159,7 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
     if problem.epilogue is not None and problem.epilogue.second is not None:
         second = problem.epilogue.second.transposed()
         params += operand_params(SECOND, second, batches["b"], config.tile_n // problem.num_b, config.cluster_m)
-    params += (TensorParam("offsets", (problem.groups,), ()),)
+    params += (TensorParam(problem.divider, (problem.operands()[problem.divider].cols,), ()),)
     workspaces = (Workspace("counter", 4, zeroed=True),) if config.dynamic else ()
     return Launch(
         grid=(clusters * config.cluster, 1, 1),

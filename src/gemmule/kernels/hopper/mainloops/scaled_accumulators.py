@@ -1,9 +1,9 @@
 """FP8 mainloop with scales of A and B by blocks: each k-tile's accumulators are scaled as they are promoted.
 
-A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two warps of
-the producer copy them into the stage of the k-tile by cp.async; consumers read them in front of wgmma. Of wide tiles by
-blocks of columns a lane arrives at the stage's full barrier once the copies of the next stage are issued; else each
-lane's cp.async arrive by themselves.
+A k-tile is 128 of K, as blocks are: a promotion needs one scale for each line of A's and of B's blocks. Two or three
+warps of the producer copy them into the stage of the k-tile by cp.async; consumers read them in front of wgmma. Of
+wide tiles by blocks of columns a lane arrives at the stage's full barrier once the copies of the next stage are issued;
+else each lane's cp.async arrive by themselves.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ class LaneScales(NamedTuple):
     cols: Any
 
 
+class ScaleCopier(NamedTuple):
+    """What one warp copies: scales of A (0) or of B (1), from a line of the tile on, and of how many lines."""
+
+    operand: int
+    first: int
+    lines: int
+
+
 class ScaledMainloop(PromotedMainloop):
     """As `PromotedMainloop`, with each k-tile's accumulators multiplied by the scales of A and B there.
 
@@ -65,22 +73,28 @@ class ScaledMainloop(PromotedMainloop):
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
         self.takes_turns = lines[1] == 1 and tile_m * tile_n >= BLOCK * BLOCK
         self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
-        # That of the TMA loads, and those of two warps that copy scales: of one lane or of each.
-        self.producer_arrivals = 1 + 2 * (1 if self.overlapped else _WARP)
         self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
+        # A producer's warp has registers for the addresses of some lines: those of tall tiles are for two.
+        self.copiers = tuple(
+            ScaleCopier(operand, first, min(most, self.copied[operand] - first))
+            for operand, most in ((0, BLOCK), (1, self.copied[1]))
+            for first in range(0, self.copied[operand], most)
+        )
+        # That of the TMA loads, and those of the warps that copy scales: of one lane or of each.
+        self.producer_arrivals = 1 + len(self.copiers) * (1 if self.overlapped else _WARP)
 
     def allocate(self, smem: Any) -> Any:
         """Allocate the stages."""
         return smem.allocate_tensor(Float32, cute.make_layout(self.num_stages * self.stage_scales), 16).iterator
 
     @cute.jit
-    def load_scales(self, operand, scales, first_line, barriers, state, k_range):
+    def load_scales(self, copier, scales, first_line, barriers, state, k_range):
         """Copy the scales of a tile's k-tiles, each as soon as a stage is empty, by one warp; return the next state.
 
         Parameters
         ----------
-        operand : int
-            0 for those of A, 1 for those of B.
+        copier : ScaleCopier
+            One of the tile's.
         scales : tuple
             Their tensor, by line of blocks and block of K, and the stages in shared memory.
         first_line : Int32
@@ -95,10 +109,10 @@ class ScaledMainloop(PromotedMainloop):
         tensor, stages = scales
         start, num_k_tiles = k_range
         state, pending = state
-        step, count = Int64(tensor.stride[1]) * _BYTES, self.copied[operand]
+        step = Int64(tensor.stride[1]) * _BYTES
         copies = [
-            (_address(tensor, line, start), place, count - number * _WARP)
-            for number, (line, place) in enumerate(self.lane_copies(operand, first_line, lane))
+            (_address(tensor, line, start), place, copier.lines - number * _WARP)
+            for number, (line, place) in enumerate(self.lane_copies(copier, first_line, lane))
         ]
         for k in cutlass.range(num_k_tiles, unroll=1):
             stage = state.stage
@@ -132,12 +146,13 @@ class ScaledMainloop(PromotedMainloop):
         if cutlass.const_expr(self.overlapped):
             self.arrive(barriers, state[1], 0)
 
-    def lane_copies(self, operand: int, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
+    def lane_copies(self, copier: ScaleCopier, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
         """Return lines of blocks of A or B whose scales a lane copies, and where they lie in a stage.
 
         Those of a thread's columns lie one behind another: the next two are 8 columns on.
         """
-        number = range(0, self.copied[operand], _WARP)
+        operand = copier.operand
+        number = range(copier.first, copier.first + copier.lines, _WARP)
         if self.lines[operand] == BLOCK:
             same = self.same_columns if operand else BLOCK
             return [((first_line + lane * same) // BLOCK, lane + (self.rows if operand else 0))]

@@ -3,7 +3,7 @@
 The host does not know how many tiles there are. Every CTA reads all ends once. Along M and N, a warp counts the rows or
 columns of tiles of each group, and leaves their running sum in shared memory: the group of a tile is the number of sums
 that are not beyond it, which a warp counts 32 at a time. Along K all groups have the same tiles, each with k-tiles of
-its own.
+its own. Of single rows, the number of each one's matrix is in device memory instead of ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class GroupedWork(NamedTuple):
     """What a schedule reads."""
 
     d: Any  #: Tensor. D, for its extents.
-    offsets: Any  #: Tensor. The groups' ends, in device memory.
+    offsets: Any  #: Tensor. The groups' ends, or the numbers of rows' matrices, in device memory.
     extent: Any  #: Int32. Extent of the divided dimension.
     #: Tensor or None. In shared memory, for each group the rows or columns of tiles of it and of those before it.
     tile_ends: Any = None
@@ -52,6 +52,21 @@ class _Grouped(PersistentScheduler):
     def __init__(self, dynamic: bool, *shape: int) -> None:
         super().__init__(*shape)
         self.work_counter = WorkCounter() if dynamic else None
+
+    @cute.jit
+    def schedule_of(self, tma, offsets, table, extent):
+        """Return what the other methods read, where there is no running sum; by all threads of the CTA."""
+        (offsets, counter), (_, ring) = offsets, table
+        if cutlass.const_expr(self.work_counter is not None):
+            if cute.arch.warp_idx() == 0:
+                self.init_ring(ring)
+            cute.arch.sync_threads()
+        return GroupedWork(tma.d.tensor, offsets, extent, None, counter, ring)
+
+    def matrix(self, work: Any, group: Any) -> Any:
+        """Return which matrix of an operand that has several a group has: its own."""
+        del work
+        return group
 
     def allocate(self, smem: Any) -> Any:
         """Allocate the running sum of the groups' tiles, if there is one, and the ring of dynamic scheduling."""
@@ -204,15 +219,9 @@ class GroupedKScheduler(_Grouped):
         super().__init__(dynamic, *shape)
         self.tile_k = tile_k
 
-    @cute.jit
-    def schedule(self, tma, offsets, table):
+    def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
         """Return what the other methods read; by all threads of the CTA."""
-        (offsets, counter), (_, ring) = offsets, table
-        if cutlass.const_expr(self.work_counter is not None):
-            if cute.arch.warp_idx() == 0:
-                self.init_ring(ring)
-            cute.arch.sync_threads()
-        return GroupedWork(tma.d.tensor, offsets, tma.a.tensor.shape[1], None, counter, ring)
+        return self.schedule_of(tma, offsets, table, tma.a.tensor.shape[1])
 
     def work(self, work: Any, num_k_tiles: Any) -> Any:
         """Return the indices of this cluster's tiles."""
@@ -233,3 +242,43 @@ class GroupedKScheduler(_Grouped):
         group = cutlass.min(work_index // (tiles_m * tiles_n), work.offsets.shape[0] - 1)
         start, end = self.bounds(work, group)
         return (end - start + (self.tile_k - 1)) // self.tile_k
+
+
+class RowScheduler(_Grouped):
+    """Tiles of single rows of D, each of a product with one matrix of B, whose number is in device memory."""
+
+    def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
+        """Return what the other methods read; by all threads of the CTA."""
+        return self.schedule_of(tma, offsets, table, tma.d.tensor.shape[0])
+
+    def matrix(self, work: Any, group: Any) -> Any:
+        """Return the number of a row's matrix; of one that is not there, TMA loads zeros."""
+        return work.offsets[group]
+
+    def bounds(self, work: Any, group: Any) -> tuple[Any, Any]:
+        """Return the row, and the one behind it."""
+        del work
+        return group, group + 1
+
+    @cute.jit
+    def across(self, work):
+        """Return how many tiles of whole clusters a row has."""
+        return cute.ceil_div(work.d.shape[1], self.tile_n * self.cluster_n)
+
+    @cute.jit
+    def work(self, work, num_k_tiles):
+        """Return the indices of this cluster's tiles."""
+        del num_k_tiles
+        return self.work_range(work.extent * self.across(work))
+
+    @cute.jit
+    def work_tile(self, work, work_index, k_range):
+        """Return a work tile; its coordinate is that of a tile within the row, and the row."""
+        row = work_index // self.across(work)
+        _, col = self.cta_coord_in_cluster()
+        return WorkTile((Int32(0), (work_index - row * self.across(work)) * self.cluster_n + col, row), k_range)
+
+    def k_tile_count(self, work: Any, work_index: Any, num_k_tiles: Any) -> Any:
+        """Return how many k-tiles a work tile has."""
+        del work, work_index
+        return num_k_tiles

@@ -43,6 +43,8 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
     if a != FLOAT32 or b != FLOAT32:
         return f"A is {a} and B is {b}; this kernel takes both of {FLOAT32}"
+    if problem.axis == "row":
+        return f"the rows of {a} have numbers of matrices; sort them by these, and give the groups' ends as offsets"
     if d not in OUTPUTS:
         return f"the output is {d}; grouped products of {a} give {', '.join(map(str, OUTPUTS))}"
     if not all((problem.m, problem.n, problem.k, problem.groups)):
