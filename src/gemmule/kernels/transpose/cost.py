@@ -189,8 +189,7 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     item, short = problem.itemsize, min(problem.rows, problem.cols)
     ctas = math.prod(config.grid(problem))
     # A span's elements are written once; a sector and a vector more of each long row are read.
-    read = config.span_bytes + _REPEATED * (config.before(item) + config.vector(item)) * item
-    moved = short * (config.span_bytes + read)
+    moved = short * ((2 + _REPEATED) * config.span_bytes - (1 + _REPEATED) * 2 * SECTOR)
     resident = min(
         _RESIDENT_BYTES // config.span_shared_bytes(problem), _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
-from gemmule.core.launch import Launch
+from gemmule.core.dtype import INT32
+from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.cost import skinny_cost
@@ -15,6 +16,8 @@ from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
 
 # Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
 _LARGEST = {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}
+# Elements of the largest structure that is compiled in, by the bytes of an element.
+_COMPILED = {1: 16, 2: 8}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
@@ -42,20 +45,29 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
     del config
-    return _structures_signature(problem.itemsize, structures_side(problem) or "source")
+    short = min(problem.rows, problem.cols)
+    return _structures_signature(problem.itemsize, structures_side(problem) or "source", short)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    return tuple(_structures_signature(size, side) for size in ITEMSIZES for side in ("source", "target"))
+    # Of the compiled shorts one says that the others compile.
+    shorts = ((size, short) for size in ITEMSIZES for short in ((3, 0) if size in _COMPILED else (0,)))
+    return tuple(_structures_signature(size, side, short) for size, short in shorts for side in ("source", "target"))
 
 
-def _structures_signature(itemsize: int, side: str) -> Signature:
-    return (*element_signature(itemsize), ("structures", side))
+def _structures_signature(itemsize: int, side: str, short: int) -> Signature:
+    compiled = str(short) if itemsize in _COMPILED and 1 < short <= _COMPILED[itemsize] else "any"
+    return (*element_signature(itemsize), ("structures", side), ("short", compiled))
 
 
 def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
-    return dataclasses.replace(launch_tiles(problem, config), shared_bytes=config.span_shared_bytes(problem))
+    launch, short = launch_tiles(problem, config), min(problem.rows, problem.cols)
+    numbers = {"pitch": config.pitch(problem), "step": config.step(short, problem.itemsize)}
+    params = tuple(ScalarParam(name, INT32, number) for name, number in numbers.items())
+    return dataclasses.replace(
+        launch, shared_bytes=config.span_shared_bytes(problem), params=(*launch.params, *params)
+    )
 
 
 SPEC = transpose_spec(
