@@ -417,7 +417,7 @@ class SkinnyConfig(TileConfig):
         return self.threads // sectors * sectors or self.threads // period * period
 
     def pitch(self, problem: TransposeProblem) -> int:
-        """Return the bytes in shared memory from a long row to the next, or of padding after a line of structures."""
+        """Return the bytes in shared memory from a long row to the next, or of padding after structures."""
         short, item = min(problem.rows, problem.cols), problem.itemsize
         if structures_side(problem) == "source":
             # The lanes of a warp are an odd number of units apart.
@@ -429,7 +429,7 @@ class SkinnyConfig(TileConfig):
         """Return the shared memory of a CTA: long rows, or structures with padding."""
         short, pitch = min(problem.rows, problem.cols), self.pitch(problem)
         if structures_side(problem) == "source":
-            return short * self.span_bytes // LINE * (LINE + pitch)
+            return self.span_bytes * short + self.span_bytes // self.unit(problem.itemsize) * pitch
         return short * pitch + WORD
 
     def why_not(self, problem: TransposeProblem) -> str | None:

@@ -74,8 +74,8 @@ class SkinnyTranspose(Transpose):
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor, pitch: Int32, step: Int32):
         """Move a span.
 
-        `pitch` is the bytes in shared memory from a row to the next, or of padding after a line of structures; `step`
-        the units of the structures from one of a thread to its next.
+        `pitch` is the bytes in shared memory from a row to the next, or of padding after structures that fill whole
+        units; `step` the units of the structures from one of a thread to its next.
         """
         cta, _, _ = cute.arch.block_idx()
         length, short = mS.shape[0], mS.shape[1]
@@ -107,7 +107,7 @@ class SkinnyTranspose(Transpose):
         """Move a span; `whole` promises that all that it holds is in the matrix."""
         length, short, pitch, step = sizes
         if cutlass.const_expr(self.from_structures):
-            head = self.read_structures(gS, sT, j0, (length, short, pitch), whole)
+            head = self.read_structures(gS, sT, j0, sizes, whole)
             cute.arch.sync_threads()
             self.write_rows(gD, (sT, head), j0, (length, short, pitch), whole)
         else:
@@ -155,30 +155,34 @@ class SkinnyTranspose(Transpose):
     @cute.jit
     def read_structures(self, gS: cute.Tensor, sT, j0, sizes, whole: cutlass.Constexpr[bool]):
         """Copy the units that hold a span of structures to shared memory, and return the bytes before the span."""
-        length, short, padding = sizes
+        length, short, padding, step = sizes
         tid, _, _ = cute.arch.thread_idx()
         size = short * self.item
         base = gS.iterator.toint()
         begin = base + Int64(j0 - self.before) * size
         head = Int32(begin & (SECTOR - 1))
-        place, target = begin - head + tid * self.unit, sT + self.padded(tid * self.unit, padding)
-        count, further = short * (self.held // self.pack), cutlass.const_expr(self.threads * self.unit)
-        advance = self.padded(further, padding)
+        place, block = begin - head + tid * self.unit, size * self.pack
+        target = sT + self.padded(tid * self.unit, block, padding)
+        # From a thread's unit to its next, and in shared memory: as many whole blocks.
+        further = step * self.unit
+        advance = self.padded(further, block, padding)
+        count = short * (self.held // self.pack)
+        number = tid if tid < step else count
         if cutlass.const_expr(not whole):
             ends = base, base + Int64(length) * size
-            for p in cutlass.range((count - tid + (self.threads - 1)) // self.threads, unroll=1):
+            for p in cutlass.range((count - number + (step - 1)) // step, unroll=1):
                 word = self.read_unit(place + p * further, ends)
                 self.put(self.word, target + p * advance, word, True)
         else:
-            for batch in cutlass.range((count + (_UNITS * self.threads - 1)) // (_UNITS * self.threads), unroll=1):
+            for _ in cutlass.range((count + (_UNITS * step - 1)) // (_UNITS * step), unroll=1):
                 read = cute.make_rmem_tensor(cute.make_layout(_UNITS), self.word)
-                number = tid + batch * (_UNITS * self.threads)
                 for p in cutlass.range_constexpr(_UNITS):
-                    if number + p * self.threads < count:
+                    if number + p * step < count:
                         read[p] = device_memory(self.word, place + p * further)[0]
                 for p in cutlass.range_constexpr(_UNITS):
-                    if number + p * self.threads < count:
+                    if number + p * step < count:
                         self.put(self.word, target + p * advance, read[p], True)
+                number += _UNITS * step
                 place += _UNITS * further
                 target += _UNITS * advance
         return head + self.before * size
@@ -207,13 +211,14 @@ class SkinnyTranspose(Transpose):
         tid, _, _ = cute.arch.thread_idx()
         lane, first = tid % self.lanes, tid // self.lanes
         size, line = short * self.item, Int64(gD.stride[0]) * self.item
-        further = self.padded(self.lanes * self.unit * short, padding)
+        block = size * self.pack
+        further = self.padded(self.lanes * block, block, padding)
         for i in cutlass.range(first, short, self.abreast, unroll=1):
             row = gD.iterator.toint() + line * i
             # The lane's first element in the span, which begins where a sector of the row does.
             j = lane * self.pack - Int32(row & (SECTOR - 1)) // self.item
             source = head + j * size + i * self.item
-            sources = [sT + self.padded(source + e * size, padding) for e in range(self.pack)]
+            sources = [sT + self.padded(source + e * size, block, padding) for e in range(self.pack)]
             place = row + Int64(j0 + j) * self.item
             ends = row, row + Int64(length) * self.item
             for u in cutlass.range(self.each, unroll=self.each if whole else 1):
@@ -282,9 +287,9 @@ class SkinnyTranspose(Transpose):
         target[0] = value
 
     @cute.jit
-    def padded(self, offset, padding):
-        """Return an offset in shared memory, which has padding after each line of 128 bytes."""
-        return offset + (offset >> 7) * padding
+    def padded(self, offset, block, padding):
+        """Return an offset in shared memory, which has padding after each block of structures."""
+        return offset + offset // block * padding
 
 
 buildable = SkinnyTranspose.buildable
