@@ -57,6 +57,21 @@ def exchange(words: cute.Tensor):
 
 
 @cute.jit
+def woven(words: cute.Tensor, picks: cutlass.Constexpr[tuple[tuple[int, int], ...]]):
+    """Return bytes of several words as one, the first one lowest: of each its word's number, and its own in the word."""
+    found, owned = Uint32(0), ()
+    for number in sorted({word for word, _ in picks}):
+        selector = 0
+        for place, (word, byte) in enumerate(picks):
+            digit = 4 + byte if word == number else place if word in owned else 0
+            selector |= digit << (4 * place)
+        # The first word is taken whole, and its bytes are picked with those of the second.
+        found = permuted(found, words[number], selector) if owned else permuted(words[number], words[number], selector)
+        owned = (*owned, number)
+    return found
+
+
+@cute.jit
 def packed(elements: cute.Tensor):
     """Return 2 elements of 16 bits, or 4 of 8 bits, as one word, the first one lowest."""
     values = [Uint32(elements[number]) for number in range(cute.size(elements))]

@@ -430,7 +430,7 @@ class SkinnyConfig(TileConfig):
         short, pitch = min(problem.rows, problem.cols), self.pitch(problem)
         if structures_side(problem) == "source":
             return self.span_bytes * short + self.span_bytes // self.unit(problem.itemsize) * pitch
-        return short * pitch + WORD
+        return max(short * pitch + WORD, self.threads * (short | 1) * WORD if short <= 8 and problem.itemsize <= 2 else 0)
 
     def why_not(self, problem: TransposeProblem) -> str | None:
         if (size := self.span_shared_bytes(problem)) > MAX_SHARED:

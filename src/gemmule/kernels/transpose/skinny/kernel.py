@@ -23,12 +23,14 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.parts.words import packed
+from gemmule.kernels.parts.words import packed, shifted, woven
 from gemmule.kernels.transpose.frame import Transpose, device_memory
-from gemmule.kernels.transpose.tile_config import LINE, SECTOR, SkinnyConfig
+from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, SkinnyConfig
 
 # Units that a thread has in flight.
 _UNITS = 8
+# Rows of which a thread holds words.
+_WOVEN = 8
 
 
 class SkinnyTranspose(Transpose):
@@ -56,6 +58,8 @@ class SkinnyTranspose(Transpose):
         self.lanes = min(self.threads, config.span_bytes // self.unit)
         self.each = config.span_bytes // self.unit // self.lanes
         self.abreast = self.threads // self.lanes
+        # Whether elements are exchanged in registers.
+        self.weaves = not self.from_structures and 1 < self.short <= _WOVEN and self.pack > 1
         # Rows that a thread reads together.
         self.together = max(_UNITS // self.each, 1)
         if self.short:
@@ -97,10 +101,57 @@ class SkinnyTranspose(Transpose):
         overlap_predecessor()
         start = tile * self.span
         is_whole = tile > 0 and start - self.before + self.held <= length
-        if is_whole:
+        if cutlass.const_expr(self.weaves):
+            weaves = is_whole and gD.iterator.toint() & (SECTOR - 1) == 0
+            if weaves:
+                self.weave(gS, gD, sT, start)
+            elif is_whole:
+                self.move(gS, gD, sT, start, (length, short, pitch, step), True)
+            else:
+                self.move(gS, gD, sT, start, (length, short, pitch, step), False)
+        elif is_whole:
             self.move(gS, gD, sT, start, (length, short, pitch, step), True)
         else:
             self.move(gS, gD, sT, start, (length, short, pitch, step), False)
+
+    @cute.jit
+    def weave(self, gS: cute.Tensor, gD: cute.Tensor, sT, i0):
+        """Move a span whose structures begin where a sector does, exchanging elements in registers.
+
+        A warp moves a unit of each row a lane. The units of structures that each lane makes of them pass through
+        shared memory, so that the warp writes contiguous ones.
+        """
+        tid, _, _ = cute.arch.thread_idx()
+        warp, lane = tid // WARP, tid % WARP
+        short = cutlass.const_expr(self.short)
+        # An odd number of units keeps lanes in different banks.
+        pitch = cutlass.const_expr(short | 1)
+        own = sT + warp * (WARP * pitch * WORD)
+        line, begin = Int64(gS.stride[1]) * self.item, gS.iterator.toint() + Int64(i0) * self.item
+        lines = [begin + line * r for r in range(short)]
+        target = gD.iterator.toint() + Int64(i0) * (short * self.item) + lane * WORD
+        # Of each word of the structures: rows, and bytes in a row's word.
+        elements = [divmod(number, short) for number in range(self.pack * short)]
+        picks = [(row, i * self.item + byte) for i, row in elements for byte in range(self.item)]
+        for u in cutlass.range(self.each, unroll=1):
+            first = (u * (self.threads // WARP) + warp) * WARP
+            words = cute.make_rmem_tensor(cute.make_layout(short), Uint32)
+            if first + lane < self.units:
+                for r in cutlass.range_constexpr(short):
+                    place = (lines[r] & -WORD) + (first + lane) * WORD
+                    low, high = device_memory(Uint32, place)[0], device_memory(Uint32, place + WORD)[0]
+                    words[r] = shifted(low, high, Uint32(lines[r] & (WORD - 1)) * 8)
+                for k in cutlass.range_constexpr(short):
+                    word = woven(words, tuple(picks[WORD * k : WORD * (k + 1)]))
+                    self.put(Uint32, own + (lane * pitch + k) * WORD, word, True)
+            cute.arch.sync_warp()
+            for k in cutlass.range_constexpr(short):
+                number = lane + k * WARP
+                if first + number // short < self.units:
+                    place = own + (number + number // short * (pitch - short)) * WORD
+                    word = cute.make_tensor(cute.make_ptr(Uint32, place, cute.AddressSpace.smem), cute.make_layout(1))
+                    self.put(Uint32, target + Int64(first * short + k * WARP) * WORD, word[0])
+            cute.arch.sync_warp()
 
     @cute.jit
     def move(self, gS: cute.Tensor, gD: cute.Tensor, sT, j0, sizes, whole: cutlass.Constexpr[bool]):
