@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cutlass
 from cutlass import Uint32, cute
 
@@ -59,16 +61,23 @@ def exchange(words: cute.Tensor):
 @cute.jit
 def woven(words: cute.Tensor, picks: cutlass.Constexpr[tuple[tuple[int, int], ...]]):
     """Return bytes of several words as one, the first one lowest: of each its word's number, and its own in the word."""
-    found, owned = Uint32(0), ()
-    for number in sorted({word for word, _ in picks}):
-        selector = 0
-        for place, (word, byte) in enumerate(picks):
-            digit = 4 + byte if word == number else place if word in owned else 0
-            selector |= digit << (4 * place)
-        # The first word is taken whole, and its bytes are picked with those of the second.
-        found = permuted(found, words[number], selector) if owned else permuted(words[number], words[number], selector)
-        owned = (*owned, number)
+    merges = cutlass.const_expr(_merges(picks))
+    found = words[picks[0][0]]
+    for number in cutlass.range_constexpr(len(merges)):
+        found = permuted(found, words[merges[number][0]], merges[number][1])
     return found
+
+
+def _merges(picks: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the words that are merged into the first one picked, one after another, and their selectors."""
+    numbers = tuple(dict.fromkeys(word for word, _ in picks))
+    found, held = [], {}
+    for number in numbers[1:] or numbers:
+        # Bytes of merged words are in their places; those of the first word are not before.
+        digits = [4 + byte if word == number else held.get(word, (byte,) * len(picks))[k] for k, (word, byte) in enumerate(picks)]
+        found.append((number, sum(digit << (4 * place) for place, digit in enumerate(digits))))
+        held |= dict.fromkeys((numbers[0], number), range(len(picks)))
+    return tuple(found)
 
 
 @cute.jit

@@ -102,7 +102,7 @@ class SkinnyTranspose(Transpose):
         start = tile * self.span
         is_whole = tile > 0 and start - self.before + self.held <= length
         if cutlass.const_expr(self.weaves):
-            weaves = is_whole and gD.iterator.toint() & (SECTOR - 1) == 0
+            weaves = is_whole and start + self.held + self.pack <= length and gD.iterator.toint() & (SECTOR - 1) == 0
             if weaves:
                 self.weave(gS, gD, sT, start)
             elif is_whole:
@@ -128,30 +128,40 @@ class SkinnyTranspose(Transpose):
         pitch = cutlass.const_expr(short | 1)
         own = sT + warp * (WARP * pitch * WORD)
         line, begin = Int64(gS.stride[1]) * self.item, gS.iterator.toint() + Int64(i0) * self.item
-        lines = [begin + line * r for r in range(short)]
-        target = gD.iterator.toint() + Int64(i0) * (short * self.item) + lane * WORD
+        bits = [Uint32((begin + line * r) & (WORD - 1)) * 8 for r in range(short)]
+        places = [((begin + line * r) & -WORD) + cutlass.min(tid, self.lanes - 1) * WORD for r in range(short)]
+        target = gD.iterator.toint() + Int64(i0) * (short * self.item) + (warp * (WARP * short) + lane) * WORD
         # Of each word of the structures: rows, and bytes in a row's word.
         elements = [divmod(number, short) for number in range(self.pack * short)]
         picks = [(row, i * self.item + byte) for i, row in elements for byte in range(self.item)]
-        for u in cutlass.range(self.each, unroll=1):
-            first = (u * (self.threads // WARP) + warp) * WARP
-            words = cute.make_rmem_tensor(cute.make_layout(short), Uint32)
-            if first + lane < self.units:
+        together = cutlass.const_expr(max(_UNITS // short, 1))
+        for batch in cutlass.range_constexpr(-(-self.each // together)):
+            read = cute.make_rmem_tensor(cute.make_layout((short, 2, together)), Uint32)
+            for p in cutlass.range_constexpr(together):
+                further = cutlass.const_expr((batch * together + p) * self.threads * WORD)
                 for r in cutlass.range_constexpr(short):
-                    place = (lines[r] & -WORD) + (first + lane) * WORD
-                    low, high = device_memory(Uint32, place)[0], device_memory(Uint32, place + WORD)[0]
-                    words[r] = shifted(low, high, Uint32(lines[r] & (WORD - 1)) * 8)
+                    read[r, 0, p] = device_memory(Uint32, places[r] + further)[0]
+                    read[r, 1, p] = device_memory(Uint32, places[r] + (further + WORD))[0]
+            # Else the compiler saves registers, and waits for some words before it loads the others.
+            cute.arch.sync_warp()
+            for p in cutlass.range_constexpr(together):
+                before = cutlass.const_expr((batch * together + p) * self.threads)
+                words = cute.make_rmem_tensor(cute.make_layout(short), Uint32)
+                for r in cutlass.range_constexpr(short):
+                    words[r] = shifted(read[r, 0, p], read[r, 1, p], bits[r])
                 for k in cutlass.range_constexpr(short):
                     word = woven(words, tuple(picks[WORD * k : WORD * (k + 1)]))
                     self.put(Uint32, own + (lane * pitch + k) * WORD, word, True)
-            cute.arch.sync_warp()
-            for k in cutlass.range_constexpr(short):
-                number = lane + k * WARP
-                if first + number // short < self.units:
-                    place = own + (number + number // short * (pitch - short)) * WORD
-                    word = cute.make_tensor(cute.make_ptr(Uint32, place, cute.AddressSpace.smem), cute.make_layout(1))
-                    self.put(Uint32, target + Int64(first * short + k * WARP) * WORD, word[0])
-            cute.arch.sync_warp()
+                cute.arch.sync_warp()
+                for k in cutlass.range_constexpr(short):
+                    number = lane + k * WARP
+                    if before + self.threads <= self.units or before + warp * WARP + number // short < self.units:
+                        source = own + (number + number // short * (pitch - short)) * WORD
+                        unit = cute.make_tensor(
+                            cute.make_ptr(Uint32, source, cute.AddressSpace.smem), cute.make_layout(1)
+                        )
+                        self.put(Uint32, target + (before * short + k * WARP) * WORD, unit[0])
+                cute.arch.sync_warp()
 
     @cute.jit
     def move(self, gS: cute.Tensor, gD: cute.Tensor, sT, j0, sizes, whole: cutlass.Constexpr[bool]):
