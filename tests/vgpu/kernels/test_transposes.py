@@ -38,9 +38,9 @@ def rows_of(shape, itemsize, pad=0, offset=0):
     *batch, rows, cols = shape
     pitch = cols + pad
     count = int(np.prod(batch)) * rows * pitch
-    # A multiple of 16 bytes begins the storage.
-    raw = np.empty((count + offset) * itemsize + 16, np.uint8)
-    lead = -virtual_address(raw) % 16
+    # A sector begins the storage.
+    raw = np.empty((count + offset) * itemsize + 32, np.uint8)
+    lead = -virtual_address(raw) % 32
     storage = raw[lead : lead + (count + offset) * itemsize].view(opaque_dtype(itemsize).numpy())
     return storage[offset:].reshape(*batch, rows, pitch)[..., :cols]
 
@@ -221,6 +221,15 @@ def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
     pads = (0, 5) if side == "source" else (5, 0)
     source = random_rows(rng, shape, itemsize, pads[0], offset)
     transposed(SKINNY, SkinnyConfig(256 if short == 33 else 512), source, pad=pads[1], offset=offset)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
+@pytest.mark.parametrize("config", [SkinnyConfig(512, 64), SkinnyConfig(512, 256), SkinnyConfig(1024, 128)], ids=str)
+@pytest.mark.parametrize(("itemsize", "short"), [*((1, short) for short in range(2, 17)), (2, 2), (2, 5), (2, 8)])
+def test_structures_of_few_small_elements(itemsize, short, config, offset, rng):
+    """Rows begin at any byte of a word; the structures begin where a sector does, so that elements are woven."""
+    source = random_rows(rng, (short, 3 * config.span(itemsize) + 13), itemsize, 1, offset)
+    transposed(SKINNY, config, source)
 
 
 @pytest.mark.parametrize("schedule", ["eager", "random"])

@@ -17,6 +17,8 @@ Sources
 
 from __future__ import annotations
 
+import math
+
 import cutlass
 from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
@@ -134,8 +136,8 @@ class SkinnyTranspose(Transpose):
         # Of each word of the structures: rows, and bytes in a row's word.
         elements = [divmod(number, short) for number in range(self.pack * short)]
         picks = [(row, i * self.item + byte) for i, row in elements for byte in range(self.item)]
-        together = cutlass.const_expr(max(_UNITS // short, 1))
-        for batch in cutlass.range_constexpr(-(-self.each // together)):
+        together = cutlass.const_expr(math.gcd(self.each, 1 << (max(_UNITS // short, 1).bit_length() - 1)))
+        for batch in cutlass.range_constexpr(self.each // together):
             read = cute.make_rmem_tensor(cute.make_layout((short, 2, together)), Uint32)
             for p in cutlass.range_constexpr(together):
                 further = cutlass.const_expr((batch * together + p) * self.threads * WORD)
