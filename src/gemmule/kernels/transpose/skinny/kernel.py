@@ -174,7 +174,7 @@ class SkinnyTranspose(Transpose):
             cute.arch.sync_threads()
             self.write_rows(gD, (sT, head), j0, (length, short, pitch), whole)
         else:
-            self.read_rows(gS, sT, j0, (length, short, pitch), whole)
+            self.read_rows(gS, sT, j0, sizes, whole)
             cute.arch.sync_threads()
             begin = gS.iterator.toint() + Int64(j0 - self.before) * self.item
             self.write_structures(gD, sT + Int32(begin & (self.unit - 1)), j0, sizes, whole)
@@ -182,48 +182,53 @@ class SkinnyTranspose(Transpose):
     @cute.jit
     def read_rows(self, gS: cute.Tensor, sT, i0, sizes, whole: cutlass.Constexpr[bool]):
         """Copy the units that hold the spans of all rows to shared memory."""
-        length, short, pitch = sizes
+        _, short, pitch, _ = sizes
         tid, _, _ = cute.arch.thread_idx()
         lane, first = tid % self.lanes, tid // self.lanes
         line = Int64(gS.stride[1]) * self.item
-        base = gS.iterator.toint()
-        begin = base + Int64(i0 - self.before) * self.item
+        begin = gS.iterator.toint() + Int64(i0 - self.before) * self.item
         inside = Int32(begin & (self.unit - 1))
         if cutlass.const_expr(not whole):
-            for j in cutlass.range(first, short, self.abreast, unroll=1):
+            memory = self.memory_of(gS)
+            end = device_memory(self.element, self.end_address(memory))[0]
+        rows = cutlass.const_expr(self.together * self.abreast)
+        for batch in cutlass.range((short + (rows - 1)) // rows, unroll=1):
+            row = first + batch * rows
+            read = cute.make_rmem_tensor(cute.make_layout((self.each, self.together)), self.word)
+            for p in cutlass.range_constexpr(self.together):
+                # Beyond the last row it is read again.
+                j = cutlass.min(row + p * self.abreast, short - 1)
                 place = ((begin + line * j) & -self.unit) + lane * self.unit
+                for u in cutlass.range_constexpr(self.each):
+                    unit = place + u * self.lanes * self.unit
+                    if cutlass.const_expr(not whole):
+                        unit = self.unit_within(memory, unit)
+                    read[u, p] = device_memory(self.word, unit)[0]
+            for p in cutlass.range_constexpr(self.together):
+                j = row + p * self.abreast
                 target = sT + ((inside + j * pitch) & -self.unit) + lane * self.unit
-                ends = base + line * j, base + line * j + Int64(length) * self.item
-                for u in cutlass.range(self.each, unroll=1):
-                    further = u * (self.lanes * self.unit)
-                    self.put(self.word, target + further, self.read_unit(place + further, ends), True)
-        else:
-            rows = cutlass.const_expr(self.together * self.abreast)
-            for batch in cutlass.range((short + (rows - 1)) // rows, unroll=1):
-                row = first + batch * rows
-                read = cute.make_rmem_tensor(cute.make_layout((self.each, self.together)), self.word)
-                for p in cutlass.range_constexpr(self.together):
-                    # Beyond the last row it is read again.
-                    j = cutlass.min(row + p * self.abreast, short - 1)
-                    place = ((begin + line * j) & -self.unit) + lane * self.unit
+                if j < short:
                     for u in cutlass.range_constexpr(self.each):
-                        read[u, p] = device_memory(self.word, place + u * self.lanes * self.unit)[0]
-                for p in cutlass.range_constexpr(self.together):
-                    j = row + p * self.abreast
-                    target = sT + ((inside + j * pitch) & -self.unit) + lane * self.unit
-                    if j < short:
-                        for u in cutlass.range_constexpr(self.each):
-                            self.put(self.word, target + u * self.lanes * self.unit, read[u, p], True)
+                        self.put(self.word, target + u * self.lanes * self.unit, read[u, p], True)
+        if cutlass.const_expr(not whole and self.pack > 1):
+            # The end of lower addresses is in the first row, unless rows are in reverse order.
+            j = Int32(0) if (tid < self.pack) == (line >= 0) else short - 1
+            offset = self.end_address(memory) - (begin + line * j)
+            cute.arch.sync_threads()
+            if tid < 2 * self.pack and offset >= 0 and offset < self.held * self.item:
+                self.put(self.element, sT + (inside + j * pitch) + Int32(offset), end, True)
 
     @cute.jit
     def read_structures(self, gS: cute.Tensor, sT, j0, sizes, whole: cutlass.Constexpr[bool]):
         """Copy the units that hold a span of structures to shared memory, and return the bytes before the span."""
-        length, short, padding, step = sizes
+        _, short, padding, step = sizes
         tid, _, _ = cute.arch.thread_idx()
         size = short * self.item
-        base = gS.iterator.toint()
-        begin = base + Int64(j0 - self.before) * size
+        begin = gS.iterator.toint() + Int64(j0 - self.before) * size
         head = Int32(begin & (SECTOR - 1))
+        if cutlass.const_expr(not whole):
+            memory = self.memory_of(gS)
+            end = device_memory(self.element, self.end_address(memory))[0]
         place, block = begin - head + tid * self.unit, size * self.pack
         target = sT + self.padded(tid * self.unit, block, padding)
         # From a thread's unit to its next, and in shared memory: as many whole blocks.
@@ -231,41 +236,51 @@ class SkinnyTranspose(Transpose):
         advance = self.padded(further, block, padding)
         count = short * (self.held // self.pack)
         number = tid if tid < step else count
-        if cutlass.const_expr(not whole):
-            ends = base, base + Int64(length) * size
-            for p in cutlass.range((count - number + (step - 1)) // step, unroll=1):
-                word = self.read_unit(place + p * further, ends)
-                self.put(self.word, target + p * advance, word, True)
-        else:
-            for _ in cutlass.range((count + (_UNITS * step - 1)) // (_UNITS * step), unroll=1):
-                read = cute.make_rmem_tensor(cute.make_layout(_UNITS), self.word)
-                for p in cutlass.range_constexpr(_UNITS):
-                    if number + p * step < count:
-                        read[p] = device_memory(self.word, place + p * further)[0]
-                for p in cutlass.range_constexpr(_UNITS):
-                    if number + p * step < count:
-                        self.put(self.word, target + p * advance, read[p], True)
-                number += _UNITS * step
-                place += _UNITS * further
-                target += _UNITS * advance
+        for _ in cutlass.range((count + (_UNITS * step - 1)) // (_UNITS * step), unroll=1):
+            read = cute.make_rmem_tensor(cute.make_layout(_UNITS), self.word)
+            for p in cutlass.range_constexpr(_UNITS):
+                if number + p * step < count:
+                    unit = place + p * further
+                    if cutlass.const_expr(not whole):
+                        unit = self.unit_within(memory, unit)
+                    read[p] = device_memory(self.word, unit)[0]
+            for p in cutlass.range_constexpr(_UNITS):
+                if number + p * step < count:
+                    self.put(self.word, target + p * advance, read[p], True)
+            number += _UNITS * step
+            place += _UNITS * further
+            target += _UNITS * advance
+        if cutlass.const_expr(not whole and self.pack > 1):
+            offset = self.end_address(memory) - (begin - head)
+            cute.arch.sync_threads()
+            if tid < 2 * self.pack and offset >= 0 and offset < self.held * size:
+                self.put(self.element, sT + self.padded(Int32(offset), block, padding), end, True)
         return head + self.before * size
 
     @cute.jit
-    def read_unit(self, place, ends):
-        """Read a unit from within the memory between two ends; elements outside of it are undefined."""
-        begin, end = ends
-        if cutlass.const_expr(self.pack == 1):
-            unit = device_memory(self.word, cutlass.min(cutlass.max(place, begin), end - self.unit))[0]
-        else:
-            unit = Uint32(0)
-            if place >= begin and place + self.unit <= end:
-                unit = Uint32(device_memory(self.word, place)[0])
-            else:
-                for e in cutlass.range_constexpr(self.pack):
-                    address = cutlass.min(cutlass.max(place + e * self.item, begin), end - self.item)
-                    element = Uint32(device_memory(self.element, address)[0])
-                    unit = Uint32(unit | (element << (8 * self.item * e)))
-        return unit
+    def memory_of(self, gS: cute.Tensor):
+        """Return the addresses at which a matrix's memory begins and ends."""
+        far = Int64(gS.stride[1]) * self.item * (gS.shape[1] - 1)
+        begin = gS.iterator.toint()
+        return begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0)) + gS.shape[0] * self.item
+
+    @cute.jit
+    def unit_within(self, memory, place):
+        """Return the address of a unit, or of the nearest one that is within a matrix's memory."""
+        begin, end = memory
+        lowest, highest = (begin + (self.unit - 1)) & -self.unit, (end & -self.unit) - self.unit
+        return cutlass.min(cutlass.max(place, lowest), highest)
+
+    @cute.jit
+    def end_address(self, memory):
+        """Return the address of one of a matrix's first and last elements, which may share a unit with what is outside.
+
+        The first threads have each one.
+        """
+        tid, _, _ = cute.arch.thread_idx()
+        begin, end = memory
+        number = tid % self.pack
+        return begin + number * self.item if tid < self.pack else end - (number + 1) * self.item
 
     @cute.jit
     def write_rows(self, gD: cute.Tensor, structures, j0, sizes, whole: cutlass.Constexpr[bool]):
@@ -284,7 +299,7 @@ class SkinnyTranspose(Transpose):
             sources = [sT + self.padded(source + e * size, block, padding) for e in range(self.pack)]
             place = row + Int64(j0 + j) * self.item
             ends = row, row + Int64(length) * self.item
-            for u in cutlass.range(self.each, unroll=self.each if whole else 1):
+            for u in cutlass.range(self.each, unroll=self.each):
                 if lane + u * self.lanes < self.units:
                     elements = self.gathered(sources, u * further)
                     self.write_unit(place + u * self.lanes * self.unit, elements, ends, whole)
@@ -310,7 +325,7 @@ class SkinnyTranspose(Transpose):
                 i, j = (i + 1 if is_last else i), (0 if is_last else j + 1)
             place = (base & -SECTOR) + Int64(i0) * size + tid * self.unit
             passes, advance = count // step, step * self.unit // short
-            for p in cutlass.range(passes, unroll=4 if whole else 1):
+            for p in cutlass.range(passes, unroll=4):
                 elements = self.gathered(sources, p * advance)
                 self.write_unit(place + Int64(p * step) * self.unit, elements, ends, whole)
             if tid < count - passes * step:

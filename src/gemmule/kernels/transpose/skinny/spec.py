@@ -17,7 +17,7 @@ from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
 # Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
 _LARGEST = {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}
 # Elements of the largest structure that is compiled in, by the bytes of an element.
-_COMPILED = {1: 16, 2: 8}
+_COMPILED = {1: 64, 2: 64}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
