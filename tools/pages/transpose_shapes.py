@@ -21,9 +21,7 @@ def transpose_shapes_table(records: Sequence[Mapping[str, Any]]) -> str:
             found.setdefault((tuple(one["shape"]), tuple(one["axes"]), one["itemsize"]), {})[gpus[-1]] = one
     rows = []
     for (shape, axes, itemsize), of in found.items():
-        cells = [
-            f"{of[gpu][field]:.2f}" if field in of.get(gpu, ()) else "" for gpu in gpus for field, _ in _COLUMNS
-        ]
+        cells = [f"{of[gpu][field]:.2f}" if field in of.get(gpu, ()) else "" for gpu in gpus for field, _ in _COLUMNS]
         permuted = "" if axes == (1, 0) else f", axes {', '.join(map(str, axes))}"
         rows.append([f"{' x '.join(map(str, shape))}{permuted}", str(itemsize), *cells])
     header = [f"{gpu}: of {other}" for gpu in gpus for _, other in _COLUMNS]

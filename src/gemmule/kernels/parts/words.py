@@ -74,7 +74,10 @@ def _merges(picks: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     found, held = [], {}
     for number in numbers[1:] or numbers:
         # Bytes of merged words are in their places; those of the first word are not before.
-        digits = [4 + byte if word == number else held.get(word, (byte,) * len(picks))[k] for k, (word, byte) in enumerate(picks)]
+        digits = [
+            4 + byte if word == number else held.get(word, (byte,) * len(picks))[k]
+            for k, (word, byte) in enumerate(picks)
+        ]
         found.append((number, sum(digit << (4 * place) for place, digit in enumerate(digits))))
         held |= dict.fromkeys((numbers[0], number), range(len(picks)))
     return tuple(found)

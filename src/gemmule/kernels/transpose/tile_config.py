@@ -24,6 +24,8 @@ LANES = 8
 LONG_ROW = 256
 # Bytes of the shortest rows that are moved in vectors.
 _WIDE = 64
+# Rows of which a thread holds words, at most.
+_WOVEN = 8
 # Shared memory that a CTA of any architecture can have.
 MAX_SHARED = 99 * 1024
 
@@ -416,21 +418,29 @@ class SkinnyConfig(TileConfig):
         sectors = math.lcm(period, SECTOR // self.unit(itemsize))
         return self.threads // sectors * sectors or self.threads // period * period
 
+    def weaves(self, short: int, itemsize: int) -> bool:
+        """Return whether threads exchange the elements of words of all rows in registers."""
+        return itemsize < WORD and 1 < short <= _WOVEN
+
+    def padding(self, short: int, itemsize: int) -> int:
+        """Return the bytes in shared memory after structures of the source, which fill whole units.
+
+        With them the lanes of a warp are an odd number of units apart.
+        """
+        return self.unit(itemsize) * (1 - short % 2)
+
     def pitch(self, problem: TransposeProblem) -> int:
-        """Return the bytes in shared memory from a long row to the next, or of padding after structures."""
-        short, item = min(problem.rows, problem.cols), problem.itemsize
-        if structures_side(problem) == "source":
-            # The lanes of a warp are an odd number of units apart.
-            return self.unit(item) * (1 - short % 2)
-        line = problem.source.col_stride * item
-        return _row_units(short, item, self.span_bytes) * self.unit(item) + line % self.unit(item)
+        """Return the bytes in shared memory from a long row of the source to the next."""
+        unit, line = self.unit(problem.itemsize), problem.source.col_stride * problem.itemsize
+        return _row_units(problem.cols, problem.itemsize, self.span_bytes) * unit + line % unit
 
     def span_shared_bytes(self, problem: TransposeProblem) -> int:
         """Return the shared memory of a CTA: long rows, or structures with padding."""
-        short, pitch = min(problem.rows, problem.cols), self.pitch(problem)
+        short, item = min(problem.rows, problem.cols), problem.itemsize
         if structures_side(problem) == "source":
-            return self.span_bytes * short + self.span_bytes // self.unit(problem.itemsize) * pitch
-        return max(short * pitch + WORD, self.threads * (short | 1) * WORD if short <= 8 and problem.itemsize <= 2 else 0)
+            return self.span_bytes * short + self.span_bytes // self.unit(item) * self.padding(short, item)
+        woven = self.threads * (short | 1) * WORD if self.weaves(short, item) else 0
+        return max(short * self.pitch(problem) + WORD, woven)
 
     def why_not(self, problem: TransposeProblem) -> str | None:
         if (size := self.span_shared_bytes(problem)) > MAX_SHARED:

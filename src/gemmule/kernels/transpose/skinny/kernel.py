@@ -31,8 +31,6 @@ from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, Skin
 
 # Units that a thread has in flight.
 _UNITS = 8
-# Rows of which a thread holds words.
-_WOVEN = 8
 
 
 class SkinnyTranspose(Transpose):
@@ -44,52 +42,48 @@ class SkinnyTranspose(Transpose):
         The span and the threads.
     types : dict
         ``element``, an opaque type; ``structures``, the side that is an array of structures: ``source`` or ``target``;
-        ``short``, the elements of a structure, or ``any``.
+        ``short``, the elements of a structure.
     """
 
     def __init__(self, config: SkinnyConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.from_structures = types["structures"] == "source"
-        self.short = 0 if types["short"] == "any" else int(types["short"])
-        self.step = config.step(self.short, self.item) if self.short else 0
+        # Elements of a structure, its bytes, and those of structures that fill whole units.
+        self.short = int(types["short"])
+        self.size = self.short * self.item
+        self.block = self.size * self.pack
         # Bytes of a unit, elements of a span, and those that a tile holds before it and in all.
         self.unit, self.span, self.before = config.unit(self.item), config.span(self.item), config.before(self.item)
         self.held = config.span_bytes // self.item
-        # Units of a span, and those held of a row: as many lanes, and as many of each.
+        # Units of a row's span; threads that move a held row, units of each, and rows that all threads move.
         self.units = self.span // self.pack
         self.lanes = min(self.threads, config.span_bytes // self.unit)
         self.each = config.span_bytes // self.unit // self.lanes
         self.abreast = self.threads // self.lanes
-        # Whether elements are exchanged in registers.
-        self.weaves = not self.from_structures and 1 < self.short <= _WOVEN and self.pack > 1
-        # Rows that a thread reads together.
-        self.together = max(_UNITS // self.each, 1)
-        if self.short:
-            self.together = min(self.together, -(-self.short // self.abreast))
+        # Rows that a thread reads together, and whether it exchanges their elements in registers.
+        self.together = min(max(_UNITS // self.each, 1), -(-self.short // self.abreast))
+        self.weaves = config.weaves(self.short, self.item) and not self.from_structures
+        # Units of structures: all, from one of a thread to its next, and those that a thread reads together.
+        self.count, self.step = self.short * self.held // self.pack, config.step(self.short, self.item)
+        passes = -(-self.count // self.step)
+        self.batch = -(-passes // -(-passes // _UNITS))
+        # Bytes of padding after a block of structures.
+        self.padding = config.padding(self.short, self.item)
 
     @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, pitch: Int32, step: Int32):
-        self.kernel(mS, mD, pitch, step).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, pitch: Int32):
+        self.kernel(mS, mD, pitch).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @classmethod
     def buildable(cls, config: SkinnyConfig, types: dict[str, str]) -> Buildable:
         found = super().buildable(config, types)
-        return Buildable(found.function, (*found.arguments, Int32(1), Int32(1)))
+        return Buildable(found.function, (*found.arguments, Int32(1)))
 
     @cute.kernel
-    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, pitch: Int32, step: Int32):
-        """Move a span.
-
-        `pitch` is the bytes in shared memory from a row to the next, or of padding after structures that fill whole
-        units; `step` the units of the structures from one of a thread to its next.
-        """
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, pitch: Int32):
+        """Move a span; `pitch` is the bytes in shared memory from a long row of the source to the next."""
         cta, _, _ = cute.arch.block_idx()
-        length, short = mS.shape[0], mS.shape[1]
-        if cutlass.const_expr(self.from_structures):
-            length, short = mS.shape[1], mS.shape[0]
-        if cutlass.const_expr(self.short):
-            short, step = self.short, self.step
-            pitch = 0 if cutlass.const_expr(self.from_structures and self.short % 2) else pitch
+        length = mS.shape[1] if cutlass.const_expr(self.from_structures) else mS.shape[0]
         tiles = (length + (self.before + self.span - 1)) // self.span
         tile, l0, l1, l2 = Int32(cta), Int32(0), Int32(0), Int32(0)
         # A single matrix divides nothing.
@@ -102,19 +96,28 @@ class SkinnyTranspose(Transpose):
         sT = SmemAllocator().allocate_tensor(cutlass.Uint8, cute.make_layout(LINE), LINE).iterator.toint()
         overlap_predecessor()
         start = tile * self.span
-        is_whole = tile > 0 and start - self.before + self.held <= length
+        is_whole = tile > 0 and start + self.held + self.pack <= length
         if cutlass.const_expr(self.weaves):
-            weaves = is_whole and start + self.held + self.pack <= length and gD.iterator.toint() & (SECTOR - 1) == 0
-            if weaves:
+            if is_whole and gD.iterator.toint() & (SECTOR - 1) == 0:
                 self.weave(gS, gD, sT, start)
-            elif is_whole:
-                self.move(gS, gD, sT, start, (length, short, pitch, step), True)
             else:
-                self.move(gS, gD, sT, start, (length, short, pitch, step), False)
-        elif is_whole:
-            self.move(gS, gD, sT, start, (length, short, pitch, step), True)
+                self.move(gS, gD, sT, (start, pitch), is_whole)
         else:
-            self.move(gS, gD, sT, start, (length, short, pitch, step), False)
+            self.move(gS, gD, sT, (start, pitch), is_whole)
+
+    @cute.jit
+    def move(self, gS: cute.Tensor, gD: cute.Tensor, sT, place, is_whole):
+        """Move a span at a place; `is_whole` is whether all that it holds is in the matrix."""
+        start, pitch = place
+        if cutlass.const_expr(self.from_structures):
+            if is_whole:
+                self.from_structures_to_rows(gS, gD, sT, start, True)
+            else:
+                self.from_structures_to_rows(gS, gD, sT, start, False)
+        elif is_whole:
+            self.from_rows_to_structures(gS, gD, sT, (start, pitch), True)
+        else:
+            self.from_rows_to_structures(gS, gD, sT, (start, pitch), False)
 
     @cute.jit
     def weave(self, gS: cute.Tensor, gD: cute.Tensor, sT, i0):
@@ -166,23 +169,24 @@ class SkinnyTranspose(Transpose):
                 cute.arch.sync_warp()
 
     @cute.jit
-    def move(self, gS: cute.Tensor, gD: cute.Tensor, sT, j0, sizes, whole: cutlass.Constexpr[bool]):
+    def from_structures_to_rows(self, gS: cute.Tensor, gD: cute.Tensor, sT, j0, whole: cutlass.Constexpr[bool]):
         """Move a span; `whole` promises that all that it holds is in the matrix."""
-        length, short, pitch, step = sizes
-        if cutlass.const_expr(self.from_structures):
-            head = self.read_structures(gS, sT, j0, sizes, whole)
-            cute.arch.sync_threads()
-            self.write_rows(gD, (sT, head), j0, (length, short, pitch), whole)
-        else:
-            self.read_rows(gS, sT, j0, sizes, whole)
-            cute.arch.sync_threads()
-            begin = gS.iterator.toint() + Int64(j0 - self.before) * self.item
-            self.write_structures(gD, sT + Int32(begin & (self.unit - 1)), j0, sizes, whole)
+        head = self.read_structures(gS, sT, j0, whole)
+        cute.arch.sync_threads()
+        self.write_rows(gD, (sT, head), j0, whole)
 
     @cute.jit
-    def read_rows(self, gS: cute.Tensor, sT, i0, sizes, whole: cutlass.Constexpr[bool]):
-        """Copy the units that hold the spans of all rows to shared memory."""
-        _, short, pitch, _ = sizes
+    def from_rows_to_structures(self, gS: cute.Tensor, gD: cute.Tensor, sT, place, whole: cutlass.Constexpr[bool]):
+        """Move a span; `whole` promises that all that it holds is in the matrix."""
+        i0, pitch = place
+        inside = self.read_rows(gS, sT, place, whole)
+        cute.arch.sync_threads()
+        self.write_structures(gD, (sT + inside, pitch), i0, whole)
+
+    @cute.jit
+    def read_rows(self, gS: cute.Tensor, sT, span, whole: cutlass.Constexpr[bool]):
+        """Copy the units that hold the spans of all rows, and return the first one's bytes before the span."""
+        i0, pitch = span
         tid, _, _ = cute.arch.thread_idx()
         lane, first = tid % self.lanes, tid // self.lanes
         line = Int64(gS.stride[1]) * self.item
@@ -192,12 +196,12 @@ class SkinnyTranspose(Transpose):
             memory = self.memory_of(gS)
             end = device_memory(self.element, self.end_address(memory))[0]
         rows = cutlass.const_expr(self.together * self.abreast)
-        for batch in cutlass.range((short + (rows - 1)) // rows, unroll=1):
+        for batch in cutlass.range(-(-self.short // rows), unroll=1):
             row = first + batch * rows
             read = cute.make_rmem_tensor(cute.make_layout((self.each, self.together)), self.word)
             for p in cutlass.range_constexpr(self.together):
                 # Beyond the last row it is read again.
-                j = cutlass.min(row + p * self.abreast, short - 1)
+                j = cutlass.min(row + p * self.abreast, self.short - 1)
                 place = ((begin + line * j) & -self.unit) + lane * self.unit
                 for u in cutlass.range_constexpr(self.each):
                     unit = place + u * self.lanes * self.unit
@@ -207,55 +211,52 @@ class SkinnyTranspose(Transpose):
             for p in cutlass.range_constexpr(self.together):
                 j = row + p * self.abreast
                 target = sT + ((inside + j * pitch) & -self.unit) + lane * self.unit
-                if j < short:
+                if j < self.short:
                     for u in cutlass.range_constexpr(self.each):
                         self.put(self.word, target + u * self.lanes * self.unit, read[u, p], True)
         if cutlass.const_expr(not whole and self.pack > 1):
             # The end of lower addresses is in the first row, unless rows are in reverse order.
-            j = Int32(0) if (tid < self.pack) == (line >= 0) else short - 1
+            j = Int32(0) if (tid < self.pack) == (line >= 0) else Int32(self.short - 1)
             offset = self.end_address(memory) - (begin + line * j)
             cute.arch.sync_threads()
             if tid < 2 * self.pack and offset >= 0 and offset < self.held * self.item:
                 self.put(self.element, sT + (inside + j * pitch) + Int32(offset), end, True)
+        return inside
 
     @cute.jit
-    def read_structures(self, gS: cute.Tensor, sT, j0, sizes, whole: cutlass.Constexpr[bool]):
-        """Copy the units that hold a span of structures to shared memory, and return the bytes before the span."""
-        _, short, padding, step = sizes
+    def read_structures(self, gS: cute.Tensor, sT, j0, whole: cutlass.Constexpr[bool]):
+        """Copy the units that hold a span of structures, and return the bytes before the span."""
         tid, _, _ = cute.arch.thread_idx()
-        size = short * self.item
-        begin = gS.iterator.toint() + Int64(j0 - self.before) * size
+        begin = gS.iterator.toint() + Int64(j0 - self.before) * self.size
         head = Int32(begin & (SECTOR - 1))
         if cutlass.const_expr(not whole):
             memory = self.memory_of(gS)
             end = device_memory(self.element, self.end_address(memory))[0]
-        place, block = begin - head + tid * self.unit, size * self.pack
-        target = sT + self.padded(tid * self.unit, block, padding)
-        # From a thread's unit to its next, and in shared memory: as many whole blocks.
-        further = step * self.unit
-        advance = self.padded(further, block, padding)
-        count = short * (self.held // self.pack)
-        number = tid if tid < step else count
-        for _ in cutlass.range((count + (_UNITS * step - 1)) // (_UNITS * step), unroll=1):
-            read = cute.make_rmem_tensor(cute.make_layout(_UNITS), self.word)
-            for p in cutlass.range_constexpr(_UNITS):
-                if number + p * step < count:
+        place, target = begin - head + tid * self.unit, sT + self.padded(tid * self.unit)
+        # From a thread's unit to its next, in shared memory as many whole blocks.
+        further = cutlass.const_expr(self.step * self.unit)
+        advance = cutlass.const_expr(self.padded(further))
+        number = tid if tid < self.step else self.count
+        for _ in cutlass.range(-(-self.count // (self.batch * self.step)), unroll=1):
+            read = cute.make_rmem_tensor(cute.make_layout(self.batch), self.word)
+            for p in cutlass.range_constexpr(self.batch):
+                if number + p * self.step < self.count:
                     unit = place + p * further
                     if cutlass.const_expr(not whole):
                         unit = self.unit_within(memory, unit)
                     read[p] = device_memory(self.word, unit)[0]
-            for p in cutlass.range_constexpr(_UNITS):
-                if number + p * step < count:
+            for p in cutlass.range_constexpr(self.batch):
+                if number + p * self.step < self.count:
                     self.put(self.word, target + p * advance, read[p], True)
-            number += _UNITS * step
-            place += _UNITS * further
-            target += _UNITS * advance
+            number += self.batch * self.step
+            place += self.batch * further
+            target += self.batch * advance
         if cutlass.const_expr(not whole and self.pack > 1):
             offset = self.end_address(memory) - (begin - head)
             cute.arch.sync_threads()
-            if tid < 2 * self.pack and offset >= 0 and offset < self.held * size:
-                self.put(self.element, sT + self.padded(Int32(offset), block, padding), end, True)
-        return head + self.before * size
+            if tid < 2 * self.pack and offset >= 0 and offset < self.held * self.size:
+                self.put(self.element, sT + self.padded(Int32(offset)), end, True)
+        return head + self.before * self.size
 
     @cute.jit
     def memory_of(self, gS: cute.Tensor):
@@ -283,54 +284,51 @@ class SkinnyTranspose(Transpose):
         return begin + number * self.item if tid < self.pack else end - (number + 1) * self.item
 
     @cute.jit
-    def write_rows(self, gD: cute.Tensor, structures, j0, sizes, whole: cutlass.Constexpr[bool]):
+    def write_rows(self, gD: cute.Tensor, structures, j0, whole: cutlass.Constexpr[bool]):
         """Gather units of the long rows from the structures in shared memory, and write them."""
-        (sT, head), (length, short, padding) = structures, sizes
+        sT, head = structures
         tid, _, _ = cute.arch.thread_idx()
         lane, first = tid % self.lanes, tid // self.lanes
-        size, line = short * self.item, Int64(gD.stride[0]) * self.item
-        block = size * self.pack
-        further = self.padded(self.lanes * block, block, padding)
-        for i in cutlass.range(first, short, self.abreast, unroll=1):
+        line = Int64(gD.stride[0]) * self.item
+        further = cutlass.const_expr(self.padded(self.lanes * self.block))
+        for i in cutlass.range(first, self.short, self.abreast, unroll=1):
             row = gD.iterator.toint() + line * i
             # The lane's first element in the span, which begins where a sector of the row does.
             j = lane * self.pack - Int32(row & (SECTOR - 1)) // self.item
-            source = head + j * size + i * self.item
-            sources = [sT + self.padded(source + e * size, block, padding) for e in range(self.pack)]
-            place = row + Int64(j0 + j) * self.item
-            ends = row, row + Int64(length) * self.item
-            for u in cutlass.range(self.each, unroll=self.each):
-                if lane + u * self.lanes < self.units:
+            source = head + j * self.size + i * self.item
+            sources = [sT + self.padded(source + e * self.size) for e in range(self.pack)]
+            place, ends = row + Int64(j0 + j) * self.item, (row, row + Int64(gD.shape[1]) * self.item)
+            for u in cutlass.range_constexpr(self.each):
+                if (u + 1) * self.lanes <= self.units or lane + u * self.lanes < self.units:
                     elements = self.gathered(sources, u * further)
                     self.write_unit(place + u * self.lanes * self.unit, elements, ends, whole)
 
     @cute.jit
-    def write_structures(self, gD: cute.Tensor, sT, i0, sizes, whole: cutlass.Constexpr[bool]):
+    def write_structures(self, gD: cute.Tensor, rows, i0, whole: cutlass.Constexpr[bool]):
         """Gather units of the structures from the rows in shared memory, and write them from a sector's beginning."""
-        length, short, pitch, step = sizes
+        sT, pitch = rows
         tid, _, _ = cute.arch.thread_idx()
         base = gD.iterator.toint()
-        size = short * self.item
-        ends = base, base + Int64(length) * size
-        count = short * self.units
-        if tid < step:
-            # The thread's first element in the held ones, as many before the first structure of the span as all hold.
-            number = tid * self.pack + self.before * short - Int32(base & (SECTOR - 1)) // self.item
-            i = number // short
-            j = number - i * short
+        ends = base, base + Int64(gD.shape[0]) * self.size
+        if tid < self.step:
+            # The thread's first element, counted from the first one held of the first row.
+            number = tid * self.pack + self.before * self.short - Int32(base & (SECTOR - 1)) // self.item
+            i = number // self.short
+            j = number - i * self.short
             sources = []
             for _ in cutlass.range_constexpr(self.pack):
                 sources.append(sT + j * pitch + i * self.item)
-                is_last = j + 1 == short
+                is_last = j + 1 == self.short
                 i, j = (i + 1 if is_last else i), (0 if is_last else j + 1)
-            place = (base & -SECTOR) + Int64(i0) * size + tid * self.unit
-            passes, advance = count // step, step * self.unit // short
+            place = (base & -SECTOR) + Int64(i0) * self.size + tid * self.unit
+            count = cutlass.const_expr(self.short * self.units)
+            passes, advance = cutlass.const_expr(count // self.step), self.step * self.unit // self.short
             for p in cutlass.range(passes, unroll=4):
                 elements = self.gathered(sources, p * advance)
-                self.write_unit(place + Int64(p * step) * self.unit, elements, ends, whole)
-            if tid < count - passes * step:
+                self.write_unit(place + p * (self.step * self.unit), elements, ends, whole)
+            if tid < count - passes * self.step:
                 elements = self.gathered(sources, passes * advance)
-                self.write_unit(place + Int64(passes * step) * self.unit, elements, ends, whole)
+                self.write_unit(place + passes * (self.step * self.unit), elements, ends, whole)
 
     @cute.jit
     def gathered(self, sources, further):
@@ -364,10 +362,9 @@ class SkinnyTranspose(Transpose):
         )
         target[0] = value
 
-    @cute.jit
-    def padded(self, offset, block, padding):
+    def padded(self, offset):
         """Return an offset in shared memory, which has padding after each block of structures."""
-        return offset + offset // block * padding
+        return offset + offset // self.block * self.padding if self.padding else offset
 
 
 buildable = SkinnyTranspose.buildable

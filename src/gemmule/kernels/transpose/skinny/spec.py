@@ -16,8 +16,6 @@ from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
 
 # Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
 _LARGEST = {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}
-# Elements of the largest structure that is compiled in, by the bytes of an element.
-_COMPILED = {1: 64, 2: 64}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
@@ -51,23 +49,18 @@ def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    # Of the compiled shorts one says that the others compile.
-    shorts = ((size, short) for size in ITEMSIZES for short in ((3, 0) if size in _COMPILED else (0,)))
-    return tuple(_structures_signature(size, side, short) for size, short in shorts for side in ("source", "target"))
+    # One count of elements, odd and woven, says that the others compile.
+    return tuple(_structures_signature(size, side, 3) for size in ITEMSIZES for side in ("source", "target"))
 
 
 def _structures_signature(itemsize: int, side: str, short: int) -> Signature:
-    compiled = str(short) if itemsize in _COMPILED and 1 < short <= _COMPILED[itemsize] else "any"
-    return (*element_signature(itemsize), ("structures", side), ("short", compiled))
+    return (*element_signature(itemsize), ("structures", side), ("short", str(short)))
 
 
 def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
-    launch, short = launch_tiles(problem, config), min(problem.rows, problem.cols)
-    numbers = {"pitch": config.pitch(problem), "step": config.step(short, problem.itemsize)}
-    params = tuple(ScalarParam(name, INT32, number) for name, number in numbers.items())
-    return dataclasses.replace(
-        launch, shared_bytes=config.span_shared_bytes(problem), params=(*launch.params, *params)
-    )
+    launch = launch_tiles(problem, config)
+    pitch = ScalarParam("pitch", INT32, config.pitch(problem) if structures_side(problem) == "target" else 0)
+    return dataclasses.replace(launch, shared_bytes=config.span_shared_bytes(problem), params=(*launch.params, pitch))
 
 
 SPEC = transpose_spec(
