@@ -60,7 +60,7 @@ def exchange(words: cute.Tensor):
 
 @cute.jit
 def woven(words: cute.Tensor, picks: cutlass.Constexpr[tuple[tuple[int, int], ...]]):
-    """Return bytes of several words as one, the first one lowest: of each its word's number, and its own in the word."""
+    """Return four bytes as one word, the first one lowest; a pick is a word's number, and the byte's in it."""
     merges = cutlass.const_expr(_merges(picks))
     found = words[picks[0][0]]
     for number in cutlass.range_constexpr(len(merges)):
@@ -69,17 +69,17 @@ def woven(words: cute.Tensor, picks: cutlass.Constexpr[tuple[tuple[int, int], ..
 
 
 def _merges(picks: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the words that are merged into the first one picked, one after another, and their selectors."""
-    numbers = tuple(dict.fromkeys(word for word, _ in picks))
-    found, held = [], {}
-    for number in numbers[1:] or numbers:
-        # Bytes of merged words are in their places; those of the first word are not before.
-        digits = [
-            4 + byte if word == number else held.get(word, (byte,) * len(picks))[k]
-            for k, (word, byte) in enumerate(picks)
-        ]
-        found.append((number, sum(digit << (4 * place) for place, digit in enumerate(digits))))
-        held |= dict.fromkeys((numbers[0], number), range(len(picks)))
+    """Return the words that are merged into the first one picked, one after another, and the selectors."""
+    first, *others = dict.fromkeys(word for word, _ in picks)
+    merged, found = set[int](), []
+    for number in others or [first]:
+        selector = 0
+        for place, (word, byte) in enumerate(picks):
+            # Once merged, bytes are in their places.
+            held = place if word in merged else byte
+            selector |= (4 + byte if word == number else held) << (4 * place)
+        found.append((number, selector))
+        merged |= {first, number}
     return tuple(found)
 
 

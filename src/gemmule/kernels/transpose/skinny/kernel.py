@@ -27,7 +27,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed, shifted, woven
 from gemmule.kernels.transpose.frame import Transpose, device_memory
-from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, SkinnyConfig
+from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, SkinnyConfig, TileConfig
 
 # Units that a thread has in flight.
 _UNITS = 8
@@ -75,7 +75,7 @@ class SkinnyTranspose(Transpose):
         self.kernel(mS, mD, pitch).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @classmethod
-    def buildable(cls, config: SkinnyConfig, types: dict[str, str]) -> Buildable:
+    def buildable(cls, config: TileConfig, types: dict[str, str]) -> Buildable:
         found = super().buildable(config, types)
         return Buildable(found.function, (*found.arguments, Int32(1)))
 
