@@ -44,6 +44,10 @@ def gapped(problem, side):
     return dataclasses.replace(problem, **{side: dataclasses.replace(matrix, **{field: getattr(matrix, field) + 1})})
 
 
+def overlapping(problem):
+    return dataclasses.replace(problem, source=dataclasses.replace(problem.source, col_stride=2))
+
+
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
@@ -58,6 +62,7 @@ def gapped(problem, side):
         (transpose_of(10001, 32, 4), "structures of 32 elements are larger than 31"),
         (transpose_of(16, 10001, 8), "whole rows of 128 bytes"),
         (transpose_of(31, 10001, 4), None),
+        (overlapping(transpose_of(3, 10001, 1)), "the row stride of the source is 2 bytes"),
     ],
 )
 def test_what_spans_take(problem, reason):

@@ -232,6 +232,12 @@ def test_structures_of_few_small_elements(itemsize, short, config, offset, rng):
     transposed(SKINNY, config, source)
 
 
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_few_rows_in_reverse_order(itemsize, rng):
+    source = random_rows(rng, (5, 3000), itemsize, 1, 1)[::-1]
+    transposed(SKINNY, SkinnyConfig(512), source, offset=1)
+
+
 @pytest.mark.parametrize("schedule", ["eager", "random"])
 @pytest.mark.parametrize("spec", TRANSPOSES, ids=case_id)
 def test_any_schedule(spec, schedule, rng):

@@ -10,9 +10,15 @@ from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.cost import skinny_cost
-from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.refusals import (
+    ITEMSIZES,
+    rows_are_aligned,
+    why_not_contiguous,
+    why_not_itemsize,
+    why_not_separate,
+)
 from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
+from gemmule.kernels.transpose.tile_config import WORD, SkinnyConfig, structures_side
 
 # Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
 _LARGEST = {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}
@@ -32,6 +38,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if long * problem.itemsize < _MIN_ROW:
         return f"rows of {long} elements are less than {_MIN_ROW} bytes"
     side, item = structures_side(problem), problem.itemsize
+    if side == "target" and (reason := why_not_separate(problem, WORD)):
+        return reason
     if side is None:
         return f"the matrix with rows of {short} elements has gaps between them"
     if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
