@@ -224,12 +224,13 @@ def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 3])
-@pytest.mark.parametrize("config", [SkinnyConfig(512, 64), SkinnyConfig(512, 256), SkinnyConfig(1024, 128)], ids=str)
-@pytest.mark.parametrize(("itemsize", "short"), [*((1, short) for short in range(2, 17)), (2, 2), (2, 5), (2, 8)])
+@pytest.mark.parametrize("config", [SkinnyConfig(512, 64), SkinnyConfig(512, 512), SkinnyConfig(1024, 128)], ids=str)
+@pytest.mark.parametrize(("itemsize", "short"), [*((1, short) for short in (*range(2, 17), 48)), (2, 2), (2, 5), (2, 8)])
 def test_structures_of_few_small_elements(itemsize, short, config, offset, rng):
     """Rows begin at any byte of a word; the structures begin where a sector does, so that elements are woven."""
-    source = random_rows(rng, (short, 3 * config.span(itemsize) + 13), itemsize, 1, offset)
-    transposed(SKINNY, config, source)
+    long = 3 * config.span(itemsize) + 13
+    transposed(SKINNY, config, random_rows(rng, (short, long), itemsize, 1, offset))
+    transposed(SKINNY, config, random_rows(rng, (long, short), itemsize), pad=1, offset=offset)
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4])

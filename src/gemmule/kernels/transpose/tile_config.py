@@ -410,13 +410,12 @@ class SkinnyConfig(TileConfig):
         return math.prod(super().grid(problem)), 1, 1
 
     def step(self, short: int, itemsize: int) -> int:
-        """Return the units of structures that threads write at once.
+        """Return the units of structures that threads move at once.
 
-        The next ones have the same elements of other structures, and begin where a sector does if threads suffice.
+        They are whole structures that fill whole units, and the next ones begin where a sector does if threads suffice.
         """
-        period = short // math.gcd(short, packed_rows(itemsize))
-        sectors = math.lcm(period, SECTOR // self.unit(itemsize))
-        return self.threads // sectors * sectors or self.threads // period * period
+        sectors = math.lcm(short, SECTOR // self.unit(itemsize))
+        return self.threads // sectors * sectors or self.threads // short * short
 
     def weaves(self, short: int, itemsize: int) -> bool:
         """Return whether threads exchange the elements of words of all rows in registers."""
@@ -443,6 +442,8 @@ class SkinnyConfig(TileConfig):
         return max(short * self.pitch(problem) + WORD, woven)
 
     def why_not(self, problem: TransposeProblem) -> str | None:
+        if min(problem.rows, problem.cols) > self.threads:
+            return f"structures have more elements than the {self.threads} threads"
         if (size := self.span_shared_bytes(problem)) > MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {MAX_SHARED}"
         return super().why_not(problem)

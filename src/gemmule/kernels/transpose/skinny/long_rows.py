@@ -19,6 +19,7 @@ class LongRows(Span):
     def __init__(self, config: SkinnyConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.weaves = config.weaves(self.short, self.item)
+        self.share(min(self.threads, self.held_units))
         # Rows that a thread reads together.
         self.together = min(max(UNITS // self.each, 1), -(-self.short // self.abreast))
 

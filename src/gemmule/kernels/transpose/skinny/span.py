@@ -33,13 +33,14 @@ class Span(Words):
         # Bytes of a unit; elements of a span, those that a tile holds before it, and all that it holds.
         self.unit, self.span, self.before = config.unit(self.item), config.span(self.item), config.before(self.item)
         self.held = config.span_bytes // self.item
-        # Units of a row's span; threads that move a held row, units of each, and rows that all threads move.
-        self.units = self.span // self.pack
-        self.lanes = min(self.threads, config.span_bytes // self.unit)
-        self.each = config.span_bytes // self.unit // self.lanes
-        self.abreast = self.threads // self.lanes
+        # Units of a row's span, and those of a row that a tile holds.
+        self.units, self.held_units = self.span // self.pack, config.span_bytes // self.unit
         # Units of structures from one of a thread to its next.
         self.step = config.step(self.short, self.item)
+
+    def share(self, lanes: int) -> None:
+        """Let so many threads move each row: all threads a few rows at once, and each a few units of a row."""
+        self.lanes, self.abreast, self.each = lanes, self.threads // lanes, self.held_units // lanes
 
     @cute.jit
     def memory_of(self, gS: cute.Tensor):
