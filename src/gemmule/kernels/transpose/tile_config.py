@@ -417,6 +417,12 @@ class SkinnyConfig(TileConfig):
         sectors = math.lcm(short, SECTOR // self.unit(itemsize))
         return self.threads // sectors * sectors or self.threads // short * short
 
+    def units(self, short: int, itemsize: int) -> float:
+        """Return the units of a thread."""
+        units = self.span_bytes // self.unit(itemsize)
+        # Threads beyond those of a row have nothing to weave.
+        return short * units / (min(self.threads, units) if self.weaves(short, itemsize) else self.threads)
+
     def weaves(self, short: int, itemsize: int) -> bool:
         """Return whether threads exchange the elements of words of all rows in registers."""
         return itemsize < WORD and 1 < short <= _WOVEN

@@ -20,8 +20,9 @@ from gemmule.kernels.transpose.refusals import (
 from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, SkinnyConfig, structures_side
 
-# Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
-_LARGEST = {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}
+# Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
+# fast.
+_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}, "target": {1: 64, 2: 64, 4: 48, 8: 48, 16: 32}}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
@@ -33,15 +34,15 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if reason := why_not_itemsize(problem, ITEMSIZES) or why_not_contiguous(problem):
         return reason
     short, long = sorted((problem.rows, problem.cols))
-    if short > _LARGEST[problem.itemsize]:
-        return f"structures of {short} elements are larger than {_LARGEST[problem.itemsize]}"
-    if long * problem.itemsize < _MIN_ROW:
-        return f"rows of {long} elements are less than {_MIN_ROW} bytes"
     side, item = structures_side(problem), problem.itemsize
-    if side == "target" and (reason := why_not_separate(problem, WORD)):
-        return reason
     if side is None:
         return f"the matrix with rows of {short} elements has gaps between them"
+    if short > (largest := _LARGEST[side][item]):
+        return f"structures of {short} elements are larger than {largest}"
+    if long * item < _MIN_ROW:
+        return f"rows of {long} elements are less than {_MIN_ROW} bytes"
+    if side == "target" and (reason := why_not_separate(problem, WORD)):
+        return reason
     if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
         return f"every row is aligned to 16 bytes, and has {_WIDE_ROW} or more: whole vectors are faster"
     if item in (4, 8) and side == "target" and short * item % _SECTOR_ROW == 0:
@@ -77,10 +78,13 @@ SPEC = transpose_spec(
     package=__package__,
     configs=(
         SkinnyConfig(),
-        SkinnyConfig(512),
         SkinnyConfig(1024),
+        SkinnyConfig(512),
         SkinnyConfig(4096),
-        SkinnyConfig(256),
+        SkinnyConfig(1024, 128),
+        SkinnyConfig(512, 128),
+        SkinnyConfig(256, 128),
+        SkinnyConfig(256, 512),
     ),
     itemsizes=ITEMSIZES,
     signatures=_signatures,
