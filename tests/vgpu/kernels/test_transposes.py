@@ -223,18 +223,30 @@ def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
     transposed(SKINNY, SkinnyConfig(256 if short == 33 else 512), source, pad=pads[1], offset=offset)
 
 
+FEW = [SkinnyConfig(512, 64), *(pytest.param(one, marks=pytest.mark.slow) for one in (SkinnyConfig(1024, 128),))]
+#: Elements of a structure by the bytes of each, and whether every run has them.
+COUNTS = [(1, count, count in (2, 3, 4, 5, 8, 9)) for count in range(2, 17)] + [
+    (2, 2, True),
+    (2, 5, True),
+    (2, 8, False),
+]
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize("config", FEW, ids=str)
 @pytest.mark.parametrize(
-    "offset", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
-)
-@pytest.mark.parametrize("config", [SkinnyConfig(512, 64), SkinnyConfig(512, 512), SkinnyConfig(1024, 128)], ids=str)
-@pytest.mark.parametrize(
-    ("itemsize", "short"), [*((1, short) for short in (*range(2, 17), 48)), (2, 2), (2, 5), (2, 8)]
+    ("itemsize", "short"), [pytest.param(*one, marks=() if often else pytest.mark.slow) for *one, often in COUNTS]
 )
 def test_structures_of_few_small_elements(itemsize, short, config, offset, rng):
     """Rows begin at any byte of a word; the structures begin where a sector does, so that elements are woven."""
     long = 3 * config.span(itemsize) + 13
     transposed(SKINNY, config, random_rows(rng, (short, long), itemsize, 1, offset))
     transposed(SKINNY, config, random_rows(rng, (long, short), itemsize), pad=1, offset=offset)
+
+
+def test_threads_move_whole_structures_at_once(rng):
+    """48 elements of 1 byte fill 12 words, and their padding follows after 48."""
+    transposed(SKINNY, SkinnyConfig(256, 512), random_rows(rng, (700, 48), 1))
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4])

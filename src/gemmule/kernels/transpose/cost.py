@@ -41,7 +41,7 @@ _CTA = 0.15e-6
 _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.4e-6
 _SPAN_WARP, _SPAN_UNIT = 0.028e-6, 0.003e-6
 # Units of a thread beyond which its loads wait for others, and the factor of those; CTAs of few threads, and theirs.
-_MANY_UNITS, _WAITING, _FEW_THREADS, _OF_FEW = 10, 1.15, 128, 1.02
+_MANY_UNITS, _WAITING, _FEW_THREADS, _OF_FEW = 10, 1.4, 128, 1.02
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
