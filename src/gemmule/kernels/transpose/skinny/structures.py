@@ -9,8 +9,8 @@ from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.skinny.span import UNITS, Span
 from gemmule.kernels.transpose.tile_config import SECTOR, WARP, SkinnyConfig
 
-# Instructions of a thread for each row that it writes, without and with padding of structures, and for a unit.
-_ROW, _PADDED, _UNIT = 14, 28, 9
+# Instructions of a thread for each row that it writes from padded structures, and for each unit of it.
+_ROW, _UNIT = 28, 9
 
 
 class Structures(Span):
@@ -18,18 +18,19 @@ class Structures(Span):
 
     def __init__(self, config: SkinnyConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
+        # Bytes of padding after a block.
+        self.padding = config.padding(self.short, self.item)
         most = min(self.threads, self.held_units)
-        self.share(min((1 << k for k in range(most.bit_length()) if 1 << k >= min(WARP, most)), key=self._instructions))
+        fewest = min(WARP, most) if self.padding else most
+        self.share(min((1 << k for k in range(most.bit_length()) if 1 << k >= fewest), key=self._instructions))
         # Units that a tile holds, and those that a thread reads together.
         self.count = self.short * self.held // self.pack
         passes = -(-self.count // self.step)
         self.together = -(-passes // -(-passes // UNITS))
-        # Bytes of padding after a block.
-        self.padding = config.padding(self.short, self.item)
 
     def _instructions(self, lanes: int) -> float:
         """Return about the instructions of the busiest warp that writes rows, and of all in the mean."""
-        row = (_PADDED if self.short % 2 == 0 else _ROW) + self.held_units // lanes * _UNIT
+        row = _ROW + self.held_units // lanes * _UNIT
         rounds = -(-self.short // (self.threads // lanes))
         return (rounds + self.short * lanes / self.threads) * row
 
