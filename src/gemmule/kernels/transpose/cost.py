@@ -40,8 +40,8 @@ _CTA = 0.15e-6
 # write of a CTA, and of an SM for the instructions of a warp and of each unit of its threads.
 _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.4e-6
 _SPAN_WARP, _SPAN_UNIT = 0.028e-6, 0.003e-6
-# Units of a thread beyond which its loads wait for others, and the factor of those; CTAs of few threads, and theirs.
-_MANY_UNITS, _WAITING, _FEW_THREADS, _OF_FEW = 10, 1.4, 128, 1.02
+# Units of a thread beyond which its loads wait for others, and what each costs; few threads of a CTA, and their factor.
+_MANY_UNITS, _WAITING, _FEW_THREADS, _OF_FEW = 10, 0.062, 128, 1.02
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -191,7 +191,7 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     )
     alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
-    preferred = (_WAITING if units > _MANY_UNITS else 1.0) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
+    preferred = (1 + _WAITING * max(units - _MANY_UNITS, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
     # The first CTAs only read, and the last ones only write.
     return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 
