@@ -69,11 +69,14 @@ def matrices() -> Iterator[Case]:
     for itemsize in (1, 2, 4, 8, 16):
         yield Case((3, _LONG), (1, 0), itemsize, _SKINNY)
         yield Case((_LONG, 3), (1, 0), itemsize, _SKINNY)
-    for itemsize in (1, 2, 4, 8):
+    for itemsize in (1, 2, 4, 8, 16):
         yield Case((100_000, 33), (1, 0), itemsize, _SKINNY)
         yield Case((33, 100_000), (1, 0), itemsize, _SKINNY)
     yield Case((1000, 1001), (1, 0), 16, ("transpose_tiled",))
-    for short, itemsize in ((2, 1), (4, 1), (4, 4), (16, 2), (64, 1), (32, 4), (16, 8), (8, 16)):
+    for short, itemsize in (
+        *((short, 1) for short in (2, 4, 5, 7, 8, 12, 16, 64)),
+        *((4, 4), (8, 2), (16, 2), (32, 4), (16, 8), (8, 16)),
+    ):
         yield Case((short, 16_000_003 // (short * itemsize)), (1, 0), itemsize, _SKINNY)
         yield Case((16_000_003 // (short * itemsize), short), (1, 0), itemsize, _SKINNY)
 

@@ -93,7 +93,7 @@ def transposes(element):
     dtype = opaque_dtype(int(element[4:]) // 8)
 
     def every():
-        for rows, cols in ((160, 96), (33, 20)):
+        for rows, cols in ((160, 96), (33, 20), (3, 2000), (2000, 3)):
             source = contiguous(dtype, cols, rows).transposed()
             for target in (contiguous(dtype, rows, cols), source):
                 problem = TransposeProblem(rows, cols, (), source, target)

@@ -7,9 +7,11 @@ from typing import Any
 
 from .markdown import markdown
 
+_COLUMNS = (("faster_copy_ratio", "a copy"), ("torch_ratio", "PyTorch"), ("cupy_ratio", "CuPy"))
+
 
 def transpose_shapes_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return what calls reach of the faster copy of as many bytes, and of PyTorch's, of files of several GPUs."""
+    """Return what calls reach of the faster copy of as many bytes, PyTorch's and CuPy's, of files of several GPUs."""
     gpus: list[str] = []
     found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
     for one in records:
@@ -19,14 +21,8 @@ def transpose_shapes_table(records: Sequence[Mapping[str, Any]]) -> str:
             found.setdefault((tuple(one["shape"]), tuple(one["axes"]), one["itemsize"]), {})[gpus[-1]] = one
     rows = []
     for (shape, axes, itemsize), of in found.items():
-        cells = [
-            text
-            for gpu in gpus
-            for text in (
-                (f"{of[gpu]['faster_copy_ratio']:.2f}", f"{of[gpu]['torch_ratio']:.2f}") if gpu in of else ("", "")
-            )
-        ]
+        cells = [f"{of[gpu][field]:.2f}" if field in of.get(gpu, ()) else "" for gpu in gpus for field, _ in _COLUMNS]
         permuted = "" if axes == (1, 0) else f", axes {', '.join(map(str, axes))}"
         rows.append([f"{' x '.join(map(str, shape))}{permuted}", str(itemsize), *cells])
-    header = [text for gpu in gpus for text in (f"{gpu}: of a copy", f"{gpu}: of PyTorch")]
+    header = [f"{gpu}: of {other}" for gpu in gpus for _, other in _COLUMNS]
     return markdown(["shape", "bytes", *header], rows)

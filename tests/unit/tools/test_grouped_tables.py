@@ -26,13 +26,13 @@ def test_a_shape_has_a_row_and_a_gpu_columns():
     other = first | {"shape": [2, 3, 4], "axes": [1, 0, 2]}
     records = [
         {"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"},
-        first | {"faster_copy_ratio": 0.9, "torch_ratio": 2.0},
+        first | {"faster_copy_ratio": 0.9, "torch_ratio": 2.0, "cupy_ratio": 3.0},
         first | {"chosen_by": "rung", "faster_copy_ratio": 0.1, "torch_ratio": 0.1},
         {"record": "experiment", "gpu": "NVIDIA H200"},
         first | {"faster_copy_ratio": 0.8, "torch_ratio": 1.5},
         other | {"faster_copy_ratio": 0.7, "torch_ratio": 1.0},
     ]
     assert transpose_shapes_table(records).splitlines()[2:] == [
-        "| 3 x 100 | 2 | 0.90 | 2.00 | 0.80 | 1.50 |",
-        "| 2 x 3 x 4, axes 1, 0, 2 | 2 |  |  | 0.70 | 1.00 |",
+        "| 3 x 100 | 2 | 0.90 | 2.00 | 3.00 | 0.80 | 1.50 |  |",
+        "| 2 x 3 x 4, axes 1, 0, 2 | 2 |  |  |  | 0.70 | 1.00 |  |",
     ]

@@ -38,9 +38,9 @@ def rows_of(shape, itemsize, pad=0, offset=0):
     *batch, rows, cols = shape
     pitch = cols + pad
     count = int(np.prod(batch)) * rows * pitch
-    # A multiple of 16 bytes begins the storage.
-    raw = np.empty((count + offset) * itemsize + 16, np.uint8)
-    lead = -virtual_address(raw) % 16
+    # A sector begins the storage.
+    raw = np.empty((count + offset) * itemsize + 32, np.uint8)
+    lead = -virtual_address(raw) % 32
     storage = raw[lead : lead + (count + offset) * itemsize].view(opaque_dtype(itemsize).numpy())
     return storage[offset:].reshape(*batch, rows, pitch)[..., :cols]
 
@@ -221,6 +221,38 @@ def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
     pads = (0, 5) if side == "source" else (5, 0)
     source = random_rows(rng, shape, itemsize, pads[0], offset)
     transposed(SKINNY, SkinnyConfig(256 if short == 33 else 512), source, pad=pads[1], offset=offset)
+
+
+FEW = [SkinnyConfig(512, 64), *(pytest.param(one, marks=pytest.mark.slow) for one in (SkinnyConfig(1024, 128),))]
+#: Elements of a structure by the bytes of each, and whether every run has them.
+COUNTS = [(1, count, count in (2, 3, 4, 5, 8, 9)) for count in range(2, 17)] + [
+    (2, 2, True),
+    (2, 5, True),
+    (2, 8, False),
+]
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize("config", FEW, ids=str)
+@pytest.mark.parametrize(
+    ("itemsize", "short"), [pytest.param(*one, marks=() if often else pytest.mark.slow) for *one, often in COUNTS]
+)
+def test_structures_of_few_small_elements(itemsize, short, config, offset, rng):
+    """Rows begin at any byte of a word; the structures begin where a sector does, so that elements are woven."""
+    long = 3 * config.span(itemsize) + 13
+    transposed(SKINNY, config, random_rows(rng, (short, long), itemsize, 1, offset))
+    transposed(SKINNY, config, random_rows(rng, (long, short), itemsize), pad=1, offset=offset)
+
+
+def test_threads_move_whole_structures_at_once(rng):
+    """48 elements of 1 byte fill 12 words, and their padding follows after 48."""
+    transposed(SKINNY, SkinnyConfig(256, 512), random_rows(rng, (700, 48), 1))
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_few_rows_in_reverse_order(itemsize, rng):
+    source = random_rows(rng, (5, 3000), itemsize, 1, 1)[::-1]
+    transposed(SKINNY, SkinnyConfig(512), source, offset=1)
 
 
 @pytest.mark.parametrize("schedule", ["eager", "random"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cutlass
 from cutlass import Uint32, cute
 
@@ -54,6 +56,31 @@ def exchange(words: cute.Tensor):
         for half in cutlass.range_constexpr(2):
             words[2 * half] = permuted(upper[half], lower[half], 0x5410)
             words[2 * half + 1] = permuted(upper[half], lower[half], 0x7632)
+
+
+@cute.jit
+def woven(words: cute.Tensor, picks: cutlass.Constexpr[tuple[tuple[int, int], ...]]):
+    """Return four bytes as one word, the first one lowest; a pick is a word's number, and the byte's in it."""
+    merges = cutlass.const_expr(_merges(picks))
+    found = words[picks[0][0]]
+    for number in cutlass.range_constexpr(len(merges)):
+        found = permuted(found, words[merges[number][0]], merges[number][1])
+    return found
+
+
+def _merges(picks: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the words that are merged into the first one picked, one after another, and the selectors."""
+    first, *others = dict.fromkeys(word for word, _ in picks)
+    merged, found = set[int](), []
+    for number in others or [first]:
+        selector = 0
+        for place, (word, byte) in enumerate(picks):
+            # Once merged, bytes are in their places.
+            held = place if word in merged else byte
+            selector |= (4 + byte if word == number else held) << (4 * place)
+        found.append((number, selector))
+        merged |= {first, number}
+    return tuple(found)
 
 
 @cute.jit

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
@@ -24,7 +23,6 @@ from .tile_config import (
     SectorTileConfig,
     SkinnyConfig,
     packed_rows,
-    structures_side,
 )
 
 # What an SM of an H200 holds at once.
@@ -37,16 +35,12 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
 # Seconds of an H100's SM for each CTA of byte tiles at least.
 _CTA = 0.15e-6
-# Spans on an H100: bytes a second of an SM, with many CTAs and with one alone, by the bytes of an element; seconds from
-# the first read to the last write of a CTA, and those of an SM for each CTA beside its bytes, by the structures' side.
-_SPAN_BYTES_A_SECOND, _SPAN_LATENCY = 23e9, 2.4e-6
-_SPAN_BYTES_A_SECOND_ALONE = {1: 12e9, 2: 24e9, 4: 28e9, 8: 28e9, 16: 28e9}
-_SPAN = {"source": 0.02e-6, "target": 0.07e-6}
-# Bytes of the longest span from structures that was fast for elements of less than 16 bytes, and the factor of longer
-# ones.
-_FAST_SPAN, _LONG_SPAN = 2048, 1.08
-# Bytes of spans that are only chosen for so much less of a prediction, as measured on an H200.
-_SHORT_SPAN, _SHORT = 256, 1.06
+# Spans on an H200: bytes a second of an SM, with many CTAs and with one alone; seconds from the first read to the last
+# write of a CTA, and of an SM for the instructions of a warp and of each unit of its threads.
+_SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.4e-6
+_SPAN_WARP, _SPAN_UNIT = 0.028e-6, 0.003e-6
+# Units of a thread beyond which its loads wait for others, and what each costs; few threads of a CTA, and their factor.
+_MANY_UNITS, _WAITING, _FEW_THREADS, _OF_FEW = 10, 0.062, 128, 1.02
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -198,21 +192,20 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
 
 
 def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that spans of a config take: their bytes and their launches, or the CTAs' latencies."""
+    """Return about the seconds that spans of a config take: their bytes or instructions, or the CTAs' latencies."""
     item, short = problem.itemsize, min(problem.rows, problem.cols)
     ctas = math.prod(config.grid(problem))
-    # A span's elements are written once; a sector and a vector more of each long row are read.
-    read = config.span_bytes + _REPEATED * (config.before(item) + config.vector(item)) * item
-    moved = short * (config.span_bytes + read)
+    # A span is read with the sectors around it, which adjacent CTAs read too.
+    moved = short * (2 * config.span(item) * item + (1 + _REPEATED) * 2 * SECTOR)
+    units = config.units(short, item)
+    instructions = config.threads // WARP * (_SPAN_WARP + units * _SPAN_UNIT)
     resident = min(
         _RESIDENT_BYTES // config.span_shared_bytes(problem), _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS
     )
-    alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE[item]
-    side = structures_side(problem) or "source"
-    of_sm = max(_SPAN[side] + moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
-    is_long = side == "source" and item < VECTOR_BYTES and config.span_bytes > _FAST_SPAN
+    alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
+    of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
+    preferred = (1 + _WAITING * max(units - _MANY_UNITS, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
     # The first CTAs only read, and the last ones only write.
-    preferred = _SHORT if config.span_bytes == _SHORT_SPAN else _LONG_SPAN if is_long else 1.0
     return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
@@ -22,6 +24,8 @@ LANES = 8
 LONG_ROW = 256
 # Bytes of the shortest rows that are moved in vectors.
 _WIDE = 64
+# Rows of which a thread holds words, at most.
+_WOVEN = 8
 # Shared memory that a CTA of any architecture can have.
 MAX_SHARED = 99 * 1024
 
@@ -369,11 +373,8 @@ def structures_side(problem: TransposeProblem) -> str | None:
 class SkinnyConfig(TileConfig):
     """Span of a matrix with a short side."""
 
-    span_bytes: int = 2048  #: Bytes of each long row that a CTA moves: a power of 2 from 256.
+    span_bytes: int = 2048  #: Bytes of each long row that a CTA holds: a power of 2 from 256.
     threads: int = 256  #: Threads of a CTA.
-
-    #: Vectors of 16 bytes beyond a span's that a long row touches: it begins before the span, and within a vector.
-    more_vectors: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -386,16 +387,15 @@ class SkinnyConfig(TileConfig):
         return self.span_bytes
 
     def unit(self, itemsize: int) -> int:
-        """Return the bytes of an access to the structures."""
+        """Return the bytes of an access."""
         return max(itemsize, WORD)
 
-    def vector(self, itemsize: int) -> int:
-        """Return the elements of a vector of 16 bytes."""
-        return VECTOR_BYTES // itemsize
-
     def span(self, itemsize: int) -> int:
-        """Return the elements of a span."""
-        return self.span_bytes // itemsize
+        """Return the elements of a long row that a CTA moves.
+
+        It holds those from a sector's beginning, which a row may begin before and a word may begin within.
+        """
+        return (self.span_bytes - 2 * SECTOR) // itemsize
 
     def before(self, itemsize: int) -> int:
         """Return the elements before a span that a tile holds: up to the beginning of a sector."""
@@ -409,18 +409,77 @@ class SkinnyConfig(TileConfig):
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         return math.prod(super().grid(problem)), 1, 1
 
+    def step(self, short: int, itemsize: int) -> int:
+        """Return the units of structures that threads move at once.
+
+        They are whole structures that fill whole units, and the next ones begin where a sector does if threads suffice.
+        """
+        sectors = math.lcm(short, SECTOR // self.unit(itemsize))
+        return self.threads // sectors * sectors or self.threads // short * short
+
+    def units(self, short: int, itemsize: int) -> float:
+        """Return the units of a thread."""
+        units = self.span_bytes // self.unit(itemsize)
+        # Threads beyond those of a row have nothing to weave.
+        return short * units / (min(self.threads, units) if self.weaves(short, itemsize) else self.threads)
+
+    def weaves(self, short: int, itemsize: int) -> bool:
+        """Return whether threads exchange the elements of words of all rows in registers."""
+        return itemsize < WORD and 1 < short <= _WOVEN
+
+    def padding(self, short: int, itemsize: int) -> int:
+        """Return the bytes in shared memory after structures of the source, which fill whole units.
+
+        With them the lanes of a warp are an odd number of units apart.
+        """
+        return self.unit(itemsize) * (1 - short % 2)
+
+    def pitch(self, problem: TransposeProblem) -> int:
+        """Return the bytes in shared memory from a long row of the source to the next."""
+        unit, line = self.unit(problem.itemsize), problem.source.col_stride * problem.itemsize
+        return _row_units(problem.cols, problem.itemsize, self.span_bytes) * unit + line % unit
+
     def span_shared_bytes(self, problem: TransposeProblem) -> int:
-        """Return the shared memory of a CTA: the structures of a span and around it, with padding."""
-        item, size = problem.itemsize, min(problem.rows, problem.cols) * problem.itemsize
-        # Where the target has the structures, those before the span end at a line.
-        held = -(-(self.before(item) + self.vector(item)) * size // LINE) * LINE
-        held += (self.span(item) + self.more_vectors * self.vector(item)) * size + SECTOR
-        return held + (held // LINE + 1) * self.unit(item)
+        """Return the shared memory of a CTA: long rows, or structures with padding."""
+        short, item = min(problem.rows, problem.cols), problem.itemsize
+        if structures_side(problem) == "source":
+            return self.span_bytes * short + self.span_bytes // self.unit(item) * self.padding(short, item)
+        woven = self.threads * (short | 1) * WORD if self.weaves(short, item) else 0
+        return max(short * self.pitch(problem) + WORD, woven)
 
     def why_not(self, problem: TransposeProblem) -> str | None:
+        if min(problem.rows, problem.cols) > self.threads:
+            return f"structures have more elements than the {self.threads} threads"
         if (size := self.span_shared_bytes(problem)) > MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {MAX_SHARED}"
         return super().why_not(problem)
+
+
+@functools.lru_cache(maxsize=256)
+def _row_units(short: int, itemsize: int, span_bytes: int) -> int:
+    """Return the units from a long row to the next with which lanes that gather structures have fewest conflicts."""
+    unit, pack = max(itemsize, WORD), packed_rows(itemsize)
+    lanes = range(WARP * WORD // unit)
+
+    def conflicts(units: int) -> int:
+        # The elements of a unit are read one after another.
+        found = 0
+        for e in range(pack):
+            places = [divmod(lane * pack + e, short) for lane in lanes]
+            found += most_words_of_a_bank([row * units * unit + i * itemsize for i, row in places])
+        return found
+
+    least = span_bytes // unit
+    return min(range(least, least + WARP), key=conflicts)
+
+
+def most_words_of_a_bank(offsets: Sequence[int]) -> int:
+    """Return the most words of one bank that lanes access at such offsets in bytes."""
+    banks: dict[int, set[int]] = {}
+    for offset in offsets:
+        word = offset // WORD
+        banks.setdefault(word % (LINE // WORD), set()).add(word)
+    return max(map(len, banks.values()))
 
 
 @dataclass(frozen=True)

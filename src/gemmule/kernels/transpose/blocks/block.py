@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
 from gemmule.kernels.hopper.tile_config import SMS
-from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, WARP, WORD, TileConfig
+from gemmule.kernels.transpose.tile_config import MAX_SHARED, WARP, WORD, TileConfig, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 6, 4
@@ -159,7 +159,7 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
 
         def conflicts(pitch: int, number: int = number) -> int:
             known = pitches | {number: pitch}
-            return _most_words_of_a_bank(
+            return most_words_of_a_bank(
                 [sum(x * known[one] for x, one in zip(lane, block.inner, strict=True)) * itemsize for lane in lanes]
             )
 
@@ -185,12 +185,3 @@ def _lanes(extents: Sequence[int]) -> list[tuple[int, ...]]:
             rest //= extent
         found.append(tuple(place))
     return found
-
-
-def _most_words_of_a_bank(offsets: Sequence[int]) -> int:
-    """Return the most words of one bank that lanes access at such offsets in bytes."""
-    banks: dict[int, set[int]] = {}
-    for offset in offsets:
-        word = offset // WORD
-        banks.setdefault(word % (LINE // WORD), set()).add(word)
-    return max(map(len, banks.values()))

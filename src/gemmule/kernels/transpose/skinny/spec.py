@@ -5,16 +5,24 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
-from gemmule.core.launch import Launch
+from gemmule.core.dtype import INT32
+from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.cost import skinny_cost
-from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.refusals import (
+    ITEMSIZES,
+    rows_are_aligned,
+    why_not_contiguous,
+    why_not_itemsize,
+    why_not_separate,
+)
 from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import SkinnyConfig, structures_side
+from gemmule.kernels.transpose.tile_config import WORD, SkinnyConfig, structures_side
 
-# Elements of the largest structure by the bytes of an element: larger ones are rows that tiles move as fast.
-_LARGEST = {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}
+# Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
+# fast.
+_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}, "target": {1: 64, 2: 64, 4: 48, 8: 48, 16: 32}}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
@@ -26,13 +34,15 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if reason := why_not_itemsize(problem, ITEMSIZES) or why_not_contiguous(problem):
         return reason
     short, long = sorted((problem.rows, problem.cols))
-    if short > _LARGEST[problem.itemsize]:
-        return f"structures of {short} elements are larger than {_LARGEST[problem.itemsize]}"
-    if long * problem.itemsize < _MIN_ROW:
-        return f"rows of {long} elements are less than {_MIN_ROW} bytes"
     side, item = structures_side(problem), problem.itemsize
     if side is None:
         return f"the matrix with rows of {short} elements has gaps between them"
+    if short > (largest := _LARGEST[side][item]):
+        return f"structures of {short} elements are larger than {largest}"
+    if long * item < _MIN_ROW:
+        return f"rows of {long} elements are less than {_MIN_ROW} bytes"
+    if side == "target" and (reason := why_not_separate(problem, WORD)):
+        return reason
     if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
         return f"every row is aligned to 16 bytes, and has {_WIDE_ROW} or more: whole vectors are faster"
     if item in (4, 8) and side == "target" and short * item % _SECTOR_ROW == 0:
@@ -42,20 +52,24 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
     del config
-    return _structures_signature(problem.itemsize, structures_side(problem) or "source")
+    short = min(problem.rows, problem.cols)
+    return _structures_signature(problem.itemsize, structures_side(problem) or "source", short)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    return tuple(_structures_signature(size, side) for size in ITEMSIZES for side in ("source", "target"))
+    # One count of elements, odd and woven, says that the others compile.
+    return tuple(_structures_signature(size, side, 3) for size in ITEMSIZES for side in ("source", "target"))
 
 
-def _structures_signature(itemsize: int, side: str) -> Signature:
-    return (*element_signature(itemsize), ("structures", side))
+def _structures_signature(itemsize: int, side: str, short: int) -> Signature:
+    return (*element_signature(itemsize), ("structures", side), ("short", str(short)))
 
 
 def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
-    return dataclasses.replace(launch_tiles(problem, config), shared_bytes=config.span_shared_bytes(problem))
+    launch = launch_tiles(problem, config)
+    pitch = ScalarParam("pitch", INT32, config.pitch(problem) if structures_side(problem) == "target" else 0)
+    return dataclasses.replace(launch, shared_bytes=config.span_shared_bytes(problem), params=(*launch.params, pitch))
 
 
 SPEC = transpose_spec(
@@ -64,10 +78,13 @@ SPEC = transpose_spec(
     package=__package__,
     configs=(
         SkinnyConfig(),
-        SkinnyConfig(512),
         SkinnyConfig(1024),
+        SkinnyConfig(512),
         SkinnyConfig(4096),
-        SkinnyConfig(256),
+        SkinnyConfig(1024, 128),
+        SkinnyConfig(512, 128),
+        SkinnyConfig(256, 128),
+        SkinnyConfig(256, 512),
     ),
     itemsizes=ITEMSIZES,
     signatures=_signatures,
