@@ -100,7 +100,7 @@ _CANDIDATES = {
     "p128x80": "11 12 21 14 24",
     "p128x64": "11 21 12 14 22 24 42 k4",
     "p192x128": "11 12 14 22",
-    "p192x96": "12 14",
+    "p192x96": "11 12 14",
     "p192x64": "12 14",
     "p64x256": "11 41 22 42",
     "p64x224": "41 21 22",
@@ -119,6 +119,12 @@ _CANDIDATES = {
     "c128x128": "11 21 12 14 22 k2 k4",
     "c128x96": "k2 k4",
     "c128x64": "11 21 12 14 22 24 41 k2 k4 k8",
+    # Widths that 16 does not divide: with cluster_m=1 alone, as each CTA of more would load 8 columns at least.
+    **{f"p64x{n}": "11 12 14" for n in (24, 40, 56, 72, 88, 104, 120, 136, 152, 168)},
+    **{f"p128x{n}": "11 12 14" for n in (56, 72, 88, 104, 120, 136, 152, 168, 184)},
+    **{f"c256x{n}": "11 12" for n in (104, 112, 120, 136, 152, 168)},
+    **{f"c128x{n}": "11 12" for n in (72, 88, 104, 120, 136, 152, 168, 216, 232)},
+    **{f"p192x{n}": "11 12 14" for n in (72, 80, 104, 112, 120)},
 }
 _MOST_STAGES = 16
 #: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and

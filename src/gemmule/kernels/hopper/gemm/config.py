@@ -30,7 +30,7 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 class HopperGemmConfig(WarpScheduleConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
 
-    #: tile_m, tile_n: Elements: tile_m a multiple of 64, tile_n of 16, or of 8 with swap_ab, and at most 256.
+    #: tile_m, tile_n: Elements: tile_m a multiple of 64, tile_n of 8, and at most 256.
     tile_m: int = 128
     tile_n: int = 256
     #: stages, pingpong: As of `WarpScheduleConfig`.
@@ -68,7 +68,7 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     @property
     def tile_n_multiple(self) -> int:
-        return 8 if self.swap_ab else 16
+        return 8
 
     @property
     def cluster(self) -> int:
@@ -94,7 +94,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
         columns = self.tile_n // (self.cluster_k * num_b)
-        widths = (64, 48, 32, 16, 8) if self.swap_ab else (64, 32, 16, 8)
+        widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
