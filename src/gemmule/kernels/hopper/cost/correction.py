@@ -34,6 +34,8 @@ class Networks(NamedTuple):
         Weights of the first layer, a row for each unit: of the limits, and of the numbers of a product.
     chips : array
         Biases of the first layer, a row for each chip.
+    float8 : array
+        What is added to them for floats of 8 bits.
     hidden : array
         Weights of the second layer by network, a row for each of its units.
     biases, out : array
@@ -47,6 +49,7 @@ class Networks(NamedTuple):
     lines: Numbers
     numbers: Numbers
     chips: Numbers
+    float8: Numbers
     hidden: Numbers
     biases: Numbers
     out: Numbers
@@ -88,9 +91,9 @@ def learned_chips() -> tuple[str, ...]:
 def networks(content: list[dict[str, Any]]) -> Networks:
     """Return networks as one, from their weights."""
     every = [{name: np.array(value, np.float32) for name, value in one.items()} for one in content]
-    config, operands, mixed, problem, chips = (
+    config, operands, mixed, problem, chips, float8 = (
         np.concatenate([one[name] for one in every], axis=-1)
-        for name in ("config", "operands", "mixed", "problem", "chips")
+        for name in ("config", "operands", "mixed", "problem", "chips", "float8")
     )
     return Networks(
         config=config,
@@ -98,6 +101,7 @@ def networks(content: list[dict[str, Any]]) -> Networks:
         lines=problem[NUMBERS:],
         numbers=np.ascontiguousarray(np.concatenate((mixed, problem[:NUMBERS])).T),
         chips=chips,
+        float8=float8,
         hidden=np.ascontiguousarray(np.stack([one["hidden"].T for one in every])),
         biases=np.concatenate([one["biases"] for one in every]),
         out=np.concatenate([one["out"] for one in every]) / len(every),
@@ -141,7 +145,7 @@ def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
         What `times.limits` returns of both, a row for each quantity.
     """
     nets = _data()[1]
-    lies = one.a, one.b, one.prepared, one.result_begin, one.result_item
+    lies = one.a, one.b, one.prepared, one.result_begin, one.result_item, one.float8
     given = of.remembered(lies, lambda: _given_of_each(nets, of, one))
     # max(x + bias, 0) is max(x, -bias) + bias, whose last term is part of the next layer's biases. NumPy is slower with
     # `@` than with `dot`, and with columns and scalars than with arrays of the layer's shape.
@@ -166,7 +170,7 @@ def _given_of_each(nets: Networks, of: TileRates, one: Operation) -> Given:
 def _given(nets: Networks, of: TileRates, one: Operation) -> Given:
     """Return what the configs, the GPU and how operands lie decide."""
     first = of.features() @ nets.config + of.of_layout(one).features @ nets.operands
-    first += nets.chips[learned_chips().index(of.gpu.learned)]
+    first += nets.chips[learned_chips().index(of.gpu.learned)] + one.float8 * nets.float8
     first += (np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.lines).take(of.side, axis=0)
     second = np.matmul(nets.hidden, first.T.reshape(len(nets.hidden), -1, of.count)).reshape(first.T.shape)
     second += nets.biases[:, None]

@@ -276,11 +276,11 @@ _PARTS = (1, 2, 4, 8)
 #: Configs for TF32 alone, most of them where K is long and tiles are few: the ones that together come closest to the
 #: best of all that were timed (benchmarks/experiments/fit_mma_sync_cost.py --choose).
 FOR_TF32 = (
-    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in (3, 16)),
+    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in (3, 5, 16)),
     MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
     MmaSyncConfig(tile_m=32, warps_m=1, warps_n=4, stages=4, cluster_k=8),
-    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4)),
-    *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
+    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4, 8, 16)),
+    *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8, 16)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
     MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4, cluster_k=8),
 )
