@@ -36,7 +36,7 @@ _TYPES = ("bfloat16", "float16", "int8", "float32-tf32")
 #: Weight of records of registered configs alone, and how fast that of a config falls with its distance from the best.
 _WEIGHT_UNTUNED, _NEAR, _LEAST_WEIGHT = 0.5, 2.5, 0.05
 #: Weight of records of 8-bit floats, which are few.
-_WEIGHT_FLOAT8 = 2.0
+_WEIGHT_FLOAT8 = 3.0
 #: Networks, and where errors count linearly, as a logarithm to base 2.
 _NETWORKS, _HUBER = 4, 0.1
 #: What products of those weights are.
@@ -59,7 +59,7 @@ class Training(NamedTuple):
     decay: float
 
 
-_TRAINING = Training(24, 90, 2048, 1.5e-2, 0.02)
+_TRAINING = Training(24, 60, 2048, 1.5e-2, 0.02)
 
 
 @dataclasses.dataclass
