@@ -272,15 +272,6 @@ def test_lines_that_begin_anywhere_want_larger_tiles(shape, layout, straight, cr
     assert slower[1] > 1.2 * slower[0]
 
 
-def test_narrow_tiles_lie_along_k():
-    """Rows of an MN-major operand that are shorter than 128 bytes in shared memory take longer."""
-    plain = HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1)
-    swapped = dataclasses.replace(plain, swap_ab=1)
-    for layout, along, across in (("nn", swapped, plain), ("tt", plain, swapped)):
-        problem = gemm_problem(2048, 2048, 2048, "bfloat16", "bfloat16", layout)
-        assert 1.1 * SPEC.cost(problem, along, H200_RATES) < SPEC.cost(problem, across, H200_RATES)
-
-
 @pytest.mark.parametrize(
     ("shape", "overlaps"), [((512, 512, 512), True), ((128, 11008, 4096), False), ((8192, 8192, 8192), True)]
 )
