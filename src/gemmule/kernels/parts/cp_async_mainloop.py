@@ -92,9 +92,7 @@ class CpAsyncMainloop:
             if not self.guarded or k_tile < k_tiles:
                 for step in cutlass.range_constexpr(self.copy_steps):
                     self.issue(tile, sources, writing, k_tile, step)
-                # After the loads of the whole k-tile, which are in flight together.
-                if cutlass.const_expr(self.stores):
-                    for step in cutlass.range_constexpr(self.copy_steps):
+                    if cutlass.const_expr(self.stores):
                         self.store(tile, writing, step)
             # A group even where there is no k-tile, so that all stages count alike.
             cute.arch.cp_async_commit_group()

@@ -173,8 +173,8 @@ class StageCopies:
 
     @cute.jit
     def registers(self):
-        """Return registers for the elements of a k-tile that are copied one by one, a word each."""
-        count = cutlass.const_expr(self.count if self.by_element else 1)
+        """Return registers for the elements of one part that are copied one by one, a word each."""
+        count = cutlass.const_expr(-(-self.count // self.parts) if self.by_element else 1)
         return cute.make_rmem_tensor(cute.make_layout((_WORD // self.stage.itemsize, count)), Int32)
 
     @cute.jit
@@ -185,16 +185,16 @@ class StageCopies:
             valid = self.inside(gX, row0, k0, p)
             address = self.piece_source(gX, source, p)
             for v in cutlass.range_constexpr(cute.size(loaded, mode=[0])):
-                loaded[v, p] = _load_or_zero(address + v * self.stage.itemsize, v, valid, self.stage.itemsize)
+                loaded[v, p - first] = _load_or_zero(address + v * self.stage.itemsize, v, valid, self.stage.itemsize)
 
     @cute.jit
     def store(self, loaded: cute.Tensor, target, part: cutlass.Constexpr[int]):
         """Join the elements of one part's pieces, and store them."""
         first, last = cutlass.const_expr(self.pieces(part))
         for p in cutlass.range(first, last, unroll_full=True):
-            word = loaded[0, p]
+            word = loaded[0, p - first]
             for v in cutlass.range_constexpr(1, cute.size(loaded, mode=[0])):
-                word |= loaded[v, p] << (8 * self.stage.itemsize * v)
+                word |= loaded[v, p - first] << (8 * self.stage.itemsize * v)
             place = cute.make_ptr(Int32, self.piece_target(target, p), cute.AddressSpace.smem, assumed_align=_WORD)
             cute.make_tensor(place, cute.make_layout(1))[0] = word
 
