@@ -21,7 +21,7 @@ from gemmule.kernels.hopper.tile_config import (
 
 #: What a search tries: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, columns, and clusters.
 _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
-_COLUMNS = (8, 16, 32, 48, *range(64, 257, 16))
+_COLUMNS = tuple(range(8, 257, 8))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
 
