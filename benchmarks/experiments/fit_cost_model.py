@@ -24,8 +24,9 @@ from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost import correction as hopper_correction
 from gemmule.kernels.hopper.cost.correction import NUMBERS, problem_features
 from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.pauses import crowded, promote_us
 from gemmule.kernels.hopper.cost.times import limits, rates_of
-from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
 from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
@@ -34,8 +35,16 @@ _SMS = 132
 _TYPES = ("bfloat16", "float16", "int8", "float32-tf32")
 #: Weight of records of registered configs alone, and how fast that of a config falls with its distance from the best.
 _WEIGHT_UNTUNED, _NEAR, _LEAST_WEIGHT = 0.5, 2.5, 0.05
+#: Weight of records of 8-bit floats, which are few.
+_WEIGHT_FLOAT8 = 3.0
 #: Networks, and where errors count linearly, as a logarithm to base 2.
 _NETWORKS, _HUBER = 4, 0.1
+#: What products of those weights are.
+_GROUPS = {
+    1.0: "random products of 64 to 8192",
+    _WEIGHT_UNTUNED: "of registered configs alone",
+    _WEIGHT_FLOAT8: "8-bit floats",
+}
 #: Parts of the features.
 _PARTS = ("config", "operands", "mixed", "problem")
 
@@ -73,6 +82,8 @@ class Measured:
         Microseconds of cuBLASLt's first choice.
     held_out : bool
         Whether it is left out of the fit.
+    promoted, factor : array
+        Of floats of 8 bits: what promotions add, and what all is multiplied by.
     """
 
     chip: str
@@ -83,6 +94,19 @@ class Measured:
     weight: float
     cublaslt: float | None = None
     held_out: bool = False
+    promoted: Any = None
+    factor: Any = 1.0
+
+    @property
+    def float8(self) -> bool:
+        """Whether elements are floats of 8 bits."""
+        return self.promoted is not None
+
+    @property
+    def wanted(self) -> Any:
+        """The logarithm of what the networks are to give."""
+        own = self.times / self.factor - (self.promoted if self.float8 else 0.0)
+        return np.log2(np.maximum(own, self.times / 4) / self.expected)
 
 
 def widths(one: Any, configs: tuple[HopperGemmConfig, ...], gpu: GpuRates) -> tuple[list[int], Any, Any]:
@@ -108,12 +132,20 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 configs = tuple(HopperGemmConfig(**one) for one in record["configs"])
             elif record["record"] == "config_times":
                 number += 1
-                _, expected, features = widths(_operation(record), configs, gpu)
-                places = [int(number) for number in record["times_us"]]
-                times = np.array(list(record["times_us"].values()))
+                one = _operation(record)
+                _, expected, features = widths(one, configs, gpu)
+                # A call offers no 8-bit floats tall tiles.
+                places = [
+                    place for place in map(int, record["times_us"]) if not one.float8 or configs[place].mma_tiles_m == 1
+                ]
+                times = np.array([record["times_us"][str(place)] for place in places])
                 every = [configs[place] for place in places]
-                yield Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
-                               number % HELD_OUT == 0)  # fmt: skip
+                found = Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
+                                 number % HELD_OUT == 0)  # fmt: skip
+                if one.float8:
+                    of = rates_of(tuple(every), gpu)
+                    found.weight, found.promoted, found.factor = _WEIGHT_FLOAT8, promote_us(one, of), crowded(one, of)
+                yield found
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1
                 looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
@@ -160,16 +192,16 @@ class Fit:
         features = np.concatenate([one.features for one in products]) @ self._differences
         self._mean, self._deviation = features.mean(axis=0), features.std(axis=0) + 1e-3
         inputs = torch.cat([self._inputs(one) for one in products])
-        logs = [np.log2(one.times / one.expected) for one in products]
-        wanted = torch.tensor(np.concatenate(logs), dtype=torch.float32)
+        wanted = torch.tensor(np.concatenate([one.wanted for one in products]), dtype=torch.float32)
         near = [np.exp(-_NEAR * (one.times / one.times.min() - 1)) for one in products]
         weights = [one.weight * np.maximum(some, _LEAST_WEIGHT) for one, some in zip(products, near, strict=True)]
         self._train(inputs, wanted, torch.tensor(np.concatenate(weights), dtype=torch.float32))
 
     def _inputs(self, one: Measured) -> torch.Tensor:
         scaled = (one.features @ self._differences - self._mean) / self._deviation
-        chip = np.zeros((len(scaled), len(self._chips)))
+        chip = np.zeros((len(scaled), len(self._chips) + 1))
         chip[:, [name in one.chip for name in self._chips].index(True)] = 1
+        chip[:, -1] = one.float8
         return torch.tensor(np.concatenate([scaled, chip], axis=1), dtype=torch.float32)
 
     def _train(self, inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor) -> None:
@@ -204,7 +236,8 @@ class Fit:
     def expected(self, one: Measured) -> Any:
         """Return the microseconds of a product's configs."""
         with torch.no_grad():
-            return one.expected * np.exp2(self._outputs(self._inputs(one)).mean(dim=0).numpy())
+            found = one.expected * np.exp2(self._outputs(self._inputs(one)).mean(dim=0).numpy())
+        return (found + one.promoted) * one.factor if one.float8 else found
 
     def networks(self) -> list[dict[str, Any]]:
         """Return the weights as the cost model reads them: of features as they are."""
@@ -214,10 +247,12 @@ class Fit:
         scale = self._differences / self._deviation
         found = []
         for number in range(_NETWORKS):
-            own, chips = first[number, : -len(self._chips)], first[number, -len(self._chips) :]
+            places = np.cumsum([0, *self._parts.values(), len(self._chips)])[-2:]
+            own, chips, (float8,) = np.split(first[number], places)
             of_parts = np.split(scale @ own, np.cumsum(list(self._parts.values()))[:-1])
             weights = dict(zip(self._parts, of_parts, strict=True))
-            weights |= {"chips": chips - self._mean / self._deviation @ own, "hidden": second[number]}
+            weights |= {"chips": chips - self._mean / self._deviation @ own, "float8": float8}
+            weights |= {"hidden": second[number]}
             weights |= {"biases": biases[number, 0], "out": out[number, :, 0], "out_bias": bias[number, 0, 0]}
             found.append({name: _digits(value.tolist()) for name, value in weights.items()})
         return found
@@ -241,9 +276,11 @@ def _digits(value: Any) -> Any:
 def judged(fit: Fit, products: Sequence[Measured], registered: Sequence[HopperGemmConfig]) -> str:
     """Say how good the choices among registered configs are, with any number of stages."""
     able = {dataclasses.replace(one, stages=2) for one in registered}
+    others = able - {dataclasses.replace(one, stages=2) for one in FOR_FLOAT8}
     shares, ratios = [], []
     for one in products:
-        known = np.array([dataclasses.replace(config, stages=2) in able for config in one.configs])
+        offered = able if one.float8 else others
+        known = np.array([dataclasses.replace(config, stages=2) in offered for config in one.configs])
         if known.any():
             taken = np.where(known, fit.expected(one), np.inf).argmin()
             shares.append(one.times[known].min() / one.times[taken])
@@ -291,7 +328,7 @@ def main() -> None:
     fitted = [one for one in products if not one.held_out]
     fit = Fit(fitted, named, content["chips"], _differences(parts), _TRAINING)
     for chip in content["chips"]:
-        for weight, name in ((1.0, "random products of 64 to 8192"), (_WEIGHT_UNTUNED, "of registered configs alone")):
+        for weight, name in _GROUPS.items():
             some = [one for one in products if one.held_out and chip in one.chip and one.weight == weight]
             if some:
                 print(f"{chip}, {name}, held out: {judged(fit, some, CONFIGS)}", flush=True)

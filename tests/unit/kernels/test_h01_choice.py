@@ -89,7 +89,7 @@ def tf32(m, n, k, layout):
     [
         # Few tiles and a long K, a K too short for it, and a tile for each SM.
         ((285, 175, 5531), "nt", 8),
-        ((81, 131, 957), "tn", 8),
+        ((81, 131, 957), "tn", 16),
         ((81, 131, 33), "tn", 1),
         ((789, 789, 65), "tt", 1),
     ],

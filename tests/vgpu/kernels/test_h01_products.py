@@ -225,3 +225,19 @@ def test_unread_operands_do_not_spread_their_nans(extent, rng):
     a, b = (random_matrix(rng, FLOAT16, (extent, extent)) for _ in range(2))
     assert_product(multiply(a, b, nan.copy(), nan, 1.0, 0.0), a, b)
     np.testing.assert_array_equal(multiply(nan, nan, nan.copy(), a, 0.0, 1.0), a)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config",
+    [
+        MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
+        MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=5),
+        MmaSyncConfig(warps_n=4, stages=4, cluster_k=16),
+    ],
+    ids=str,
+)
+def test_clusters_that_copy_4_bytes_at_a_time(config, rng):
+    m, n, k = 201, 133, 545
+    a, b = (to_tf32(random_matrix(rng, FLOAT32, shape)) for shape in ((m, k), (k, n)))
+    assert_product(multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (m, n)), config=config), a, b)

@@ -272,15 +272,6 @@ def test_lines_that_begin_anywhere_want_larger_tiles(shape, layout, straight, cr
     assert slower[1] > 1.2 * slower[0]
 
 
-def test_narrow_tiles_lie_along_k():
-    """Of operands in columns the other one is contiguous along K."""
-    picked = {
-        layout: choose(gemm_problem(512, 512, 512, "bfloat16", "bfloat16", layout), HOPPER, multiprocessors=132).config
-        for layout in ("nn", "tt")
-    }
-    assert [picked[layout].swap_ab for layout in ("nn", "tt")] == [1, 0]
-
-
 @pytest.mark.parametrize(
     ("shape", "overlaps"), [((512, 512, 512), True), ((128, 11008, 4096), False), ((8192, 8192, 8192), True)]
 )
@@ -307,15 +298,12 @@ def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):
     assert SPEC.launch(problem, config).overlaps == overlaps
 
 
-@pytest.mark.parametrize(("tile_n", "able"), [(8, True), (40, False), (48, True), (56, False), (64, True)])
-def test_k_major_lines_that_the_compiler_falls_over_are_refused(tile_n, able):
-    config = HopperGemmConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1, swap_ab=1)
-    # With swap-AB, A is the operand of the columns: K-major in rows, MN-major in columns.
-    reasons = [
-        SPEC.why_not(gemm_problem(640, 640, 640, "bfloat16", "bfloat16", layout), HOPPER, config)
-        for layout in ("nn", "nt", "tn", "tt")
-    ]
-    assert [reason is None for reason in reasons] == [able, able, True, True]
+@pytest.mark.parametrize(("tile_n", "able"), [(8, True), (24, True), (40, False), (48, True), (56, False), (64, True)])
+def test_int8_takes_multiples_of_16_columns_beyond_24(tile_n, able):
+    config = HopperGemmConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1)
+    reason = SPEC.why_not(gemm_problem(640, 640, 640, "int8", "int32", "nt"), HOPPER, config)
+    assert (reason is None) == able
+    assert SPEC.why_not(gemm_problem(640, 640, 640, "bfloat16", "bfloat16", "nt"), HOPPER, config) is None
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
         What `times.limits` returns of both, a row for each quantity.
     """
     nets, weights = _networks()
-    lies = one.a, one.b, one.prepared, one.result_begin, one.result_item
+    lies = one.a, one.b, one.prepared, one.result_begin, one.result_item, one.float8
     return nets.factors(weights, read, of.remembered(lies, lambda: _given_of_each(nets, of, one)))
 
 
@@ -79,8 +79,8 @@ def _given_of_each(nets: Networks, of: TileRates, one: Operation) -> Given:
 
 
 def _first(nets: Networks, of: TileRates, one: Operation) -> Numbers:
-    """Return the sums of the first layer by what configs are, and by how operands and the result lie."""
+    """Return the sums of the first layer by what configs and elements are, and by how operands and the result lie."""
     lines = np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.first["problem"][NUMBERS:]
     found: Numbers = of.features() @ nets.first["config"] + of.of_layout(one).features @ nets.first["operands"]
-    found += lines.take(of.side, axis=0)
+    found += lines.take(of.side, axis=0) + one.float8 * nets.first["float8"]
     return found

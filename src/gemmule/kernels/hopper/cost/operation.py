@@ -44,6 +44,7 @@ def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
         read=problem.bytes_min - written,
         written=written,
         prepared=(_COPY if a.across else a, _COPY if b.across else b) if prepares else None,
+        float8=problem.a.dtype.is_float8,
     )
 
 

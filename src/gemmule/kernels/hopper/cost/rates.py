@@ -101,6 +101,8 @@ class Operation(NamedTuple):
         How often a tile is written, to more than one place.
     prepared : tuple of OperandLayout or None
         How copies of A and B lie, of a second product that is predicted at the same time, beside this one.
+    float8 : bool
+        Whether the elements are floats of 8 bits.
     """
 
     rows: int
@@ -117,6 +119,7 @@ class Operation(NamedTuple):
     tiles: Sequence[int] | None = None
     writes: float = 1.0
     prepared: tuple[OperandLayout, OperandLayout] | None = None
+    float8: bool = False
 
     def each(self) -> tuple[Operation, ...]:
         """Return the product, and the prepared one if there is one, as separate operations."""

@@ -88,7 +88,7 @@ class EpiTileLayout:
         return self._tma(cpasync.CopyBulkTensorTileS2GOp(), mD, self.smem_layout(transposed=transposed))
 
     def _tma(self, op: Any, matrix: Any, layout: Any) -> TmaTensor:
-        tile = cute.slice_(layout, (None, None, 0))
+        tile = cute.make_composed_layout(layout.inner, 0, cute.select(layout.outer, [0, 1]))
         return TmaTensor(*cpasync.make_tiled_tma_atom(op, matrix, tile, self.shape))
 
     def partitioned(self, matrix: TmaTensor, smem: Any, batch: tuple[Any, ...]) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from gemmule.kernels.hopper.tile_config import (
 
 #: What a search tries: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, columns, and clusters.
 _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
-_COLUMNS = (8, 16, 32, 48, *range(64, 257, 16))
+_COLUMNS = tuple(range(8, 257, 8))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
 
@@ -30,7 +30,7 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 class HopperGemmConfig(WarpScheduleConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
 
-    #: tile_m, tile_n: Elements: tile_m a multiple of 64, tile_n of 16, or of 8 with swap_ab, and at most 256.
+    #: tile_m, tile_n: Elements: tile_m a multiple of 64, tile_n of 8, and at most 256.
     tile_m: int = 128
     tile_n: int = 256
     #: stages, pingpong: As of `WarpScheduleConfig`.
@@ -68,7 +68,7 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     @property
     def tile_n_multiple(self) -> int:
-        return 8 if self.swap_ab else 16
+        return 8
 
     @property
     def cluster(self) -> int:
@@ -94,7 +94,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
         columns = self.tile_n // (self.cluster_k * num_b)
-        widths = (64, 48, 32, 16, 8) if self.swap_ab else (64, 32, 16, 8)
+        widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
@@ -162,6 +162,8 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, swap_ab=1),
     # With room for scales by blocks.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
@@ -250,6 +252,34 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
+    # Layers of models with 64 to 512 rows, and products like those that draws lost.
+    HopperGemmConfig(tile_m=192, tile_n=128, stages=4, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=192, tile_n=112, stages=5, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=192, tile_n=96, stages=4, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=208, stages=4, cluster_m=2),
+    HopperGemmConfig(tile_m=128, tile_n=144, stages=6, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=2, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=112, stages=9, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=4, cluster_n=2),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=4, cluster_m=1, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six

@@ -88,8 +88,8 @@ _MAX_INT8_K = (2**31 - 1) // 2**14
 _EPI_TILE_N_8_BIT = 16
 #: Bytes of a partial sum and of a flag.
 _WORD_BYTES = 4
-#: Columns of a swizzle atom of K-major B (8 rows of 128 bytes of K).
-_ATOM_N = 8
+#: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
+_INT8_COLUMNS = 24
 #: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
 _MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
 #: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, or over
@@ -132,10 +132,8 @@ def _why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGem
     """Say why the kernel's A and B, K-major or not, have no tiles of so many columns, or None where they have."""
     if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
-    if config.tile_n > _ATOM_N and config.tile_n % (2 * _ATOM_N) and k_major[1]:
-        # PTX takes any multiple of 8; the layout that make_smem_layout_b of nvidia-cutlass-dsl 4.8.1 returns for 24
-        # columns aborts the compiler (in cute.slice_ of a stage).
-        return f"config {config}: tile_n of a K-major B must be {_ATOM_N} or a multiple of {2 * _ATOM_N}"
+    if dtype == INT8 and config.tile_n > _INT8_COLUMNS and config.tile_n % 16:
+        return f"config {config}: wgmma on int8 takes a multiple of 16 columns where they are more than {_INT8_COLUMNS}"
     return _why_not_registers(config, k_major) if dtype == FLOAT32 else None
 
 

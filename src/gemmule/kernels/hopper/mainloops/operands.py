@@ -190,5 +190,6 @@ def _order(k_major: bool) -> Any:
 
 def _tma(matrix: Any, layout: Any, tile: tuple[int, int], multicast_size: int, element: Any) -> TmaTensor:
     load = cpasync.CopyBulkTensorTileG2SOp() if multicast_size == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
-    stage = cute.slice_(layout, (None, None, 0))
+    # nvidia-cutlass-dsl 4.8.1 slices no stage out of those of an odd number of swizzle atoms.
+    stage = cute.make_composed_layout(layout.inner, 0, cute.select(layout.outer, [0, 1]))
     return TmaTensor(*cpasync.make_tiled_tma_atom(load, matrix, stage, tile, multicast_size, internal_type=element))

@@ -91,7 +91,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     if reason := _why_not_halves(problem, config):
         return reason
     oriented = _oriented(problem)
-    if config.cluster_k > 1 and not _has_registers(config, min(_copied(oriented))):
+    if config.cluster_k > 1 and not _has_registers(config, oriented):
         return (
             f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
             "B must begin at multiples of 8 bytes"
@@ -104,10 +104,14 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     return why_not_grid(_grid(oriented, config))
 
 
-def _has_registers(config: MmaSyncConfig, copied: int) -> bool:
-    """Return whether a thread of a cluster has registers for copies of so many bytes beside its partial sums."""
+def _has_registers(config: MmaSyncConfig, problem: GemmProblem) -> bool:
+    """Return whether a thread of a cluster has registers for its copies beside its partial sums."""
+    copied = min(_copied(problem))
     if copied < _WORD:
         return config.outputs <= _TILE**2
+    if problem.a.lies_in_rows and problem.b.lies_in_cols:
+        # One distance leads from each line to the next, of both operands.
+        return True
     copies = (config.tile_m + config.tile_n) * config.k_bytes // (copied * config.threads)
     return copied > _WORD or config.outputs // config.threads + copies <= _MAX_WORDS // 2
 
@@ -272,11 +276,11 @@ _PARTS = (1, 2, 4, 8)
 #: Configs for TF32 alone, most of them where K is long and tiles are few: the ones that together come closest to the
 #: best of all that were timed (benchmarks/experiments/fit_mma_sync_cost.py --choose).
 FOR_TF32 = (
-    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in (3, 16)),
+    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in (3, 5, 16)),
     MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
     MmaSyncConfig(tile_m=32, warps_m=1, warps_n=4, stages=4, cluster_k=8),
-    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4)),
-    *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8)),
+    *(MmaSyncConfig(tile_n=_TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4, 8, 16)),
+    *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8, 16)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
     MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4, cluster_k=8),
 )
@@ -346,11 +350,11 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    copied, times = min(_copied(_oriented(problem))), _every_tf32_us(problem, gpu)
+    oriented, times = _oriented(problem), _every_tf32_us(problem, gpu)
     return [
         us
         for us, one in zip(times, CONFIGS, strict=True)
-        if one.cluster_k >= least and (one.cluster_k == 1 or _has_registers(one, copied))
+        if one.cluster_k >= least and (one.cluster_k == 1 or _has_registers(one, oriented))
     ]
 
 

@@ -41,8 +41,11 @@ class Tf32Rates(NamedTuple):
         A k-tile's barrier and latency.
     overlapped : float
         Share of a k-tile's time that each of many concurrent CTAs adds.
-    more_warps : float
-        The same of the warps of a CTA of 256 threads.
+    more_warps, fewer_warps : float
+        The same of the warps of a CTA of 256 threads, and of 64 or 32, where an SM has one CTA.
+    fitting, crowded : float
+        The factor of what clusters compute where each SM has one CTA at most, and what each doubling of their CTAs adds
+        where SMs have more.
     write, unaligned : float
         Writing 64 x 64 by 128 threads, in rows that begin at multiples of 16 bytes, or anywhere.
     reduction, partials : float
@@ -64,6 +67,9 @@ class Tf32Rates(NamedTuple):
     wait: float
     overlapped: float
     more_warps: float
+    fewer_warps: float
+    fitting: float
+    crowded: float
     write: float
     unaligned: float
     reduction: float
@@ -76,23 +82,26 @@ class Tf32Rates(NamedTuple):
 
 #: Fitted to three quarters of the 110 products of record 20261125T031705 (an H100); copies of 8 bytes are assumed.
 RATES = Tf32Rates(
-    launch=1.752,
-    reads=0.04342,
-    products=0.08934,
-    copies=0.02069,
+    launch=1.304,
+    reads=0.02469,
+    products=0.1009,
+    copies=0.03536,
     copies_of_8=0.05,
-    copies_of_4=0.09992,
-    wait=0.01311,
-    overlapped=1.043,
-    more_warps=0.9884,
-    write=0.872,
-    unaligned=2.164,
-    reduction=1.734,
-    partials=0.08559,
+    copies_of_4=0.1065,
+    wait=0.0841,
+    overlapped=1.073,
+    more_warps=1.099,
+    fewer_warps=1.822,
+    fitting=0.9134,
+    crowded=0.06024,
+    write=1.247,
+    unaligned=2.485,
+    reduction=1.764,
+    partials=0.00809,
     reached=0.91,
-    l2=8.653e6,
-    memory=0.5099,
-    narrow=0.2301,
+    l2=8.261e6,
+    memory=0.6857,
+    narrow=0.4275,
 )
 
 
@@ -111,11 +120,14 @@ class _Tiles:
         # What does not depend on the product: a k-tile without its copies and the factor of its steps where one CTA is
         # alone, the share of the SMs that clusters reach, writing by how lines of D begin, and a cluster's reduction.
         self.steps = reads * rates.reads + outputs * rates.products
-        self.slower = np.where(warps > 1, rates.more_warps, 1.0)
+        self.slower = np.where(warps > 1, rates.more_warps, np.where(warps < 1, rates.fewer_warps, 1.0))
         self.reached = np.where(self.cluster_k > 2, rates.reached, 1.0)
         self.reached[self.cluster_k > PORTABLE_CLUSTER] = _LARGE_REACHED
         self.written = outputs / warps * rates.write, outputs / warps * rates.unaligned
         self.split = self.cluster_k > 1
+        # Factors of what is computed, where each SM has one CTA at most and where some have more.
+        self.fits = np.where(self.split, rates.fitting, 1.0)
+        self.shares = np.where(self.split, 1 + rates.crowded * np.log2(self.cluster_k), 1.0)
         self.most_parts = max((one.cluster_k for one in configs), default=1)
         # A k-tile of 64 x 64 at least: of any tile, and of those that the result has more rows and columns than.
         copies = (self.m + self.n) / _SIDE * rates.copies
@@ -143,6 +155,7 @@ def least_us(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRat
     of = _tiles_of(configs, rates)
     k_tile = of.least[min(m, n) >= of.most_side]
     k_tiles = problem.k * 4 / _K_BYTES * (problem.batch or (1,))[0]
+    k_tile *= min(rates.fitting, 1.0)
     return gpu.load * k_tile * m * n / _SIDE**2 * k_tiles / gpu.multiprocessors + rates.launch * gpu.launch
 
 
@@ -195,6 +208,7 @@ def times_us(
     rounds = np.ceil(each / of.resident)
     k_tile = np.maximum(rounds * alone, each * steps * rates.overlapped)
     computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / reached)
+    computed *= np.where(each > 1, of.shares, of.fits)
     computed += of.reduction
     computed *= gpu.load
     from_l2 = ctas * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2

@@ -1,0 +1,57 @@
+"""Tiles whose width 16 does not divide, on the virtual GPU, all checks on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.dtype import BFLOAT16, FLOAT32
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
+from support.epilogue_cases import CASES
+from support.oracle import assert_product, poisoned, random_matrix
+from support.vgpu.epilogues import finish
+from support.vgpu.kernel_products import laid_out, multiply
+from support.vgpu.kernels_left import leave_kernels
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+#: With epilogue tiles of 24 columns and of 8, cooperative and ping-pong, alone and in clusters along N.
+COLUMNS = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1)
+ROWS = HopperGemmConfig(tile_m=128, tile_n=136, stages=4, cluster_m=1)
+CONFIGS = [
+    COLUMNS,
+    ROWS,
+    *(
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in (
+            HopperGemmConfig(tile_m=192, tile_n=112, stages=4, pingpong=1, cluster_m=1, swap_ab=1),
+            HopperGemmConfig(tile_m=64, tile_n=168, stages=4, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
+            HopperGemmConfig(tile_m=64, tile_n=56, stages=4, pingpong=1, cluster_m=1, cluster_n=2),
+            HopperGemmConfig(tile_m=256, tile_n=104, stages=3, cluster_m=1, swap_ab=1),
+            HopperGemmConfig(tile_m=64, tile_n=24, stages=4, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
+        )
+    ),
+]
+SLOW = [pytest.mark.slow]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize(
+    ("out", "adds"), [(BFLOAT16, False), (FLOAT32, True), pytest.param(BFLOAT16, True, marks=SLOW)]
+)
+def test_results(config, out, adds, rng):
+    m, n, k = 200, 144, 200
+    a, b = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n))
+    c = random_matrix(rng, out, (m, n)) if adds else None
+    factors = (0.75, -1.5) if adds else (1, 0)
+    d = multiply(SPEC, a, laid_out(b, "col"), poisoned(out, (m, n)), c, *factors, config=config)
+    assert_product(d, a, b, *((c, *factors) if adds else ()))
+
+
+@pytest.mark.parametrize("config", [COLUMNS, pytest.param(dataclasses.replace(ROWS, tile_n=40), marks=SLOW)], ids=str)
+def test_an_epilogue(config, monkeypatch, rng):
+    leave_kernels(monkeypatch, (dataclasses.replace(SPEC, configs=(config,)),))
+    case = next(case for case in CASES.values() if "c" in case.arrays and "bias" in case.arrays)
+    finish(case, rng, shape=(88, 104, 200))
