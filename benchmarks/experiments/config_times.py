@@ -212,7 +212,7 @@ _FLOAT64: tuple[dict[str, int], ...] = (
 )
 
 
-#: Candidates of `complex64_gemm`: rows, columns, k-tile, warps along M and N, stages, and fields of `SimtConfig` after it.
+#: Candidates of `complex64_gemm`: rows, columns, k-tile, warps along M and N, stages, and further fields.
 _COMPLEX64 = (
     (64, 64, 16, 2, 1, 4, 8, 2, 2),
     (64, 64, 16, 2, 1, 4, 8, 4, 2),
