@@ -7,7 +7,8 @@ Data movement
     The tile of 128 x 128: 64 FLOP a byte. For a k a thread with 8 x 8 accumulators reads 8 vectors of 16 bytes for 256
     FMAs, half of what the float32 kernel's thread tile of 8 x 8 reads for as many.
 Limits
-    The FMA units. 128 registers of a thread are accumulators.
+    The FMA units, and the two banks of registers: `multiply_fragments` of the mainloop. 128 registers of a thread are
+    accumulators.
 Sources
     Higham, "Accuracy and Stability of Numerical Algorithms", 2002, 3.6: errors of complex products.
 """
