@@ -84,7 +84,6 @@ SPEC = KernelSpec(
         Complex64Config(),
         Complex64Config(tile_m=64, warps_m=2),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, warps_n=1, tile_k=16, warps_k=2),
-        Complex64Config(tile_m=32, tile_n=64, warps_m=1, warps_n=1, tile_k=32, warps_k=4),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16, cluster_k=2),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16, cluster_k=4),
