@@ -25,6 +25,8 @@ class Complex64Mainloop(SimtGemmMainloop):
     def __init__(self, config: Complex64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.mixed = types["conj"] in ("a", "b")
+        # Beside their masked copies no register is left for the other order.
+        self.turns = not (self.whole or self.transposes)
 
     @cute.jit
     def accumulators(self, rows: cutlass.Constexpr[int], cols: cutlass.Constexpr[int]):
@@ -43,8 +45,9 @@ class Complex64Mainloop(SimtGemmMainloop):
         rows, cols = cutlass.const_expr((cute.size(rC, mode=[1]), cute.size(rC, mode=[2])))
         for one in cutlass.range_constexpr(2 * max(rows, cols)):
             for other in cutlass.range_constexpr(2 * min(rows, cols)):
-                held = cutlass.const_expr((one // 2, (one ^ one // 2) % 2))
-                passing = cutlass.const_expr((other % min(rows, cols), (other // min(rows, cols) ^ one) % 2))
+                second, place = cutlass.const_expr(divmod(other, min(rows, cols)))
+                place = cutlass.const_expr(min(rows, cols) - 1 - place if self.turns and second else place)
+                held, passing = cutlass.const_expr(((one // 2, (one ^ one // 2) % 2), (place, (second ^ one) % 2)))
                 (i, part_a), (j, part_b) = cutlass.const_expr((held, passing) if rows > cols else (passing, held))
                 a, b = rA[i % 2 * 2 + part_a, i // 2], rB[j % 2 * 2 + part_b, j // 2]
                 part = cutlass.const_expr(part_a ^ part_b)
