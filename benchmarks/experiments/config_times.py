@@ -218,15 +218,16 @@ _FLOAT64: tuple[dict[str, int], ...] = (
 )
 
 
-#: Candidates of `complex64_gemm`: rows, columns, k-tile, warps along M and N, and stages.
+#: Candidates of `complex64_gemm`: rows, columns, k-tile, warps along M and N, stages, and further fields.
 _COMPLEX64 = (
-    (128, 128, 8, 4, 2, 3),
-    (128, 64, 8, 4, 1, 4),
-    (128, 64, 8, 4, 2, 4),
-    (64, 128, 8, 2, 4, 4),
-    (64, 64, 8, 2, 1, 4),
-    (64, 64, 8, 2, 2, 3),
-    (64, 64, 8, 2, 2, 4),
+    (64, 64, 16, 2, 1, 4, 8, 2, 2),
+    (64, 64, 16, 2, 1, 4, 8, 4, 2),
+    (32, 64, 32, 1, 1, 4, 8, 1, 4),
+    (32, 64, 32, 1, 1, 4, 8, 2, 4),
+    (32, 64, 32, 1, 1, 4, 8, 4, 4),
+    (64, 128, 16, 2, 2, 6, 8, 1, 2),
+    (128, 64, 16, 4, 1, 6, 8, 1, 2),
+    (64, 128, 16, 2, 2, 4),
 )
 #: Candidates of `complex128_gemm`, as what differs from the default.
 _COMPLEX128: tuple[dict[str, int], ...] = (

@@ -30,6 +30,8 @@ ISSUE_S, ALLOCATE_S = 2e-4, 6e-13
 _SHIFTS = 4093
 #: Sides of the product that is timed, and its depth.
 SHAPE = _SIDE, _DEPTH = 4096, 2048
+#: Sides of a product that every kernel is fast for.
+_LARGE = 4 * _SIDE
 
 
 def link_rates(device: GpuStreams) -> tuple[float, float]:
@@ -61,6 +63,8 @@ class Operands:
     b: np.dtype[Any]
     d: np.dtype[Any]
     orders: str = "CC"
+    #: Rows and columns of the result that is computed in tiles; emulation is timed as it is chosen for the largest.
+    sides: tuple[int, int] = (_LARGE, _LARGE)
 
     def matrices(self, extents: Sequence[tuple[int, int]]) -> Iterator[DeviceMatrix]:
         """Yield A, B and the result of these rows and columns; buffers are to be put in."""
@@ -152,12 +156,18 @@ def _product(device: GpuStreams, stream: int, operands: Operands, side: int, dep
         _fill(device, stream, buffer, nbytes, numbers.astype(matrix.dtype))
         matrices.append(dataclasses.replace(matrix, buffer=buffer))
     a, b, d = matrices
-    return DeviceProduct(a, b, d, like=_timed_like(device))
+    return DeviceProduct(a, b, d, like=_timed_like(device, operands))
 
 
-def _timed_like(device: GpuStreams) -> tuple[int, int] | None:
-    """Return the extents of the product whose kernel is timed: emulation pays for tiles, and not for what is timed."""
-    return (4 * _SIDE, 4 * _SIDE) if device.precision in FEWEST_INT8_PRODUCTS else None
+def _timed_like(device: GpuStreams, operands: Operands) -> tuple[int, int] | None:
+    """Return the extents of the product whose kernel is timed: emulation pays for large tiles, not for what is timed.
+
+    A result that is itself small is not emulated.
+    """
+    if device.precision not in FEWEST_INT8_PRODUCTS:
+        return None
+    rows, cols = (max(min(side, _LARGE), 1) for side in operands.sides)
+    return rows, cols
 
 
 def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
@@ -175,7 +185,7 @@ def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np
 
 def large_product(operands: Operands) -> DeviceProduct:
     """Return a large product of those operands, of which only the kernel is wanted: its matrices have no memory."""
-    a, b, d = operands.matrices(((4 * _SIDE, 4 * _SIDE),) * 3)
+    a, b, d = operands.matrices(((_LARGE, _LARGE),) * 3)
     return DeviceProduct(a, b, d)
 
 
@@ -185,4 +195,4 @@ def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -
     a, b, d = operands.matrices(extents)
     *_, total = dataclasses.replace(operands, d=sums).matrices(extents)
     products = DeviceProduct(a, b, d), DeviceProduct(a, b, total, 1, 1, total)
-    return [device.kernel(dataclasses.replace(product, like=_timed_like(device))) for product in products]
+    return [device.kernel(dataclasses.replace(product, like=_timed_like(device, operands))) for product in products]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import types
@@ -21,7 +22,7 @@ from gemmule.outofcore.device.planner.probe_cache import DAYS, ProbeCache, Probe
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import Operands, PartSeconds, large_product, timed_kernels
+from gemmule.runtime.link_probe import SHAPE, Operands, PartSeconds, large_product, timed_kernels
 from gemmule.runtime.streams import GpuStreams
 from support.fakes.cuda import FakeCuda, installed
 from support.homeless import without_home
@@ -253,6 +254,18 @@ def test_emulation_is_timed_by_the_kernel_of_large_products(precision):
     with installed(FakeCuda()), GpuStreams(choose, 0, precision) as device:
         assert all(name.startswith("ozaki_gemm ") for name in timed_kernels(device, operands, np.dtype("float64")))
         assert device.kernel(large_product(operands)).startswith("ozaki_gemm ")
+
+
+@pytest.mark.parametrize(("sides", "kernel"), [((40000, 500), "float64_gemm "), ((40000, 30000), "ozaki_gemm ")])
+def test_emulation_is_timed_where_the_result_is_large_enough_for_it(sides, kernel):
+    operands = Operands(*(np.dtype("float64"),) * 3, sides=sides)
+    with installed(FakeCuda()), GpuStreams(choose, 0, Precision.OZAKI) as device:
+        assert all(name.startswith(kernel) for name in timed_kernels(device, operands, np.dtype("float64")))
+        # Types that are not emulated take the kernel of what is timed.
+        device.precision = Precision.IEEE
+        assert timed_kernels(device, operands, np.dtype("float64")) == timed_kernels(
+            device, dataclasses.replace(operands, sides=SHAPE), np.dtype("float64")
+        )
 
 
 def test_the_command_renews_on_demand(monkeypatch, tmp_path):

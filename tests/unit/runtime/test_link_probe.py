@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gemmule.core.dtype import Precision
+from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.runtime.link_probe import SHAPE, Operands, PartSeconds, part_seconds, product_rate
 
 F8 = np.dtype("float64")
@@ -30,11 +31,11 @@ class Clock:
     def copy_in(self, stream, target, source):
         pass
 
-    def launches(self, stream, product):
+    def launches(self, stream, product, taken=None):
         def launch(seconds):
             self.now += seconds
 
-        return [lambda each=each: launch(each) for each in self.taken]
+        return [lambda each=each: launch(each) for each in taken or self.taken]
 
     def multiply(self, stream, product):
         for launch in self.launches(stream, product):
@@ -58,6 +59,31 @@ def test_what_goes_before_and_after_the_longest_launch():
     assert parts.join == pytest.approx((reconstruction + skipped) / SIDE**2)
     rate = product_rate(device, operands, added=False)
     assert parts.multiplying(rate) == pytest.approx(2 * SIDE**2 * DEPTH / products)
+
+
+class Emulation(Clock):
+    """A device on which launches split the factors, multiply, and join parts; to read C takes as long as to join."""
+
+    SPLIT, RATE, JOIN = 3e-12, 1e14, 4e-12
+
+    def launches(self, stream, product):
+        m, n, k = product.d.rows, product.d.cols, product.a.cols
+        joined = m * n * self.JOIN * (1 if product.c is None else 2)
+        return Clock.launches(self, stream, product, ((m + n) * k * self.SPLIT, 2 * m * n * k / self.RATE, joined))
+
+    @classmethod
+    def seconds_of(cls, m, n, k, added):
+        return (m + n) * k * cls.SPLIT + 2 * m * n * k / cls.RATE + m * n * cls.JOIN * (2 if added else 1)
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("shape", [(SIDE, SIDE, DEPTH), (20000, 3000, 8192), (1000, 7000, 512)])
+def test_products_that_are_added_take_longer_by_reading_the_sum_alone(added, shape):
+    device, operands = Emulation(), Operands(F8, F8, F8)
+    parts = part_seconds(device, operands)
+    plain, sums = (parts.multiplying(product_rate(device, operands, added=one)) for one in (False, True))
+    rates = Rates(plain, sums, 1.0, 1.0, side=SIDE, depth=DEPTH, split=parts.split, join=parts.join)
+    assert rates.seconds(*shape, added=added) == pytest.approx(Emulation.seconds_of(*shape, added))
 
 
 def test_a_single_launch_only_multiplies():

@@ -15,6 +15,7 @@ from gemmule.core.problem import mark_own_transpose
 from gemmule.core.spec import Choice
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
+from gemmule.kernels.complex.config import Complex64Config
 from gemmule.kernels.complex.syrk import COMPLEX64_SYRK, COMPLEX128_SYRK
 from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 from gemmule.lab.products import gemm_problem, own_product
@@ -113,6 +114,25 @@ def test_a_cluster_shares_sums(dtype, ctas, rng):
     a, b, c = (random_matrix(rng, dtype, shape) for shape in ((66, 70), (70, 40), (66, 40)))
     got = multiply(a, b, poisoned(dtype, (66, 40)), c, 2.0, -1.0, "b", (spec, config))
     assert_product(got, a, b.conj(), c, 2.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        # Groups of warps, and columns that are held; in a cluster too; rows that are held.
+        Complex64Config(tile_m=64, tile_n=64, warps_m=2, warps_n=1, tile_k=16, warps_k=2),
+        pytest.param(
+            Complex64Config(tile_m=32, tile_n=64, warps_m=1, warps_n=1, tile_k=32, warps_k=4, cluster_k=2),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16), marks=pytest.mark.slow),
+    ],
+    ids=lambda config: f"{config.thread_m}x{config.thread_n}-{config.warps_k}-{config.cluster_k}",
+)
+def test_thread_tiles_of_complex64(config, rng):
+    a, b, c = (random_matrix(rng, COMPLEX64, shape) for shape in ((67, 75), (75, 70), (67, 70)))
+    got = multiply(a, b, poisoned(COMPLEX64, (67, 70)), c, 0.5j, -1.0, "a", (COMPLEX64_GEMM, config))
+    assert_product(got, a.conj(), b, c, 0.5j, -1.0)
 
 
 @pytest.mark.parametrize("dtype", SMALL, ids=str)

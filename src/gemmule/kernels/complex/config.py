@@ -6,21 +6,15 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import COMPLEX64, COMPLEX128
-from gemmule.core.errors import ArgumentError
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.simt.config import SimtConfig
 
 
 @dataclass(frozen=True)
 class Complex64Config(SimtConfig):
-    """A tile of complex64; fields as of `SimtConfig`, but warps_k is 1. A thread reads vectors of 2 elements."""
+    """A tile of complex64; fields as of `SimtConfig`. A thread reads vectors of 2 elements."""
 
     itemsize: ClassVar[int] = COMPLEX64.itemsize
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.warps_k > 1:
-            raise ArgumentError(f"config {self}: warps_k must be 1; give more CTAs along K, cluster_k")
 
 
 @dataclass(frozen=True)

@@ -57,16 +57,17 @@ COMPLEX64_RATES = simt_cost.SimtRates(
     epilogue=45.09,
     memory=3.5e6,
 )
-#: Measured times of complex64 by predicted ones: by rows, columns and CTAs of a cluster.
+#: Measured times of complex64 by predicted ones: by rows, columns, CTAs of a cluster and groups of warps.
 COMPLEX64_FACTORS: dict[tuple[int, ...], float] = {
-    (128, 128, 1): 1.19,
-    (64, 128, 1): 1.41,
-    (64, 64, 1): 1.45,
-    (64, 64, 2): 1.34,
-    (64, 64, 4): 1.34,
-    (32, 32, 1): 1.13,
-    (32, 32, 4): 1.05,
-    (32, 32, 8): 1.06,
+    (128, 128, 1, 1): 1.16,
+    (64, 128, 1, 1): 1.24,
+    (64, 64, 1, 2): 1.15,
+    (64, 64, 1, 1): 1.4,
+    (64, 64, 2, 1): 1.34,
+    (64, 64, 4, 1): 1.34,
+    (32, 32, 1, 1): 1.13,
+    (32, 32, 4, 1): 1.05,
+    (32, 32, 8, 1): 1.06,
 }
 
 
@@ -84,5 +85,6 @@ def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex64_gemm`."""
     found: list[float] = simt_cost.limits(problem, configs, gpu).predicted_us(COMPLEX64_RATES).tolist()
-    factors = [COMPLEX64_FACTORS.get((one.tile_m, one.tile_n, one.cluster_k), 1.0) for one in configs]
+    keys = ((one.tile_m, one.tile_n, one.cluster_k, one.warps_k) for one in configs)
+    factors = [COMPLEX64_FACTORS.get(key, 1.0) for key in keys]
     return [factor * time for factor, time in zip(factors, found, strict=True)]

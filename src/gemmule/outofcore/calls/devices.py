@@ -200,7 +200,7 @@ def _gpu_rates(
     with GpuStreams(choose_streamed, ordinal, precision) as device:
         gpu = device.device.identity
         h2d, d2h = probes.figures(("link", *gpu), 2, lambda: link_rates(device))
-        operands = Operands(a.dtype, b.dtype, out, a.order + b.order)
+        operands = Operands(a.dtype, b.dtype, out, a.order + b.order, (a.shape[0], b.shape[1]))
 
         def product_rates() -> tuple[float, float, float, float]:
             parts = part_seconds(device, operands)

@@ -7,7 +7,8 @@ Data movement
     The tile of 128 x 128: 64 FLOP a byte. For a k a thread with 8 x 8 accumulators reads 8 vectors of 16 bytes for 256
     FMAs, half of what the float32 kernel's thread tile of 8 x 8 reads for as many.
 Limits
-    The FMA units. 128 registers of a thread are accumulators.
+    The FMA units, and the two banks of registers: `multiply_fragments` of the mainloop. 128 registers of a thread are
+    accumulators.
 Sources
     Higham, "Accuracy and Stability of Numerical Algorithms", 2002, 3.6: errors of complex products.
 """
@@ -17,12 +18,12 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute
+from cutlass import Float32, cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.config import Complex64Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
-from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
+from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
 from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
@@ -52,16 +53,25 @@ class Complex64Gemm(TileGemm):
         row, col = self.mainloop.corner()
         corner, scalars = (m0 + row, n0 + col), (alpha, beta)
         mirrored = self.epilogue.is_mirrored(m0, n0)
+        warps_k, summed, first_row = cutlass.const_expr((self.config.warps_k, self.config.summed_m, 0))
+        if cutlass.const_expr(self.cluster_k * warps_k > 1):
+            # Shared memory takes vectors of consecutive registers, and accumulators are in any bank. The factor is 1,
+            # which no compiler knows.
+            rC.store(rC.load() * Float32(select_(gA.shape[1] < 0, Float32(2), Float32(1))))
+        if cutlass.const_expr(warps_k > 1):
+            rSum = self.mainloop.accumulators(summed, self.config.thread_n)
+            reduce_in_cta(rSum, rC, stages, self.mainloop.group(), warps_k, self.threads)
+            rC, first_row = rSum, self.mainloop.group() * summed
         if cutlass.const_expr(self.cluster_k > 1):
             writers = cutlass.const_expr(self.config.writers)
-            rows, cols = cutlass.const_expr((self.config.thread_m // writers, self.config.thread_n))
-            rPart = self.mainloop.accumulators(rows, cols)
+            rows = cutlass.const_expr(summed // writers)
+            rPart = self.mainloop.accumulators(rows, self.config.thread_n)
             part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.threads)
             if writers == self.cluster_k or rank < writers:
-                self.write(gD, gC, rPart, corner, part * rows, scalars, mirrored)
+                self.write(gD, gC, rPart, corner, first_row + part * rows, scalars, mirrored)
         else:
-            self.write(gD, gC, rC, corner, 0, scalars, mirrored)
+            self.write(gD, gC, rC, corner, first_row, scalars, mirrored)
 
     @cute.jit
     def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, corner, first, scalars, mirrored):

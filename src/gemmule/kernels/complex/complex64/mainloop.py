@@ -25,6 +25,8 @@ class Complex64Mainloop(SimtGemmMainloop):
     def __init__(self, config: Complex64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.mixed = types["conj"] in ("a", "b")
+        # Beside their masked copies no register is left for the other order.
+        self.turns = not (self.whole or self.transposes)
 
     @cute.jit
     def accumulators(self, rows: cutlass.Constexpr[int], cols: cutlass.Constexpr[int]):
@@ -33,18 +35,23 @@ class Complex64Mainloop(SimtGemmMainloop):
 
     @cute.jit
     def multiply_fragments(self, rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):
-        """Add the products of one k in serpentine order, as those of float32; an FMA negates for free."""
-        cols = cutlass.const_expr(cute.size(rC, mode=[2]))
-        for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
-            real_a, imag_a = rA[i % 2 * 2, i // 2], rA[i % 2 * 2 + 1, i // 2]
-            for place in cutlass.range_constexpr(cols):
-                j = cutlass.const_expr(place if i % 2 == 0 else cols - 1 - place)
-                real_b, imag_b = rB[j % 2 * 2, j // 2], rB[j % 2 * 2 + 1, j // 2]
-                rC[0, i, j] += real_a * real_b
-                rC[1, i, j] += real_a * imag_b
-                if cutlass.const_expr(self.mixed):
-                    rC[0, i, j] += imag_a * imag_b
-                    rC[1, i, j] -= imag_a * real_b
+        """Add the products of one k; an FMA negates for free.
+
+        A part of an element of one operand is held while all parts of the other one pass: successive FMAs share it,
+        and read one fragment and one accumulator, for which there are two register banks. All real parts pass, then
+        all imaginary ones, and back, so that few accumulators are in the bank of what passes. Columns are held, or
+        rows where there are more: by the registers that the compiler then allocates.
+        """
+        rows, cols = cutlass.const_expr((cute.size(rC, mode=[1]), cute.size(rC, mode=[2])))
+        for one in cutlass.range_constexpr(2 * max(rows, cols)):
+            for other in cutlass.range_constexpr(2 * min(rows, cols)):
+                second, place = cutlass.const_expr(divmod(other, min(rows, cols)))
+                place = cutlass.const_expr(min(rows, cols) - 1 - place if self.turns and second else place)
+                held, passing = cutlass.const_expr(((one // 2, (one ^ one // 2) % 2), (place, (second ^ one) % 2)))
+                (i, part_a), (j, part_b) = cutlass.const_expr((held, passing) if rows > cols else (passing, held))
+                a, b = rA[i % 2 * 2 + part_a, i // 2], rB[j % 2 * 2 + part_b, j // 2]
+                part = cutlass.const_expr(part_a ^ part_b)
+                if cutlass.const_expr(part_a == 1 and (part_b == 0) == self.mixed):
+                    rC[part, i, j] -= a * b
                 else:
-                    rC[0, i, j] -= imag_a * imag_b
-                    rC[1, i, j] += imag_a * real_b
+                    rC[part, i, j] += a * b

@@ -83,6 +83,7 @@ SPEC = KernelSpec(
     configs=(
         Complex64Config(),
         Complex64Config(tile_m=64, warps_m=2),
+        Complex64Config(tile_m=64, tile_n=64, warps_m=2, warps_n=1, tile_k=16, warps_k=2),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16, cluster_k=2),
         Complex64Config(tile_m=64, tile_n=64, warps_m=2, tile_k=16, cluster_k=4),
