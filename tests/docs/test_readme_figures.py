@@ -178,3 +178,30 @@ def test_what_is_called_equal_is_within_two_standard_errors(rows):
     for row in (draw(rows, "float64", "odd"), draw(rows, "float8", "mult")):
         mean, error = map(float, row["vs first choice"].split(" ± "))
         assert abs(mean - 1) <= 2 * error
+
+
+def llama_2048() -> str:
+    eager, graph = models("eager", "llama-8x2048"), models("graph", "llama-8x2048")
+    return (
+        f"| Llama, 8 layers of width 2048, H100 | {ratios(eager, 'decode', 'prefill')} | | "
+        f"{ratios(graph, 'decode', 'prefill')} | {ratios(eager, 'train')}, in a graph {ratios(graph, 'train')} |"
+    )
+
+
+def llama_4096() -> str:
+    eager, graph, compiled = (models(mode, "llama-8x4096") for mode in ("eager", "graph", "compiled"))
+    return (
+        f"| Llama, width 4096, H200 | {ratios(eager, 'decode', 'prefill')} | prefill {ratios(compiled, 'prefill')}, "
+        f"decode {ratios(compiled, 'decode')} | decode {ratios(graph, 'decode')} | {ratios(eager, 'train')} |"
+    )
+
+
+def ratios(rows: list[Row], *phases: str) -> str:
+    """Return the span of some phases, or the only value."""
+    values = column([row for row in rows if row["phase, rows x tokens"].startswith(phases)], "ratio")
+    return span(values, 2) if len(values) > 1 else f"{values[0]:.2f}"
+
+
+@pytest.mark.parametrize("row", [llama_2048, llama_4096], ids=lambda row: row.__name__)
+def test_the_page_of_frameworks_says_what_the_notebook_does(row):
+    assert row() in (DOCS / "frameworks.md").read_text()

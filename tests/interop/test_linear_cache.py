@@ -106,12 +106,14 @@ def test_new_activations_are_queued_without_a_plan(gpu, shape, bias, state):
             assert got.requires_grad == (state == "grad")
 
 
-def test_layers_of_one_input_overlap_and_others_are_launched_in_order(gpu, monkeypatch):
-    launched, streams = [], [7]
+@pytest.fixture
+def launched(gpu, monkeypatch):
+    """How products are launched: ``"overlapping"`` or ``"serial"``, in order."""
+    found = []
 
     def serial_queue(queue):
         def serial(addresses, stream):
-            launched.append("serial")
+            found.append("serial")
             queue(addresses, 7)
 
         return serial
@@ -122,7 +124,7 @@ def test_layers_of_one_input_overlap_and_others_are_launched_in_order(gpu, monke
         queue = made(*arguments, **options)
 
         def overlapping(addresses, stream):
-            launched.append("overlapping")
+            found.append("overlapping")
             queue(addresses, 7)
 
         overlapping.inner = queue
@@ -130,6 +132,13 @@ def test_layers_of_one_input_overlap_and_others_are_launched_in_order(gpu, monke
 
     monkeypatch.setattr(linear_cache, "cached_gemm", cached_gemm)
     monkeypatch.setattr(linear_cache, "serial_queue", lambda queue: serial_queue(queue.inner))
+    # The input of another test may have been where this one's is.
+    monkeypatch.setattr(linear_cache, "_last", [0, 0])
+    return found
+
+
+def test_layers_of_one_input_overlap_and_others_are_launched_in_order(launched, monkeypatch):
+    streams = [7]
     monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: streams[0])
     layers = [operands(4, 16, bias=False, grad=False)[1] for _ in range(3)]
     first, second = (torch.randn(4, 16, dtype=torch.float64) for _ in range(2))
@@ -141,6 +150,15 @@ def test_layers_of_one_input_overlap_and_others_are_launched_in_order(gpu, monke
     streams[0] = 8
     gt.linear(second, layers[0])
     assert launched == ["serial", "overlapping", "overlapping"] * 2 + ["serial"]
+
+
+def test_a_layer_whose_bias_is_copied_into_the_result_does_not_overlap_the_copy(request, launched):
+    x, weight, bias = operands(4, 16, grad=False)
+    for _ in range(3):
+        torch.testing.assert_close(gt.linear(x, weight, bias), functional.linear(x, weight, bias))
+    # The first call is planned.
+    copied = request.node.callspec.params["gpu"] == "result"
+    assert launched == ["serial", "serial" if copied else "overlapping"]
 
 
 @pytest.mark.parametrize("needed", ["x", "weight", "bias", "x weight", "weight bias", "x bias", "x weight bias"])

@@ -334,7 +334,10 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
     if queue is None or _guards is None:
         return None
     options = precision, lies_in_columns(x), lies_in_columns(weight)
-    return _Forward(_guards(*given), _maker(result), queue, serial_queue(queue), bias, x.get_device(), options)
+    serial = serial_queue(queue)
+    # A bias is copied into the result by a kernel of PyTorch's right before.
+    queue = serial if bias == "result" else queue
+    return _Forward(_guards(*given), _maker(result), queue, serial, bias, x.get_device(), options)
 
 
 def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> _Into | None:

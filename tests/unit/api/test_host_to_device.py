@@ -233,3 +233,14 @@ def test_a_disturbed_time_of_the_host_is_taken_again(monkeypatch):
     monkeypatch.setattr(host_rates, "_seconds_of", lambda run, least_s: next(answers))
     # The last, slow whenever it is timed, counts as the smaller ones by its operations.
     assert host_rates._timed_on_host(("float32",) * 3) == [smaller, undisturbed, 8 * undisturbed]
+
+
+def test_stored_times_of_the_host_are_of_one_way_to_take_them(monkeypatch):
+    keys = []
+    monkeypatch.setattr(host_rates, "_figures", lambda key, count, probe: keys.append(key) or (1.0,) * count)
+    for name in ("_PRODUCT_S", "_AGAIN"):
+        monkeypatch.setattr(host_rates, name, getattr(host_rates, name) * 2)
+        host_rates.host_times.cache_clear()
+        host_rates.host_times(("float32",) * 3)
+    host_rates.host_times.cache_clear()
+    assert keys[0] != keys[1]

@@ -93,7 +93,7 @@ def host_times(dtypes: tuple[str, str, str]) -> tuple[float, ...]:
     """Return the seconds of square products of `HOST_SIDES` on the host, measured once in 30 days."""
     from gemmule.host import blas
 
-    how = f"product on the host, {_PRODUCT_S} s"
+    how = f"product on the host, {_PRODUCT_S} s, {_AGAIN} times again"
     key = how, platform.node(), str(usable_cpus()), blas.describe(), str(blas.thread_count()), *dtypes
     return _figures(key, len(HOST_SIDES), lambda: _timed_on_host(dtypes))
 
