@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -241,6 +242,9 @@ class KernelSpec:
         """
         assert isinstance(self.costs, _LastCosts)
         configs = self.configs_on(gpu)
+        if not configs:
+            # No cluster fits into a part of a GPU (MIG).
+            return
         costs, first = self.costs.with_least(problem, configs, gpu)
         yield configs[first], float(costs[first])
         for number in sorted(range(len(costs)), key=costs.__getitem__):
@@ -248,9 +252,14 @@ class KernelSpec:
                 yield configs[number], float(costs[number])
 
     def least_cost(self, problem: Problem, gpu: GpuRates) -> float:
-        """Return the least cost of all configs, whether they are supported or not; for problems as of `by_cost`."""
+        """Return the least cost of all configs, whether they are supported or not, infinity where there are none.
+
+        For problems as of `by_cost`.
+        """
         assert isinstance(self.costs, _LastCosts)
-        costs, first = self.costs.with_least(problem, self.configs_on(gpu), gpu)
+        if not (configs := self.configs_on(gpu)):
+            return math.inf
+        costs, first = self.costs.with_least(problem, configs, gpu)
         return float(costs[first])
 
     def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:

@@ -94,6 +94,16 @@ def test_configs_have_a_cta_for_each_multiprocessor():
     assert SPEC.configs_on(H200_RATES) is SPEC.configs is SPEC.configs_on(None)
 
 
+def test_a_kernel_without_a_config_for_a_part_of_a_gpu_is_left_to_others():
+    problem = gemm_problem(512, 512, 512, "bfloat16", "bfloat16", "nn")
+    clusters = dataclasses.replace(SPEC, configs=tuple(one for one in SPEC.configs if one.cluster == 4))
+    part, whole = dataclasses.replace(H200_RATES, multiprocessors=2), H200_RATES
+    assert clusters.cheapest(problem, HOPPER, part) is None
+    assert clusters.least_cost(problem, part) == math.inf > clusters.least_cost(problem, whole)
+    choice = choose(problem, HOPPER, (clusters, SPEC), multiprocessors=2, tuned=False)
+    assert choice.spec is SPEC
+
+
 def test_shipped_rates_and_those_of_chips_like_them():
     assert rates_for(H100, 132) is H100_RATES
     assert rates_for(H200, 132) is H200_RATES
