@@ -9,6 +9,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import LARGEST_CLUSTER, Config, why_not_cluster
+from gemmule.kernels.hopper.tile_config import SMS, WARPGROUP
 
 #: Bytes that a copy may move at once: two elements, or one.
 COPIES = (16, 8)
@@ -41,10 +42,13 @@ class Float64Config(Config):
     #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the columns.
     #: 1, or on sm_90 up to 16, on newer ones up to 8.
     cluster_k: int = 1
+    stream_k: int = 0  #: 1: persistent CTAs; tiles that do not fill a wave are shared k-tile by k-tile.
+    ctas: int = SMS  #: SMs of the chip: with `stream_k` each has its `resident` CTAs.
     #: Bytes of an element, depths of a k-tile, and registers of a thread besides its accumulators.
     itemsize: ClassVar[int] = FLOAT64.itemsize
     depths: ClassVar[tuple[int, int]] = (16, 32)
     others: ClassVar[int] = 64
+    switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,12 +69,22 @@ class Float64Config(Config):
             raise ArgumentError(
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
+        if self.stream_k and (reason := self._why_not_stream_k()):
+            raise ArgumentError(f"config {self}: {reason}")
         if self.cluster_k > 1 and (
             self.cluster_k > LARGEST_CLUSTER or self.outputs * self.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
             )
+
+    def _why_not_stream_k(self) -> str | None:
+        """Say why tiles cannot be shared by stream-K, or None where they can."""
+        if self.stream_k != 1 or self.cluster_k > 1:
+            return "stream_k must be 0 or 1, and a tile is shared along K by a cluster or by stream-K, not by both"
+        if self.threads % WARPGROUP:
+            return f"stream_k=1 takes whole warpgroups, of {WARPGROUP} threads"
+        return None
 
     def why_not_on(self, arch: Arch) -> str | None:
         """Say why an architecture has not what the config needs, or None where it has."""

@@ -12,7 +12,7 @@ from gemmule.core.problem import GemmProblem
 
 from .config import Float64Config
 from .correction import correction, is_measured
-from .limits import RATES, Numbers, key_of, limits
+from .limits import RATES, Numbers, key_of, limits, tiles_of
 
 #: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, CTAs
 #: of a cluster, and warps: of products that the correction was not fitted to. Of 128 x 128 and 8 it is assumed.
@@ -60,5 +60,6 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
     """Return roughly the times in microseconds: those of the limits, and what measured times add to them."""
     found = limits(problem, configs, gpu, RATES)
     factors = correction(problem, configs, found, gpu) if is_measured(problem) else _factors(configs)
+    factors = np.where(tiles_of(configs, RATES).stream_k, 1.0, factors)
     times: list[float] = (found.times * factors).tolist()
     return times

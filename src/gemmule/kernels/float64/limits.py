@@ -80,6 +80,9 @@ _CACHE_LINE, _SECTOR = 128, 32
 #: wait.
 _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
 
+#: Of stream-K: partial sums that are written and read, in results, and microseconds of the flags' zeros.
+_FIXUP, _ZEROED = 2.0, 1.5
+
 
 class Limits(NamedTuple):
     """Times of the limits, and what they follow from, by config.
@@ -133,6 +136,7 @@ class Tiles:
         self.reached = each(lambda c: _REACHED.get(c.cluster_k, _OTHERS_REACHED))
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
         self.single = self.resident == 1
+        self.stream_k = each(lambda c: getattr(c, "stream_k", 0)) == 1
         logs = [np.log2(x) for x in (self.m, self.n, self.tile_k, self.shared, self.threads)]
         #: What the correction reads of configs.
         self.features = np.stack([*logs, self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.resident])
@@ -145,8 +149,9 @@ def tiles_of(configs: Sequence[Float64Config], rates: Float64Rates) -> Tiles:
 
 
 def key_of(config: Float64Config) -> tuple[int, ...]:
-    """Return what a config's factors are found by."""
-    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k, config.threads // 32
+    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0."""
+    shared = 0 if config.stream_k else config.cluster_k
+    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
 
 
 def _together(first: Numbers, second: Numbers, third: Numbers) -> Numbers:
@@ -180,6 +185,16 @@ def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates
     time = np.where(of.single & ~concurrent, each * np.maximum(of.alone, copies), time) * k_tiles
     # Other CTAs' copies go on while one begins or writes.
     time += rates.first * np.ceil(each / of.resident) + each * of.written * odd_writes
+    if of.stream_k.any():
+        # As many CTAs as run at once, with equal shares of all k-tiles.
+        tiles = tiles_m * tiles_n * batch
+        persistent = np.minimum(tiles * k_tiles, of.resident * gpu.multiprocessors)
+        per, of_each = persistent / gpu.multiprocessors, tiles / persistent
+        own = _together(per * of.products, per * copies, of.alone) * (of_each * k_tiles)
+        alone = np.where(of.single, 1 + of_each, 1.0)
+        own += rates.first * alone + per * of.written * (of_each * odd_writes + _FIXUP)
+        time = np.where(of.stream_k, own + _ZEROED, time)
+        share, each = np.where(of.stream_k, per, share), np.where(of.stream_k, np.ceil(per), each)
     moved = ((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize
     time *= time
     time = np.sqrt(np.hypot(time, (moved / gpu.memory_rate(rates.memory)) ** 2)) + of.reduction + rates.launch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Float64, Int32, cute
@@ -33,6 +33,18 @@ class _Tile:
     next_a: Any
     fragments_b: Any  #: Tensor. Fragments of all columns of B.
     accumulators: Any  #: Tensor. Accumulators.
+
+
+class _Lane(NamedTuple):
+    """What a lane has for all tiles of its CTA."""
+
+    stages: Any  #: Int32. Address of the stages.
+    corner: Any  #: tuple of Int32. First row and column of its warp's part of a tile.
+    #: fragments_a, next_a, fragments_b, accumulators: As of `_Tile`.
+    fragments_a: Any
+    next_a: Any
+    fragments_b: Any
+    accumulators: Any
 
 
 class Float64Mainloop(WarpTileMainloop):
@@ -77,30 +89,44 @@ class Float64Mainloop(WarpTileMainloop):
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """
-        smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
-        row, col = self.corner()
-        rA, rNext, rB, rC = self.fragments()
-        rC.fill(Float64(0))
-        wait_for_predecessor()
-
-        sources = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
-        stagesA = smem.toint()
-        stagesB = stagesA + self.stageA.bytes
-        targetA, targetB = stagesA + self.copyA.target(), stagesB + self.copyB.target()
-        startA, startB = stagesA + self.stageA.place(row), stagesB + self.stageB.place(col)
-
+        own = self.begin()
         depth = gA.shape[1] if alpha != 0 else 0
-        k_tiles, k0 = cute.ceil_div(depth, self.tile_k), Int32(0)
-        strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
+        k_tiles, first = cute.ceil_div(depth, self.tile_k), None
         if cutlass.const_expr(self.cluster_k > 1):
             # CTAs of a cluster take consecutive parts of K.
             first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
-            k_tiles, k0 = k_tiles - first, first * self.tile_k
+            k_tiles = k_tiles - first
+        self.multiply_k_tiles(own, (gA, gB), (m0, n0), first, k_tiles)
+        return own.accumulators, own.stages
+
+    @cute.jit
+    def begin(self):
+        """Return a lane's registers and its warp's place, once the predecessor grid's writes are there."""
+        smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
+        corner = self.corner()
+        own = _Lane(smem.toint(), corner, *self.fragments())
+        wait_for_predecessor()
+        return own
+
+    @cute.jit
+    def multiply_k_tiles(self, own, operands, corner, first, k_tiles):
+        """Fill the accumulators with the product of `k_tiles` k-tiles, from the `first` one on; None is 0."""
+        (gA, gB), (m0, n0), (row, col) = operands, corner, own.corner
+        own.accumulators.fill(Float64(0))
+        sources = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
+        stagesA = own.stages
+        stagesB = stagesA + self.stageA.bytes
+        targetA, targetB = stagesA + self.copyA.target(), stagesB + self.copyB.target()
+        startA, startB = stagesA + self.stageA.place(row), stagesB + self.stageB.place(col)
+        strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
+        k0 = Int32(0)
+        if cutlass.const_expr(first is not None):
+            k0 = first * self.tile_k
             sources = sources[0] + first * strideA, sources[1] + first * strideB
         a = OperandCopies(self.copyA, gA, m0, k0, targetA, strideA)
         b = OperandCopies(self.copyB, gB, n0, k0, targetB, strideB)
-        self.accumulate(_Tile(a, b, startA, startB, rA, rNext, rB, rC), sources, k_tiles)
-        return rC, stagesA
+        tile = _Tile(a, b, startA, startB, own.fragments_a, own.next_a, own.fragments_b, own.accumulators)
+        self.accumulate(tile, sources, k_tiles)
 
     def fragments(self) -> tuple[Any, Any, Any, Any]:
         """Return registers for two fragments of A, for those of B, and accumulators."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import Launch
+from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COLUMNS, COPIES, Float64Config
 from gemmule.kernels.float64.cost import costs
+from gemmule.kernels.hopper.tile_config import WARPGROUP
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
@@ -22,6 +24,8 @@ from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_di
 _MAX_COPIES = 32
 #: Most registers of a thread for these, accumulators and fragments, and elements of K of a fragment's word.
 _MAX_REGISTERS, _DEPTH = 224, 4
+#: Bytes of a flag of stream-K.
+_FLAG_BYTES = 4
 #: Elements of D that a thread writes at once.
 _VECTOR = 2
 
@@ -89,8 +93,27 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: Float64Config) -> Launch:
-    """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
-    return tile_launch(problem, config, _ld, config.shared_bytes)
+    """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
+    recipe = tile_launch(problem, config, _ld, config.shared_bytes)
+    if not config.stream_k:
+        return recipe
+    # Shares have a k-tile at least.
+    k_tiles = recipe.grid[0] * max(-(-problem.k // config.tile_k), 1)
+    ctas = min(k_tiles, config.ctas * config.resident)
+    workspaces = (
+        Workspace("stream-K partials", ctas * config.outputs * FLOAT64.itemsize),
+        Workspace("flags", ctas * config.threads // WARPGROUP * _FLAG_BYTES, zeroed=True),
+    )
+    lengths = (ctas * config.outputs, workspaces[1].nbytes // _FLAG_BYTES)
+    tensors = (TensorParam(one.name, (length,), ()) for one, length in zip(workspaces, lengths, strict=True))
+    return dataclasses.replace(
+        recipe,
+        grid=(ctas, 1, 1),
+        params=(*recipe.params, *tensors),
+        # A memset zeroes the flags between two launches.
+        overlaps=False,
+        workspaces=workspaces,
+    )
 
 
 SPEC = KernelSpec(
