@@ -11,7 +11,6 @@ from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.hopper.schedulers.persistent import KTileRange
 from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.hopper.tile_config import WARPGROUP
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 from .kernel import Float64Gemm
 
