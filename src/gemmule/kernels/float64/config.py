@@ -24,7 +24,7 @@ _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 
 @dataclass(frozen=True)
-class Float64Config(Config):
+class DmmaConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
     #: tile_m, tile_n: Elements.
@@ -42,13 +42,10 @@ class Float64Config(Config):
     #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the columns.
     #: 1, or on sm_90 up to 16, on newer ones up to 8.
     cluster_k: int = 1
-    stream_k: int = 0  #: 1: persistent CTAs; tiles that do not fill a wave are shared k-tile by k-tile.
-    ctas: int = SMS  #: SMs of the chip: with `stream_k` each has its `resident` CTAs.
     #: Bytes of an element, depths of a k-tile, and registers of a thread besides its accumulators.
     itemsize: ClassVar[int] = FLOAT64.itemsize
     depths: ClassVar[tuple[int, int]] = (16, 32)
     others: ClassVar[int] = 64
-    switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,22 +66,12 @@ class Float64Config(Config):
             raise ArgumentError(
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
-        if self.stream_k and (reason := self._why_not_stream_k()):
-            raise ArgumentError(f"config {self}: {reason}")
         if self.cluster_k > 1 and (
             self.cluster_k > LARGEST_CLUSTER or self.outputs * self.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
             )
-
-    def _why_not_stream_k(self) -> str | None:
-        """Say why tiles cannot be shared by stream-K, or None where they can."""
-        if self.stream_k != 1 or self.cluster_k > 1:
-            return "stream_k must be 0 or 1, and a tile is shared along K by a cluster or by stream-K, not by both"
-        if self.threads % WARPGROUP:
-            return f"stream_k=1 takes whole warpgroups, of {WARPGROUP} threads"
-        return None
 
     def why_not_on(self, arch: Arch) -> str | None:
         """Say why an architecture has not what the config needs, or None where it has."""
@@ -127,3 +114,19 @@ class Float64Config(Config):
         accumulators = self.outputs * self.itemsize // 4
         by_registers = _REGISTERS // (accumulators + self.others * self.threads)
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)
+
+
+@dataclass(frozen=True)
+class Float64Config(DmmaConfig):
+    """A tile of float64; fields as of `DmmaConfig`, and whether CTAs share tiles by stream-K."""
+
+    stream_k: int = 0  #: 1: persistent CTAs; tiles that do not fill a wave are shared k-tile by k-tile.
+    ctas: int = SMS  #: SMs of the chip: with `stream_k` each has as many CTAs as run at once.
+    switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stream_k and self.cluster_k > 1:
+            raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")
+        if self.stream_k and self.threads % WARPGROUP:
+            raise ArgumentError(f"config {self}: stream_k=1 takes whole warpgroups, of {WARPGROUP} threads")

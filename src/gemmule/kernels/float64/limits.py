@@ -15,7 +15,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
-from .config import Float64Config
+from .config import DmmaConfig
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -113,7 +113,7 @@ class Limits(NamedTuple):
 class Tiles:
     """What configs decide for every product: sizes, and microseconds; a value for each config."""
 
-    def __init__(self, configs: Sequence[Float64Config], rates: Float64Rates) -> None:
+    def __init__(self, configs: Sequence[DmmaConfig], rates: Float64Rates) -> None:
         def each(value: Any) -> Numbers:
             return np.array([value(one) for one in configs], np.float64)
 
@@ -143,14 +143,14 @@ class Tiles:
 
 
 @cache_for_configs
-def tiles_of(configs: Sequence[Float64Config], rates: Float64Rates) -> Tiles:
+def tiles_of(configs: Sequence[DmmaConfig], rates: Float64Rates) -> Tiles:
     """Return what configs decide."""
     return Tiles(configs, rates)
 
 
-def key_of(config: Float64Config) -> tuple[int, ...]:
+def key_of(config: DmmaConfig) -> tuple[int, ...]:
     """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0."""
-    shared = 0 if config.stream_k else config.cluster_k
+    shared = 0 if getattr(config, "stream_k", 0) else config.cluster_k
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
 
 
@@ -161,7 +161,7 @@ def _together(first: Numbers, second: Numbers, third: Numbers) -> Numbers:
     return found
 
 
-def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates, rates: Float64Rates) -> Limits:
+def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, rates: Float64Rates) -> Limits:
     """Return the times with those rates: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = max(oriented.m, 1), max(oriented.n, 1), max(oriented.k, 1), (oriented.batch or (1,))[0]

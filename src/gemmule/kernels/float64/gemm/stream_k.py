@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import cute
+from cutlass import Float64, cute
 
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.hopper.schedulers.persistent import KTileRange
 from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.pdl import wait_for_predecessor
 
 from .kernel import Float64Gemm
 
@@ -41,6 +42,7 @@ class StreamKFloat64Gemm(Float64Gemm):
         warpgroup = cute.arch.make_warp_uniform(tid // WARPGROUP)
         ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
         own = self.mainloop.begin()
+        wait_for_predecessor()
         depth = mA.shape[1]
         num_k_tiles = cutlass.max(cute.ceil_div(depth, self.mainloop.tile_k), 1)
         every = KTileRange(0, num_k_tiles)
@@ -52,7 +54,10 @@ class StreamKFloat64Gemm(Float64Gemm):
             # The stages may still be read.
             cute.arch.sync_threads()
             k_tiles = k_range.num_k_tiles if alpha != 0 and depth > 0 else 0
-            self.mainloop.multiply_k_tiles(own, (gA, gB), (m0, n0), k_range.start, k_tiles)
+            own.accumulators.fill(Float64(0))
+            places = self.mainloop.places(own, (gA, gB), (m0, n0))
+            strides = self.mainloop.strides(gA, gB)
+            self.mainloop.multiply_k_tiles(own, (gA, gB), (m0, n0), places, strides, (k_range.start, k_tiles))
             accumulators = own.accumulators
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
             if self.shares.fixup(first, flat, mD, k_range, num_k_tiles, ctx):
