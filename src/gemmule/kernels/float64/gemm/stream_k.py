@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Float64, cute
+from cutlass import Float64, Int32, cute
 
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.hopper.schedulers.persistent import KTileRange
@@ -43,23 +43,39 @@ class StreamKFloat64Gemm(Float64Gemm):
         ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
         own = self.mainloop.begin()
         wait_for_predecessor()
-        depth = mA.shape[1]
-        num_k_tiles = cutlass.max(cute.ceil_div(depth, self.mainloop.tile_k), 1)
+        num_k_tiles = cutlass.max(cute.ceil_div(mA.shape[1], self.mainloop.tile_k), 1)
         every = KTileRange(0, num_k_tiles)
         start, stride, end = self.shares.work(mD, num_k_tiles)
         for work_index in cutlass.range(start, end, stride, unroll=1):
-            (tile_m, tile_n, batch), k_range = self.shares.work_tile(mD, work_index, every)
-            gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
-            m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
+            coord, k_range = self.shares.work_tile(mD, work_index, every)
             # The stages may still be read.
             cute.arch.sync_threads()
-            k_tiles = k_range.num_k_tiles if alpha != 0 and depth > 0 else 0
-            own.accumulators.fill(Float64(0))
-            places = self.mainloop.places(own, (gA, gB), (m0, n0))
-            strides = self.mainloop.strides(gA, gB)
-            self.mainloop.multiply_k_tiles(own, (gA, gB), (m0, n0), places, strides, (k_range.start, k_tiles))
+            self.multiply_part(own, (mA, mB), coord, k_range, alpha)
+            # Computed again, not held in registers through the mainloop.
+            coord, k_range = self.shares.work_tile(mD, _opaque(work_index), every)
             accumulators = own.accumulators
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
             if self.shares.fixup(first, flat, mD, k_range, num_k_tiles, ctx):
-                row, col = own.corner
+                (m0, n0), (row, col) = self.origin(coord), own.corner
+                gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
                 self.epilogue.write(gD, gC, accumulators, m0 + row, n0 + col, alpha, beta)
+
+    def origin(self, coord: Any) -> tuple[Any, Any]:
+        """Return the first row and column of a tile."""
+        return coord[0] * self.scheduler.tile_m, coord[1] * self.scheduler.tile_n
+
+    @cute.jit
+    def multiply_part(self, own, operands, coord, k_range, alpha):
+        """Fill the accumulators with the product of a tile's k-tiles; where alpha is 0 or K, with zeros."""
+        own.accumulators.fill(Float64(0))
+        gA, gB = operands[0][None, None, coord[2]], operands[1][None, None, coord[2]]
+        k_tiles = k_range.num_k_tiles if alpha != 0 and gA.shape[1] > 0 else 0
+        origin, strides = self.origin(coord), self.mainloop.strides(gA, gB)
+        places = self.mainloop.places(own, (gA, gB), origin)
+        self.mainloop.multiply_k_tiles(own, (gA, gB), origin, places, strides, (k_range.start, k_tiles))
+
+
+@cute.jit
+def _opaque(value):
+    """Return a number of which the compiler does not know that it is the same."""
+    return cute.arch.inline_ptx("mov.b32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[value])
