@@ -222,6 +222,8 @@ _FLOAT64: tuple[dict[str, int], ...] = (
             {"tile_m": 128, "warps_m": 4, "mma_k": 8},
             {"tile_m": 128, "stages": 3, "mma_k": 8},
             {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8},
+            {"tile_m": 128, "tile_n": 128, "warps_n": 4},
+            {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8, **_DEEP},
             {"tile_m": 96, "stages": 3, "mma_k": 8},
             {"tile_n": 96, "stages": 3, "mma_k": 8},
             {"tile_n": 112, "warps_m": 4, "warps_n": 1, "stages": 3, "mma_k": 8},

@@ -1,4 +1,4 @@
-"""float64_gemm with stream-K on the virtual GPU, all checks on: parts of tiles, bits, batches, K and alpha of 0, flags."""
+"""float64_gemm with stream-K on the virtual GPU, all checks on: parts of tiles, bits, batches, no K, flags."""
 
 from __future__ import annotations
 

@@ -132,16 +132,20 @@ class Float64Mainloop(WarpTileMainloop):
     @cute.jit
     def multiply_k_tiles(self, own, operands, origin, places, strides, k_range):
         """Add the products of k-tiles to the accumulators: of the first one, None is 0, and how many."""
-        (gA, gB), (m0, n0), (first, k_tiles) = operands, origin, k_range
-        sources, targets, starts = places
+        tile, sources = self.tile(own, operands, origin, places, strides, k_range[0])
+        self.accumulate(tile, sources, k_range[1])
+
+    @cute.jit
+    def tile(self, own, operands, origin, places, strides, first):
+        """Return a tile, and the addresses of the first copies of its `first` k-tile; None is 0."""
+        (gA, gB), (m0, n0), (sources, targets, starts) = operands, origin, places
         k0 = Int32(0)
         if cutlass.const_expr(first is not None):
             k0 = first * self.tile_k
             sources = sources[0] + first * strides[0], sources[1] + first * strides[1]
         a = OperandCopies(self.copyA, gA, m0, k0, targets[0], strides[0])
         b = OperandCopies(self.copyB, gB, n0, k0, targets[1], strides[1])
-        tile = _Tile(a, b, *starts, own.fragments_a, own.next_a, own.fragments_b, own.accumulators)
-        self.accumulate(tile, sources, k_tiles)
+        return _Tile(a, b, *starts, own.fragments_a, own.next_a, own.fragments_b, own.accumulators), sources
 
     def fragments(self) -> tuple[Any, Any, Any, Any]:
         """Return registers for two fragments of A, for those of B, and accumulators."""

@@ -46,13 +46,18 @@ class StreamKFloat64Gemm(Float64Gemm):
         num_k_tiles = cutlass.max(cute.ceil_div(mA.shape[1], self.mainloop.tile_k), 1)
         every = KTileRange(0, num_k_tiles)
         start, stride, end = self.shares.work(mD, num_k_tiles)
+        if start < end:
+            self.fill(own, (mA, mB), self.shares.work_tile(mD, start, every), alpha)
         for work_index in cutlass.range(start, end, stride, unroll=1):
-            coord, k_range = self.shares.work_tile(mD, work_index, every)
-            # The stages may still be read.
-            cute.arch.sync_threads()
-            self.multiply_part(own, (mA, mB), coord, k_range, alpha)
+            self.multiply_filled(own, (mA, mB), self.shares.work_tile(mD, work_index, every), alpha)
             # Computed again, not held in registers through the mainloop.
-            coord, k_range = self.shares.work_tile(mD, _opaque(work_index), every)
+            again = _opaque(work_index)
+            coord, k_range = self.shares.work_tile(mD, again, every)
+            # The last stages may still be read.
+            cute.arch.sync_threads()
+            if again + stride < end:
+                # In flight while this tile is written.
+                self.fill(own, (mA, mB), self.shares.work_tile(mD, again + stride, every), alpha)
             accumulators = own.accumulators
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
             if self.shares.fixup(first, flat, mD, k_range, num_k_tiles, ctx):
@@ -65,14 +70,30 @@ class StreamKFloat64Gemm(Float64Gemm):
         return coord[0] * self.scheduler.tile_m, coord[1] * self.scheduler.tile_n
 
     @cute.jit
-    def multiply_part(self, own, operands, coord, k_range, alpha):
-        """Fill the accumulators with the product of a tile's k-tiles; where alpha is 0 or K, with zeros."""
+    def fill(self, own, operands, work, alpha):
+        """Issue the copies of the first k-tiles of a part."""
+        tile, sources, k_tiles, _ = self.part(own, operands, work, alpha)
+        self.mainloop.fill(tile, sources, k_tiles)
+
+    @cute.jit
+    def multiply_filled(self, own, operands, work, alpha):
+        """Fill the accumulators with the product of a part, whose first k-tiles are in flight."""
         own.accumulators.fill(Float64(0))
+        tile, sources, k_tiles, strides = self.part(own, operands, work, alpha)
+        ahead = cutlass.const_expr(self.mainloop.stages - 1)
+        sources = sources[0] + ahead * strides[0], sources[1] + ahead * strides[1]
+        self.mainloop.multiply_filled(tile, sources, Int32(ahead * self.mainloop.stage_bytes), k_tiles)
+
+    @cute.jit
+    def part(self, own, operands, work, alpha):
+        """Return a part of a tile, its first addresses, its k-tiles (none where alpha or K is 0), and strides."""
+        coord, k_range = work
         gA, gB = operands[0][None, None, coord[2]], operands[1][None, None, coord[2]]
         k_tiles = k_range.num_k_tiles if alpha != 0 and gA.shape[1] > 0 else 0
         origin, strides = self.origin(coord), self.mainloop.strides(gA, gB)
         places = self.mainloop.places(own, (gA, gB), origin)
-        self.mainloop.multiply_k_tiles(own, (gA, gB), origin, places, strides, (k_range.start, k_tiles))
+        tile, sources = self.mainloop.tile(own, (gA, gB), origin, places, strides, k_range.start)
+        return tile, sources, k_tiles, strides
 
 
 @cute.jit
