@@ -133,7 +133,7 @@ _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
 #: Largest difference of the logarithms of similar products' extents.
 _SIMILAR = 0.3
 #: Kernels that spill more bytes a thread are left out.
-_MOST_SPILLED = 8
+_MOST_SPILLED = 24
 
 
 #: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M, N and K, stages, and the CTAs of clusters.
