@@ -209,6 +209,7 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 8)),
     # For few rows.
     *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 8)),
+    *({"tile_n": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 2, 3, 4, 6, 8)),
     # Stream-K.
     *(
         {**tile, "stream_k": 1}
@@ -230,6 +231,7 @@ _FLOAT64: tuple[dict[str, int], ...] = (
             {"tile_m": 32, "mma_k": 8},
             {"tile_m": 32, **_DEEP, "mma_k": 8},
             {"tile_n": 32},
+            {"tile_n": 32, **_DEEP, "mma_k": 8},
             {"tile_m": 32, "tile_n": 32, "tile_k": 32},
         )
     ),
