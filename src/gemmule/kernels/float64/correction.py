@@ -26,7 +26,7 @@ from .limits import RATES, Limits, Numbers, Tiles, begins_inside, is_odd, tiles_
 _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
 _MOST = 0.6
-#: Extents that were measured: others, batches, and matrices that tiles of 64 divide are left to other factors.
+#: Extents that were measured: far from them, batches, and matrices that tiles of 64 divide have other factors.
 _LEAST, _LARGEST, _WHOLE = 64, 8192, 64
 #: Waves of which the last one counts, and which mixed features are logarithms.
 _WAVES, _LOGS = 8, (2, 4, 11)
@@ -89,11 +89,18 @@ def _given(configs: Sequence[Float64Config], learned: str) -> Numbers:
     return found
 
 
-def is_measured(problem: GemmProblem) -> bool:
-    """Return whether a product is like those that the networks were fitted to: random ones, whose tiles are cut off."""
+def measured_share(problem: GemmProblem) -> float:
+    """Return how far the networks hold for a product: 1 among those that they were fitted to, 0 far from them.
+
+    They were fitted to random products, whose tiles are cut off. Between extents that were measured and those of half
+    as much, or twice, the share of the networks in the logarithm of the factor goes from 1 to 0.
+    """
     extents = problem.m, problem.n, problem.k
     whole = not any(x % _WHOLE for x in extents)
-    return min(extents) >= _LEAST and max(extents) <= _LARGEST and (problem.batch or (1,))[0] == 1 and not whole
+    if whole or (problem.batch or (1,))[0] != 1 or not min(extents):
+        return 0.0
+    least, largest = min(extents) / _LEAST, _LARGEST / max(extents)
+    return min(max(1 + math.log2(min(least, largest)), 0.0), 1.0)
 
 
 def product_features(problem: GemmProblem) -> list[float]:
@@ -116,7 +123,7 @@ def mixed_features(own: Sequence[float], of: Tiles, found: Limits) -> Numbers:
     read: Numbers = np.empty((12, found.times.size), np.float32)
     read[0], read[1], read[2], read[3] = found.whole_m, found.whole_n, found.split, found.k_tiles / found.split
     read[4], read[5], read[6] = found.share, np.minimum(found.share, 4), found.each / found.share
-    read[7], read[8] = np.where(waves < _WAVES, np.ceil(waves) / waves, 1.0), waves <= 1
+    read[7], read[8] = np.where((waves < _WAVES) & ~of.stream_k, np.ceil(waves) / waves, 1.0), waves <= 1
     read[9], read[10], read[11] = log_k * own[0], log_k * own[1], found.times
     for row in _LOGS:
         np.log2(read[row], out=read[row])

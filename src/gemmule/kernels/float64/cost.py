@@ -11,8 +11,8 @@ from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 
 from .config import Float64Config
-from .correction import correction, is_measured
-from .limits import RATES, Numbers, key_of, limits, tiles_of
+from .correction import correction, measured_share
+from .limits import RATES, Numbers, key_of, limits
 
 #: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, CTAs
 #: of a cluster, and warps: of products that the correction was not fitted to. Of 128 x 128 and 8 it is assumed.
@@ -59,7 +59,9 @@ def _factors(configs: Sequence[Float64Config]) -> Numbers:
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: those of the limits, and what measured times add to them."""
     found = limits(problem, configs, gpu, RATES)
-    factors = correction(problem, configs, found, gpu) if is_measured(problem) else _factors(configs)
-    factors = np.where(tiles_of(configs, RATES).stream_k, 1.0, factors)
+    factors, share = _factors(configs), measured_share(problem)
+    if share > 0:
+        learned = correction(problem, configs, found, gpu)
+        factors = learned if share == 1 else factors ** (1 - share) * learned**share
     times: list[float] = (found.times * factors).tolist()
     return times

@@ -132,14 +132,15 @@ class Tiles:
         self.alone = self.products + rates.wait * 128 / self.threads * first + rates.alone
         self.written = outputs * itemsize / self.shared / rates.write
         split = self.shared > 1
+        self.stream_k = each(lambda c: getattr(c, "stream_k", 0)) == 1
         self.reduction = np.where(split, rates.reduction + rates.partials * outputs / 2**12, 0.0)
         self.reached = each(lambda c: _REACHED.get(c.cluster_k, _OTHERS_REACHED))
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
         self.single = self.resident == 1
-        self.stream_k = each(lambda c: getattr(c, "stream_k", 0)) == 1
         logs = [np.log2(x) for x in (self.m, self.n, self.tile_k, self.shared, self.threads)]
         #: What the correction reads of configs.
-        self.features = np.stack([*logs, self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.resident])
+        kinds = self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.stream_k
+        self.features = np.stack([*logs, *kinds, self.resident])
 
 
 @cache_for_configs
@@ -194,7 +195,8 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
         alone = np.where(of.single, 1 + of_each, 1.0)
         own += rates.first * alone + per * of.written * (of_each * odd_writes + _FIXUP)
         time = np.where(of.stream_k, own + _ZEROED, time)
-        share, each = np.where(of.stream_k, per, share), np.where(of.stream_k, np.ceil(per), each)
+        # Of a wave nothing is lost.
+        each = np.where(of.stream_k, share, each)
     moved = ((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize
     time *= time
     time = np.sqrt(np.hypot(time, (moved / gpu.memory_rate(rates.memory)) ** 2)) + of.reduction + rates.launch

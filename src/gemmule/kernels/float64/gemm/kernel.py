@@ -20,7 +20,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Float64, cute
+from cutlass import Float64, Int32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.float64.config import COLUMNS, Float64Config
@@ -74,7 +74,9 @@ def buildable(config: Float64Config, types: dict[str, str], scheduler: type[Grou
     results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0))
     if config.stream_k:
+        from .shared_tiles import SharedTiles
         from .stream_k import StreamKFloat64Gemm
 
-        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, (tensor_1d(element), tensor_1d("int32"))))
+        shares = (tensor_1d(element), tensor_1d("int32"), *(Int32(1) for _ in SharedTiles._fields))
+        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
     return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.stand_ins()))

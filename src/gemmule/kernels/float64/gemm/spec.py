@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections.abc import Iterator
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64
+from gemmule.core.dtype import FLOAT64, INT32
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import Launch, TensorParam, Workspace
+from gemmule.core.launch import Launch, ScalarParam, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
@@ -46,6 +47,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | No
         return reason
     if min(_ld(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES) and (reason := _why_not_odd(config)):
         return f"rows of A or B that begin or end at odd elements are copied one by one; config {config} has {reason}"
+    if config.stream_k and -(-problem.k // config.tile_k) * 2 * config.ctas * config.resident >= 2**31:
+        return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
@@ -97,9 +100,9 @@ def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     recipe = tile_launch(problem, config, _ld, config.shared_bytes)
     if not config.stream_k:
         return recipe
+    k_tiles = max(-(-problem.k // config.tile_k), 1)
     # Shares have a k-tile at least.
-    k_tiles = recipe.grid[0] * max(-(-problem.k // config.tile_k), 1)
-    ctas = min(k_tiles, config.ctas * config.resident)
+    ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
     workspaces = (
         Workspace("stream-K partials", ctas * config.outputs * FLOAT64.itemsize),
         Workspace("flags", ctas * config.threads // WARPGROUP * _FLAG_BYTES, zeroed=True),
@@ -109,11 +112,26 @@ def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     return dataclasses.replace(
         recipe,
         grid=(ctas, 1, 1),
-        params=(*recipe.params, *tensors),
+        params=(*recipe.params, *tensors, *_division_params(problem, config, ctas, k_tiles)),
         # A memset zeroes the flags between two launches.
         overlaps=False,
         workspaces=workspaces,
     )
+
+
+def _division_params(problem: GemmProblem, config: Float64Config, ctas: int, k_tiles: int) -> Iterator[ScalarParam]:
+    """Yield how stream-K divides all tiles among the CTAs: the fields of `shared_tiles.SharedTiles`."""
+    oriented, _, _ = row_result(problem)
+    tiles_m, tiles_n = -(-oriented.m // config.tile_m), -(-oriented.n // config.tile_n)
+    tiles = tiles_m * tiles_n * (oriented.batch or (1,))[0]
+    # One wave of tiles is shared with those that do not fill a wave.
+    whole = tiles // ctas - bool(tiles % ctas and tiles >= ctas)
+    base, remainder = divmod((tiles - whole * ctas) * k_tiles, ctas)
+    for number in (tiles_m, tiles_n, whole, base, remainder):
+        yield ScalarParam("stream-K", INT32, number)
+    for divisor in (k_tiles, tiles_m * tiles_n, config.group * tiles_n, max(tiles_m % config.group, 1)):
+        yield ScalarParam("stream-K", INT32, max(divisor, 1))
+        yield ScalarParam("stream-K", INT32, (2**31 - 1) // max(divisor, 1))
 
 
 SPEC = KernelSpec(

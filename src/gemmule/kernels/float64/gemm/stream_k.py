@@ -9,11 +9,11 @@ from cutlass import Float64, Int32, cute
 
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.hopper.schedulers.persistent import KTileRange
-from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 
 from .kernel import Float64Gemm
+from .shared_tiles import SharedTiles, SharedTileScheduler
 
 #: Named barrier of the first warpgroup.
 _BARRIER = 1
@@ -27,40 +27,41 @@ class _Warpgroup(NamedTuple):
 
 
 class StreamKFloat64Gemm(Float64Gemm):
-    """`Float64Gemm` by persistent CTAs; the last argument are the workspaces of partial sums and flags."""
+    """`Float64Gemm` by persistent CTAs; the last argument are the workspaces, and what the host divides."""
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
         # As many as the launch recipe has: what waits for a place would begin a second wave.
         self.resident = config.resident
-        self.shares = StreamKScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)
+        self.shares = SharedTileScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)
 
     @cute.jit
     def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
-        """Compute this CTA's tiles, and its parts of others; `first` are the workspaces."""
+        """Compute this CTA's tiles, and its parts of others; `first` are the workspaces and `SharedTiles`."""
         tid, _, _ = cute.arch.thread_idx()
         warpgroup = cute.arch.make_warp_uniform(tid // WARPGROUP)
         ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
         own = self.mainloop.begin()
         wait_for_predecessor()
-        num_k_tiles = cutlass.max(cute.ceil_div(mA.shape[1], self.mainloop.tile_k), 1)
+        (partials, flags), tiles = first[:2], SharedTiles(*first[2:])
+        num_k_tiles = tiles.k_tiles
         every = KTileRange(0, num_k_tiles)
-        start, stride, end = self.shares.work(mD, num_k_tiles)
+        start, stride, end = self.shares.work(tiles, num_k_tiles)
         if start < end:
-            self.fill(own, (mA, mB), self.shares.work_tile(mD, start, every), alpha)
+            self.fill(own, (mA, mB), self.shares.work_tile(tiles, start, every), alpha)
         for work_index in cutlass.range(start, end, stride, unroll=1):
-            self.multiply_filled(own, (mA, mB), self.shares.work_tile(mD, work_index, every), alpha)
+            self.multiply_filled(own, (mA, mB), self.shares.work_tile(tiles, work_index, every), alpha)
             # Computed again, not held in registers through the mainloop.
             again = _opaque(work_index)
-            coord, k_range = self.shares.work_tile(mD, again, every)
+            coord, k_range = self.shares.work_tile(tiles, again, every)
             # The last stages may still be read.
             cute.arch.sync_threads()
             if again + stride < end:
                 # In flight while this tile is written.
-                self.fill(own, (mA, mB), self.shares.work_tile(mD, again + stride, every), alpha)
+                self.fill(own, (mA, mB), self.shares.work_tile(tiles, again + stride, every), alpha)
             accumulators = own.accumulators
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
-            if self.shares.fixup(first, flat, mD, k_range, num_k_tiles, ctx):
+            if self.shares.fixup((partials, flags), flat, tiles, k_range, num_k_tiles, ctx):
                 (m0, n0), (row, col) = self.origin(coord), own.corner
                 gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
                 self.epilogue.write(gD, gC, accumulators, m0 + row, n0 + col, alpha, beta)
