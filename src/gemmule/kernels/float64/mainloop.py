@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
 from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
-from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
+from gemmule.kernels.parts.stage_copies import MaskedCopies, MaskedOperand, OperandCopies
 
 from .config import BLOCK, COLUMNS, DmmaConfig
 from .stage import DEPTH, Float64Stage
@@ -85,8 +85,8 @@ class Float64Mainloop(WarpTileMainloop):
         steps = self.parts * self.tile_k // (DEPTH * self.words) * self.blocks
         # The last step waits for an older k-tile.
         super().__init__(config.stages, self.stage_bytes, steps, max(steps - 1, 1))
-        self.copyA = StageCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
-        self.copyB = StageCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
+        self.copyA = MaskedCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
+        self.copyB = MaskedCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -125,6 +125,12 @@ class Float64Mainloop(WarpTileMainloop):
         targets = stagesA + self.copyA.target(), stagesB + self.copyB.target()
         return sources, targets, (stagesA + self.stageA.place(row), stagesB + self.stageB.place(col))
 
+    def operand(self, copies: MaskedCopies, gX: Any, row0: Any, first: Any, target: Any, stride: Any) -> OperandCopies:
+        """Return the copies of an operand from its `first` k-tile on."""
+        if copies.whole:
+            return OperandCopies(copies, gX, row0, Int32(0), target, stride)
+        return MaskedOperand.of(copies, gX, row0, first, target, stride)
+
     def strides(self, gA: Any, gB: Any) -> tuple[Any, Any]:
         """Return the bytes from one k-tile to the next of A and of B."""
         return self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
@@ -139,12 +145,10 @@ class Float64Mainloop(WarpTileMainloop):
     def tile(self, own, operands, origin, places, strides, first):
         """Return a tile, and the addresses of the first copies of its `first` k-tile; None is 0."""
         (gA, gB), (m0, n0), (sources, targets, starts) = operands, origin, places
-        k0 = Int32(0)
         if cutlass.const_expr(first is not None):
-            k0 = first * self.tile_k
             sources = sources[0] + first * strides[0], sources[1] + first * strides[1]
-        a = OperandCopies(self.copyA, gA, m0, k0, targets[0], strides[0])
-        b = OperandCopies(self.copyB, gB, n0, k0, targets[1], strides[1])
+        a = self.operand(self.copyA, gA, m0, first, targets[0], strides[0])
+        b = self.operand(self.copyB, gB, n0, first, targets[1], strides[1])
         return _Tile(a, b, *starts, own.fragments_a, own.next_a, own.fragments_b, own.accumulators), sources
 
     def fragments(self) -> tuple[Any, Any, Any, Any]:

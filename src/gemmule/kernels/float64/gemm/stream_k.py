@@ -11,6 +11,7 @@ from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.hopper.schedulers.persistent import KTileRange
 from gemmule.kernels.hopper.tile_config import WARPGROUP
 from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.stage_copies import opaque
 
 from .kernel import Float64Gemm
 from .shared_tiles import SharedTiles, SharedTileScheduler
@@ -52,7 +53,7 @@ class StreamKFloat64Gemm(Float64Gemm):
         for work_index in cutlass.range(start, end, stride, unroll=1):
             self.multiply_filled(own, (mA, mB), self.shares.work_tile(tiles, work_index, every), alpha)
             # Computed again, not held in registers through the mainloop.
-            again = _opaque(work_index)
+            again = opaque(work_index)
             coord, k_range = self.shares.work_tile(tiles, again, every)
             # The last stages may still be read.
             cute.arch.sync_threads()
@@ -95,9 +96,3 @@ class StreamKFloat64Gemm(Float64Gemm):
         places = self.mainloop.places(own, (gA, gB), origin)
         tile, sources = self.mainloop.tile(own, (gA, gB), origin, places, strides, k_range.start)
         return tile, sources, k_tiles, strides
-
-
-@cute.jit
-def _opaque(value):
-    """Return a number of which the compiler does not know that it is the same."""
-    return cute.arch.inline_ptx("mov.b32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[value])
