@@ -105,7 +105,7 @@ def test_predicted_times_have_no_jump_where_measurements_end(measured, beyond):
     assert measured_share(product(*measured)) == 1
     assert 0 < measured_share(product(*beyond)) < 1
     before, after = (SPEC.costs(product(*extents), SPEC.configs, H200_RATES) for extents in (measured, beyond))
-    assert after == pytest.approx(before, rel=0.02)
+    assert after == pytest.approx(before, rel=0.03)
 
 
 @pytest.mark.parametrize("extents", [(65, 65, 65), (8191, 8191, 8191), (64, 8191, 65), (70, 66, 8192)], ids=str)
