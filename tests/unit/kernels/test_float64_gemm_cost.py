@@ -124,7 +124,7 @@ def test_the_correction_is_bounded(extents):
         ("20261128T164414-nvidia-h100-80gb-hbm3-945584dac5.jsonl", H100_RATES),
     ],
 )
-def test_predictions_beside_draws_that_nothing_was_fitted_to(record, gpu):
+def test_predictions_beside_draws(record, gpu):
     errors = []
     for line in (RESULTS / record).read_text().splitlines():
         one = json.loads(line)

@@ -80,8 +80,8 @@ _CACHE_LINE, _SECTOR = 128, 32
 #: wait.
 _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
 
-#: Of stream-K: partial sums that are written and read, in results, and microseconds of the flags' zeros.
-_FIXUP, _ZEROED = 2.0, 1.5
+#: Microseconds of the zeros of stream-K's flags.
+_ZEROED = 2.5
 
 
 class Limits(NamedTuple):
@@ -193,7 +193,9 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
         per, of_each = persistent / gpu.multiprocessors, tiles / persistent
         own = _together(per * of.products, per * copies, of.alone) * (of_each * k_tiles)
         alone = np.where(of.single, 1 + of_each, 1.0)
-        own += rates.first * alone + per * of.written * (of_each * odd_writes + _FIXUP)
+        # Each writes its part of a tile, and one reads those of all that have parts of it, one after the other.
+        moved_parts = 1 + np.maximum(1 / of_each, 1)
+        own += rates.first * alone + per * of.written * (of_each * odd_writes + moved_parts)
         time = np.where(of.stream_k, own + _ZEROED, time)
         # Of a wave nothing is lost.
         each = np.where(of.stream_k, share, each)
