@@ -2,8 +2,8 @@
 
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
 the fastest registered one and with cuBLASLt's first choice. Then networks are fitted to all products, and written. Of a
-draw, the time of the choice is fitted. Of products that tiles of 64 divide, for which the networks are not read, factors
-of configs are printed. Needs PyTorch and SciPy, and no GPU.
+draw, the time of the choice is fitted. Of products that tiles of 64 divide, for which the networks are not read,
+factors of configs are printed. Needs PyTorch and SciPy, and no GPU.
 """
 
 from __future__ import annotations

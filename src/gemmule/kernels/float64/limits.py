@@ -188,7 +188,7 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
     time += rates.first * np.ceil(each / of.resident) + each * of.written * odd_writes
     if of.stream_k.any():
         # As many CTAs as run at once, with equal shares of all k-tiles.
-        tiles = tiles_m * tiles_n * batch
+        tiles = tiles_m * tiles_n * max(batch, 1)
         persistent = np.minimum(tiles * k_tiles, of.resident * gpu.multiprocessors)
         per, of_each = persistent / gpu.multiprocessors, tiles / persistent
         own = _together(per * of.products, per * copies, of.alone) * (of_each * k_tiles)

@@ -98,7 +98,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
     recipe = tile_launch(problem, config, _ld, config.shared_bytes)
-    if not config.stream_k:
+    if not config.stream_k or not recipe.grid[0]:
         return recipe
     k_tiles = max(-(-problem.k // config.tile_k), 1)
     # Shares have a k-tile at least.
