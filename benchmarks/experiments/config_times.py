@@ -139,7 +139,7 @@ _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
 #: Largest difference of the logarithms of similar products' extents.
 _SIMILAR = 0.3
 #: Kernels that spill more bytes a thread are left out.
-_MOST_SPILLED = 8
+_MOST_SPILLED = 24
 
 
 #: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M, N and K, stages, and the CTAs of clusters.
@@ -215,6 +215,32 @@ _FLOAT64: tuple[dict[str, int], ...] = (
     *({"tile_m": 16, "tile_k": 32, "warps_m": 1, "cluster_k": ctas} for ctas in (2, 8)),
     # For few rows.
     *({"tile_m": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 8)),
+    *({"tile_n": 32, "tile_k": 32, "stages": 3, "mma_k": 8, "cluster_k": ctas} for ctas in (1, 2, 3, 4, 6, 8)),
+    # Stream-K.
+    *(
+        {**tile, "stream_k": 1}
+        for tile in (
+            {},
+            {"mma_k": 8},
+            {"stages": 3, "mma_k": 8},
+            {"warps_n": 4},
+            {"tile_n": 128, "warps_n": 4, "mma_k": 8},
+            {"tile_n": 128, "stages": 3, "mma_k": 8},
+            {"tile_m": 128, "warps_m": 4, "mma_k": 8},
+            {"tile_m": 128, "stages": 3, "mma_k": 8},
+            {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8},
+            {"tile_m": 128, "tile_n": 128, "warps_n": 4},
+            {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8, **_DEEP},
+            {"tile_m": 96, "stages": 3, "mma_k": 8},
+            {"tile_n": 96, "stages": 3, "mma_k": 8},
+            {"tile_n": 112, "warps_m": 4, "warps_n": 1, "stages": 3, "mma_k": 8},
+            {"tile_m": 32, "mma_k": 8},
+            {"tile_m": 32, **_DEEP, "mma_k": 8},
+            {"tile_n": 32},
+            {"tile_n": 32, **_DEEP, "mma_k": 8},
+            {"tile_m": 32, "tile_n": 32, "tile_k": 32},
+        )
+    ),
 )
 
 
@@ -496,6 +522,8 @@ class Session:
         return {str(job) for job in jobs_of(problem, self._choices[x], self._gpu.arch)}
 
     def _work(self, problem: GemmProblem, x: int, operands: Operands) -> Rotation:
+        if self._choices[x].workspaces(problem):
+            return self._gpu.kernel(problem, self._choices[x], operands)  # type: ignore[arg-type]
         names, stream = ("a", "b", "d"), self._gpu._stream
         places = [tuple(operands.addresses(s)[name] for name in names) for s in range(operands.sets)]
         queue = repeated(problem, self._choices[x], names, places[0], 0)

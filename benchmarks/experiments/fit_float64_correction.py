@@ -2,13 +2,15 @@
 
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
 the fastest registered one and with cuBLASLt's first choice. Then networks are fitted to all products, and written. Of a
-draw, the time of the choice is fitted. Needs PyTorch and SciPy, and no GPU.
+draw, the time of the choice is fitted. Of products that tiles of 64 divide, for which the networks are not read,
+factors of configs are printed. Needs PyTorch and SciPy, and no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,13 @@ from gemmule.core.row_major import row_result
 from gemmule.kernels.float64 import correction
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC
-from gemmule.kernels.float64.limits import RATES, Limits, lies_of, limits, tiles_of
+from gemmule.kernels.float64.limits import RATES, Limits, key_of, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
 _TRAINING = Training(units=24, epochs=150, batch=256, rate=1e-2, decay=0.3)
 _CHIPS = ("H200", "H100")
+#: As a logarithm: how much slower than a product's best config one is that counts 37 %.
+_SLOWER = 0.06
 
 
 def measured(one: Product) -> Measured:
@@ -79,12 +83,36 @@ def judged(fit: Fit, found: Sequence[Measured]) -> str:
     )
 
 
+def factors(found: Sequence[Product]) -> dict[tuple[int, ...], float]:
+    """Return measured times by those of the limits, of products that the networks are not read for.
+
+    A config that is far slower than the best of a product says little of where it would be chosen.
+    """
+    logs: dict[tuple[int, ...], list[tuple[float, float]]] = {}
+    for one in found:
+        configs = [config for config in one.times if config in SPEC.configs]
+        expected = limits(one.problem, configs, one.gpu, RATES).times
+        least = min(one.times.values())
+        for config, us in zip(configs, expected, strict=True):
+            slower = math.log(one.times[config] / least)
+            entry = math.log(one.times[config] / us), math.exp(-slower / _SLOWER)
+            logs.setdefault(key_of(config), []).append(entry)
+    return {
+        key: round(math.exp(sum(log * weight for log, weight in some) / sum(weight for _, weight in some)), 3)
+        for key, some in logs.items()
+    }
+
+
 def main() -> None:
     """Fit, say how good the choices are, and write the data that the cost model reads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+")
     given = parser.parse_args()
-    found = [measured(one) for path in given.records for one in products(path, "float64")]
+    every = [one for path in given.records for one in products(path, "float64")]
+    whole = [one for one in every if correction.measured_share(one.problem) == 0]
+    for key, factor in factors(whole).items():
+        print(f"    {key}: {factor},")
+    found = [measured(one) for one in every if one not in whole]
     fit = fit_to([one for number, one in enumerate(found) if number % HELD_OUT])
     for chip in _CHIPS:
         print(f"{chip}: {judged(fit, [one for one in found[::HELD_OUT] if one.chip == chip])}", flush=True)

@@ -172,7 +172,7 @@ LONG = (
 
 #: Bytes that a thread may spill: half of its registers are accumulators, and a few addresses wait in local memory until
 #: the loop over K ends.
-SPILLS = {"complex64_gemm": 40, "complex64_syrk": 40, "simt_gemm": 64, "simt_syrk": 64}
+SPILLS = {"complex64_gemm": 40, "complex64_syrk": 40, "float64_gemm": 192, "simt_gemm": 64, "simt_syrk": 64}
 
 
 def kinds(job):

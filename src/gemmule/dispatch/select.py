@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY, compiler_installed
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT32, Precision
+from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
@@ -99,12 +99,16 @@ def choose_streamed(
     multiprocessors: int | None = None,
     chip: str | None = None,
 ) -> Choice:
-    """Return the choice for a product whose memory is planned: float32 operands are not copied into workspaces.
+    """Return the choice for a product whose memory is planned, without workspaces: of float32 and float64.
 
-    That saves percents of a product's time, and takes as much memory again. Parameters as of `choose`.
+    Float32 operands that are copied save percents of a product's time, and take as much memory again; so do partial
+    sums of stream-K. Parameters as of `choose`.
     """
-    if registry is None and isinstance(problem, GemmProblem) and problem.a.dtype == FLOAT32:
-        registry = _single_kernels() if problem.precision is Precision.IEEE else None
+    if registry is None and isinstance(problem, GemmProblem) and problem.precision is Precision.IEEE:
+        if problem.a.dtype == FLOAT32:
+            registry = _single_kernels()
+        elif problem.a.dtype == FLOAT64:
+            registry = _unshared_kernels()
     return choose(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
 
 
@@ -112,6 +116,20 @@ def choose_streamed(
 def _single_kernels() -> tuple[KernelSpec, ...]:
     """Return the kernels of products that no other kernel follows."""
     return tuple(spec for spec in kernels_of("gemm") if spec.next_kernel is None)
+
+
+@functools.cache
+def _unshared_kernels() -> tuple[KernelSpec, ...]:
+    """Return the kernels of products, without configs of stream-K."""
+
+    def is_shared(config: Config) -> bool:
+        return getattr(config, "stream_k", 0) == 1
+
+    found = []
+    for spec in kernels_of("gemm"):
+        configs = tuple(one for one in spec.configs if not is_shared(one))
+        found.append(spec if configs == spec.configs else dataclasses.replace(spec, configs=configs))
+    return tuple(found)
 
 
 @functools.lru_cache(_MOST_CHOSEN)

@@ -11,7 +11,7 @@ from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
-from gemmule.dispatch.select import choose
+from gemmule.dispatch.select import choose, choose_streamed
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC
 
@@ -32,7 +32,7 @@ def test_every_extent_finds_a_config(extent, arch):
 @pytest.mark.parametrize(
     ("size", "tile", "cluster"),
     [
-        ((8192, 8192, 8192), (64, 64), 1),
+        ((8192, 8192, 8192), (64, 128), 1),
         ((4095, 4095, 4095), (128, 128), 1),
         ((1024, 1024, 1024), (64, 64), 1),
         ((512, 512, 512), (32, 32), 1),
@@ -154,3 +154,33 @@ def test_how_much_is_written_at_once(d, run):
 def test_impossible_configs_are_refused(values):
     with pytest.raises(ArgumentError, match="config tile_m="):
         Float64Config(**values)
+
+
+def test_stream_k_has_the_ctas_that_run_at_once_and_workspaces():
+    config = Float64Config(tile_n=128, warps_n=4, mma_k=8, stream_k=1)
+    launch = SPEC.launch(gemm(2048), config)
+    partials, flags = launch.workspaces
+    assert (launch.grid, launch.overlaps) == ((264, 1, 1), False)
+    assert (partials.nbytes, partials.zeroed) == (264 * 64 * 128 * 8, False)
+    # A flag of each of two warpgroups.
+    assert (flags.nbytes, flags.zeroed) == (264 * 2 * 4, True)
+    # Tiles along M and N, and all of them shared: one whole tile each would leave less than a wave.
+    assert [one.value for one in launch.params[-13:-8]] == [32, 16, 0, 248, 64]
+    assert (
+        0 in SPEC.launch(gemm(2048, m=0, a=contiguous(FLOAT64, 0, 2048), d=contiguous(FLOAT64, 0, 2048)), config).grid
+    )
+    assert SPEC.launch(gemm(64), dataclasses.replace(config, tile_n=64)).grid == (4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"), [({"cluster_k": 2}, "not by both"), ({"warps_m": 1}, "whole warpgroups")]
+)
+def test_what_stream_k_cannot_be(values, reason):
+    with pytest.raises(ArgumentError, match=reason):
+        Float64Config(stream_k=1, **values)
+
+
+def test_planned_memory_has_no_partials():
+    problem = gemm(1536)
+    assert choose(problem, HOPPER, multiprocessors=132).config.stream_k
+    assert not choose_streamed(problem, HOPPER, multiprocessors=132).config.stream_k

@@ -14,7 +14,7 @@ from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.dispatch.former_names import current_record
 from gemmule.kernels.float64 import correction as learned
 from gemmule.kernels.float64.config import Float64Config
-from gemmule.kernels.float64.correction import is_measured
+from gemmule.kernels.float64.correction import measured_share
 from gemmule.kernels.float64.cost import FACTORS
 from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.kernels.float64.limits import RATES, key_of, lies_of, limits, tiles_of
@@ -90,20 +90,30 @@ def product(m, n, k, batch=()):
 
 @pytest.mark.parametrize(
     "problem",
-    [product(63, 500, 700), product(500, 700, 8200), product(70, 70, 70, (20,)), product(512, 1024, 640)],
+    [product(32, 500, 700), product(500, 700, 16400), product(70, 70, 70, (20,)), product(512, 1024, 640)],
     ids=str,
 )
-def test_what_was_not_measured_has_factors_of_configs_alone(problem):
-    assert not is_measured(problem)
+def test_what_is_far_from_what_was_measured_has_factors_of_configs_alone(problem):
+    assert measured_share(problem) == 0
     of_limits = limits(problem, SPEC.configs, H200_RATES, RATES).times.tolist()
     factors = [FACTORS.get(key_of(one), 1.0) for one in SPEC.configs]
     assert SPEC.costs(problem, SPEC.configs, H200_RATES) == [a * b for a, b in zip(of_limits, factors, strict=True)]
 
 
+@pytest.mark.parametrize(
+    ("measured", "beyond"), [((8190, 500, 700), (8194, 500, 700)), ((500, 700, 8190), (500, 700, 8194))], ids=str
+)
+def test_predicted_times_have_no_jump_where_measurements_end(measured, beyond):
+    assert measured_share(product(*measured)) == 1
+    assert 0 < measured_share(product(*beyond)) < 1
+    before, after = (SPEC.costs(product(*extents), SPEC.configs, H200_RATES) for extents in (measured, beyond))
+    assert after == pytest.approx(before, rel=0.03)
+
+
 @pytest.mark.parametrize("extents", [(65, 65, 65), (8191, 8191, 8191), (64, 8191, 65), (70, 66, 8192)], ids=str)
 def test_the_correction_is_bounded(extents):
     problem = product(*extents)
-    assert is_measured(problem)
+    assert measured_share(problem) == 1
     of_limits = limits(problem, SPEC.configs, H200_RATES, RATES).times.tolist()
     for cost, limit in zip(SPEC.costs(problem, SPEC.configs, H200_RATES), of_limits, strict=True):
         assert 2**-0.6 * 0.999 < cost / limit < 2**0.6 * 1.001
@@ -136,7 +146,7 @@ def test_the_correction_is_the_mean_of_its_networks(layout, gpu):
         ("20261128T164414-nvidia-h100-80gb-hbm3-945584dac5.jsonl", H100_RATES),
     ],
 )
-def test_predictions_beside_draws_that_nothing_was_fitted_to(record, gpu):
+def test_predictions_beside_draws(record, gpu):
     errors = []
     for line in (RESULTS / record).read_text().splitlines():
         one = json.loads(line)

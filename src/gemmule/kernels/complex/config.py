@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import COMPLEX64, COMPLEX128
-from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.config import DmmaConfig
 from gemmule.kernels.simt.config import SimtConfig
 
 
@@ -18,8 +18,8 @@ class Complex64Config(SimtConfig):
 
 
 @dataclass(frozen=True)
-class Complex128Config(Float64Config):
-    """A tile of complex128; fields as of `Float64Config`, but `tile_k`, 8 or 16."""
+class Complex128Config(DmmaConfig):
+    """A tile of complex128; fields as of `DmmaConfig`, but `tile_k`, 8 or 16."""
 
     tile_k: int = 8
     mma_k: int = 8

@@ -9,6 +9,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import LARGEST_CLUSTER, Config, why_not_cluster
+from gemmule.kernels.hopper.tile_config import SMS, WARPGROUP
 
 #: Bytes that a copy may move at once: two elements, or one.
 COPIES = (16, 8)
@@ -23,7 +24,7 @@ _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 
 @dataclass(frozen=True)
-class Float64Config(Config):
+class DmmaConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
     #: tile_m, tile_n: Elements.
@@ -113,3 +114,19 @@ class Float64Config(Config):
         accumulators = self.outputs * self.itemsize // 4
         by_registers = _REGISTERS // (accumulators + self.others * self.threads)
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)
+
+
+@dataclass(frozen=True)
+class Float64Config(DmmaConfig):
+    """A tile of float64; fields as of `DmmaConfig`, and whether CTAs share tiles by stream-K."""
+
+    stream_k: int = 0  #: 1: persistent CTAs; tiles that do not fill a wave are shared k-tile by k-tile.
+    ctas: int = SMS  #: SMs of the chip: with `stream_k` each has as many CTAs as run at once.
+    switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stream_k and self.cluster_k > 1:
+            raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")
+        if self.stream_k and self.threads % WARPGROUP:
+            raise ArgumentError(f"config {self}: stream_k=1 takes whole warpgroups, of {WARPGROUP} threads")

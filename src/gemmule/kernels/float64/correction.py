@@ -20,7 +20,7 @@ from .limits import RATES, Lies, Limits, Numbers, Tiles, begins_inside, lies_of,
 
 #: The largest factor, as a logarithm to base 2.
 _MOST = 0.6
-#: Extents that were measured: others, batches, and matrices that tiles of 64 divide are left to other factors.
+#: Extents that were measured: far from them, batches, and matrices that tiles of 64 divide have other factors.
 _LEAST, _LARGEST, _WHOLE = 64, 8192, 64
 #: Waves of which the last one counts.
 _WAVES = 8
@@ -41,11 +41,20 @@ def _given(configs: Sequence[Float64Config], lies: Lies, chip: str) -> Given:
     return nets.given(first, chip)
 
 
-def is_measured(problem: GemmProblem) -> bool:
-    """Return whether a product is like those that the networks were fitted to: random ones, whose tiles are cut off."""
+def measured_share(problem: GemmProblem) -> float:
+    """Return how far the networks hold for a product: 1 among those that they were fitted to, 0 far from them.
+
+    They were fitted to random products, whose tiles are cut off. Between extents that were measured and those of half
+    as much, or twice, the share of the networks in the logarithm of the factor goes from 1 to 0.
+    """
     m, n, k = problem.m, problem.n, problem.k
     whole = not (m % _WHOLE or n % _WHOLE or k % _WHOLE)
-    return min(m, n, k) >= _LEAST and max(m, n, k) <= _LARGEST and (problem.batch or (1,))[0] == 1 and not whole
+    least, largest = min(m, n, k), max(m, n, k)
+    if whole or (problem.batch or (1,))[0] != 1 or not least:
+        return 0.0
+    if least >= _LEAST and largest <= _LARGEST:
+        return 1.0
+    return max(1 + math.log2(min(least / _LEAST, _LARGEST / largest)), 0.0)
 
 
 def lies_features(of: Tiles, lies: Lies) -> Numbers:
@@ -70,7 +79,7 @@ def numbers(problem: GemmProblem, of: Tiles, found: Limits) -> Numbers:
     np.minimum(share, 4, out=read[6])
     np.divide(found.each, share, out=read[7])
     np.divide(np.ceil(waves), waves, out=read[8])
-    np.copyto(read[8], 1, where=waves >= _WAVES)
+    np.copyto(read[8], 1, where=(waves >= _WAVES) | of.stream_k)
     np.less_equal(waves, 1, out=read[9])
     read[10], read[11], read[12] = math.log2(oriented.m), math.log2(oriented.n), math.log2(oriented.k)
     return read

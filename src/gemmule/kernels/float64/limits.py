@@ -15,7 +15,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
-from .config import Float64Config
+from .config import DmmaConfig
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -83,6 +83,8 @@ _CACHE_LINE, _SECTOR = 128, 32
 #: Share of the multiprocessors that clusters reach, others than these, and share of their time that they use where many
 #: wait.
 _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
+#: Microseconds of the zeros of stream-K's flags.
+_ZEROED = 2.5
 
 
 class Lies(NamedTuple):
@@ -133,7 +135,7 @@ class Limits(NamedTuple):
     times : array
         Microseconds.
     share, each : array
-        CTAs of each multiprocessor, and of the one that has most.
+        CTAs of each multiprocessor, and of the one that has most; with stream-K, whose waves lose nothing, the same.
     parts, whole : array
         Rows, columns and K by those of a tile and of all k-tiles at a time, and the next whole numbers: three rows.
     """
@@ -163,10 +165,38 @@ class _Moving(NamedTuple):
     written: Numbers
 
 
+class _Streamed(NamedTuple):
+    """What configs of stream-K decide beside `Tiles`; a value for each of them.
+
+    Attributes
+    ----------
+    numbers : array
+        Their numbers among all configs.
+    resident : array
+        Resident CTAs of a multiprocessor, all of them persistent.
+    again : array
+        Microseconds of the first k-tile of each tile, which no other CTA hides where one is resident.
+    part : array
+        Microseconds that a CTA's part of a tile takes to write, or to read.
+    """
+
+    numbers: Numbers
+    resident: Numbers
+    again: Numbers
+    part: Numbers
+
+    @classmethod
+    def of(cls, tiles: Tiles, rates: Float64Rates) -> _Streamed:
+        """Return what the configs of stream-K decide, among all those of tiles."""
+        numbers = np.flatnonzero(tiles.stream_k)
+        resident = tiles.resident[numbers]
+        return cls(numbers, resident, rates.first * (resident == 1), tiles.written[numbers])
+
+
 class Tiles:
     """What configs decide for every product: sizes, and microseconds; a value for each config."""
 
-    def __init__(self, configs: Sequence[Float64Config], rates: Float64Rates) -> None:
+    def __init__(self, configs: Sequence[DmmaConfig], rates: Float64Rates) -> None:
         def each(value: Any) -> Numbers:
             return np.array([value(one) for one in configs], np.float64)
 
@@ -185,6 +215,7 @@ class Tiles:
         self.alone = self.products + rates.wait * 128 / self.threads * first + rates.alone
         self.written = outputs * itemsize / self.shared / rates.write
         split = self.shared > 1
+        self.stream_k = each(lambda c: getattr(c, "stream_k", 0)) == 1
         self.reduction = np.where(split, rates.reduction + rates.partials * outputs / 2**12, 0.0)
         self.reached = each(lambda c: _REACHED.get(c.cluster_k, _OTHERS_REACHED))
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
@@ -194,9 +225,12 @@ class Tiles:
         self.alone_power = self.alone**4
         self.overlaps = np.array(self.resident > 1, np.float64)
         self.tail = rates.tail * self.alone * self.overlaps
+        #: What stream-K adds, where any config has it.
+        self.streamed = _Streamed.of(self, rates) if self.stream_k.any() else None
         logs = [np.log2(x) for x in (self.m, self.n, self.tile_k, self.shared, self.threads)]
         #: What the correction reads of configs.
-        self.features = np.stack([*logs, self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.resident])
+        kinds = self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.stream_k
+        self.features = np.stack([*logs, *kinds, self.resident])
         self._rates = rates
         self._moving: dict[Lies, _Moving] = {}
 
@@ -225,20 +259,21 @@ class Tiles:
 
 
 @cache_for_configs
-def tiles_of(configs: Sequence[Float64Config], rates: Float64Rates) -> Tiles:
+def tiles_of(configs: Sequence[DmmaConfig], rates: Float64Rates) -> Tiles:
     """Return what configs decide."""
     return Tiles(configs, rates)
 
 
-def key_of(config: Float64Config) -> tuple[int, ...]:
-    """Return what a config's factors are found by."""
-    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, config.cluster_k, config.threads // 32
+def key_of(config: DmmaConfig) -> tuple[int, ...]:
+    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0."""
+    shared = 0 if getattr(config, "stream_k", 0) else config.cluster_k
+    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
 
 
-def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates, rates: Float64Rates) -> Limits:
+def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, rates: Float64Rates) -> Limits:
     """Return the times with those rates: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
     oriented, _, _ = row_result(problem)
-    m, n, k, batch = max(oriented.m, 1), max(oriented.n, 1), max(oriented.k, 1), (oriented.batch or (1,))[0]
+    m, n, k, batch = max(oriented.m, 1), max(oriented.n, 1), max(oriented.k, 1), max((oriented.batch or (1,))[0], 1)
     of = tiles_of(configs, rates)
     moving = of.moving(lies_of(oriented))
     parts = np.array(((m,), (n,), (k,)), np.float64) / of.sizes
@@ -249,6 +284,12 @@ def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates
         share *= batch
     share /= of.reached * gpu.multiprocessors
     each = np.ceil(share)
+    if of.streamed:
+        numbers, resident, again, part = of.streamed
+        # Persistent CTAs, as many as are resident, have equal shares of all k-tiles: all of them run at the same time.
+        tiles = share[numbers]
+        persistent = np.minimum(tiles * whole[2][numbers], resident)
+        each[numbers], tiles_of_each = persistent, tiles / persistent
     # Whether all run at the same time: 1 or 0.
     concurrent = np.empty(each.size)
     np.less_equal(each, of.resident, out=concurrent)
@@ -265,8 +306,16 @@ def limits(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates
     np.sqrt(time, out=time)
     time += turns * of.tail
     time *= whole[2]
+    if of.streamed:
+        time[numbers] *= tiles_of_each
     # Other CTAs' copies go on while one begins or writes.
     time += rates.first * np.ceil(each / of.resident)
+    if of.streamed:
+        # Each writes its part of a tile, and one reads those of all that have parts of it, one after the other.
+        moved_parts = persistent + np.maximum(persistent / tiles_of_each, persistent)
+        time[numbers] += tiles_of_each * again + part * moved_parts + _ZEROED
+        # Of a wave nothing is lost.
+        each[numbers] = tiles
     time += each * moving.written
     moved = ((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize
     time *= time

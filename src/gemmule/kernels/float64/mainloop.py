@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Float64, Int32, cute
@@ -12,9 +12,9 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
 from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
-from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
+from gemmule.kernels.parts.stage_copies import MaskedCopies, MaskedOperand, OperandCopies
 
-from .config import BLOCK, COLUMNS, Float64Config
+from .config import BLOCK, COLUMNS, DmmaConfig
 from .stage import DEPTH, Float64Stage
 
 
@@ -35,12 +35,29 @@ class _Tile:
     accumulators: Any  #: Tensor. Accumulators.
 
 
+class _Lane(NamedTuple):
+    """What a lane has for all tiles of its CTA."""
+
+    memory: Any  #: Pointer. The stages.
+    corner: Any  #: tuple of Int32. First row and column of its warp's part of a tile.
+    #: fragments_a, next_a, fragments_b, accumulators: As of `_Tile`.
+    fragments_a: Any
+    next_a: Any
+    fragments_b: Any
+    accumulators: Any
+
+    @property
+    def stages(self) -> Any:
+        """Int32. Address of the stages."""
+        return self.memory.toint()
+
+
 class Float64Mainloop(WarpTileMainloop):
     """The loop over K; a step is the product of 16 rows of A with all columns of B, for 8 or 16 k.
 
     Parameters
     ----------
-    config : Float64Config
+    config : DmmaConfig
         Tiles and stages.
     types : dict
         The signature.
@@ -51,7 +68,7 @@ class Float64Mainloop(WarpTileMainloop):
     parts = 1
     stage_type: type[Float64Stage] = Float64Stage
 
-    def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
+    def __init__(self, config: DmmaConfig, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.warps_n, self.threads, self.cluster_k = config.warps_n, config.threads, config.cluster_k
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
@@ -68,8 +85,8 @@ class Float64Mainloop(WarpTileMainloop):
         steps = self.parts * self.tile_k // (DEPTH * self.words) * self.blocks
         # The last step waits for an older k-tile.
         super().__init__(config.stages, self.stage_bytes, steps, max(steps - 1, 1))
-        self.copyA = StageCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
-        self.copyB = StageCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
+        self.copyA = MaskedCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
+        self.copyB = MaskedCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -77,30 +94,62 @@ class Float64Mainloop(WarpTileMainloop):
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """
-        smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
-        row, col = self.corner()
-        rA, rNext, rB, rC = self.fragments()
-        rC.fill(Float64(0))
+        own = self.begin()
+        own.accumulators.fill(Float64(0))
         wait_for_predecessor()
-
-        sources = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
-        stagesA = smem.toint()
-        stagesB = stagesA + self.stageA.bytes
-        targetA, targetB = stagesA + self.copyA.target(), stagesB + self.copyB.target()
-        startA, startB = stagesA + self.stageA.place(row), stagesB + self.stageB.place(col)
-
+        places = self.places(own, (gA, gB), (m0, n0))
         depth = gA.shape[1] if alpha != 0 else 0
-        k_tiles, k0 = cute.ceil_div(depth, self.tile_k), Int32(0)
-        strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
+        k_tiles, first = cute.ceil_div(depth, self.tile_k), None
+        strides = self.strides(gA, gB)
         if cutlass.const_expr(self.cluster_k > 1):
             # CTAs of a cluster take consecutive parts of K.
             first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
-            k_tiles, k0 = k_tiles - first, first * self.tile_k
-            sources = sources[0] + first * strideA, sources[1] + first * strideB
-        a = OperandCopies(self.copyA, gA, m0, k0, targetA, strideA)
-        b = OperandCopies(self.copyB, gB, n0, k0, targetB, strideB)
-        self.accumulate(_Tile(a, b, startA, startB, rA, rNext, rB, rC), sources, k_tiles)
-        return rC, stagesA
+            k_tiles = k_tiles - first
+        self.multiply_k_tiles(own, (gA, gB), (m0, n0), places, strides, (first, k_tiles))
+        return own.accumulators, own.stages
+
+    @cute.jit
+    def begin(self):
+        """Return a lane's registers and its warp's corner, and the address of the stages."""
+        smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
+        corner = self.corner()
+        return _Lane(smem, corner, *self.fragments())
+
+    @cute.jit
+    def places(self, own, operands, origin):
+        """Return the addresses of a lane's first copies, in memory and in the stages, and of its first fragments."""
+        (gA, gB), (m0, n0), (row, col) = operands, origin, own.corner
+        sources = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
+        stagesA = own.stages
+        stagesB = stagesA + self.stageA.bytes
+        targets = stagesA + self.copyA.target(), stagesB + self.copyB.target()
+        return sources, targets, (stagesA + self.stageA.place(row), stagesB + self.stageB.place(col))
+
+    def operand(self, copies: MaskedCopies, gX: Any, row0: Any, first: Any, target: Any, stride: Any) -> OperandCopies:
+        """Return the copies of an operand from its `first` k-tile on."""
+        if copies.whole:
+            return OperandCopies(copies, gX, row0, Int32(0), target, stride)
+        return MaskedOperand.of(copies, gX, row0, first, target, stride)
+
+    def strides(self, gA: Any, gB: Any) -> tuple[Any, Any]:
+        """Return the bytes from one k-tile to the next of A and of B."""
+        return self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
+
+    @cute.jit
+    def multiply_k_tiles(self, own, operands, origin, places, strides, k_range):
+        """Add the products of k-tiles to the accumulators: of the first one, None is 0, and how many."""
+        tile, sources = self.tile(own, operands, origin, places, strides, k_range[0])
+        self.accumulate(tile, sources, k_range[1])
+
+    @cute.jit
+    def tile(self, own, operands, origin, places, strides, first):
+        """Return a tile, and the addresses of the first copies of its `first` k-tile; None is 0."""
+        (gA, gB), (m0, n0), (sources, targets, starts) = operands, origin, places
+        if cutlass.const_expr(first is not None):
+            sources = sources[0] + first * strides[0], sources[1] + first * strides[1]
+        a = self.operand(self.copyA, gA, m0, first, targets[0], strides[0])
+        b = self.operand(self.copyB, gB, n0, first, targets[1], strides[1])
+        return _Tile(a, b, *starts, own.fragments_a, own.next_a, own.fragments_b, own.accumulators), sources
 
     def fragments(self) -> tuple[Any, Any, Any, Any]:
         """Return registers for two fragments of A, for those of B, and accumulators."""

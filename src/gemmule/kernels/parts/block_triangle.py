@@ -86,7 +86,8 @@ def _build(package: str, config: Any, signature: Signature) -> Buildable:
 
 def _is_alone(config: Any) -> bool:
     """Return whether a CTA has a tile of its own, and tiles divide the steps of a block triangle."""
-    return not (STEP % config.tile_m or STEP % config.tile_n) and getattr(config, "cluster_k", 1) == 1
+    shared = getattr(config, "cluster_k", 1) > 1 or getattr(config, "stream_k", 0)
+    return not (STEP % config.tile_m or STEP % config.tile_n or shared)
 
 
 def _costs(whole: KernelSpec, problem: GemmProblem, configs: Sequence[Any], gpu: GpuRates) -> list[float]:

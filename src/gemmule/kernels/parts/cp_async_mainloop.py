@@ -49,6 +49,11 @@ class CpAsyncMainloop:
     def accumulate(self, tile, sources, k_tiles):
         """Multiply `k_tiles` k-tiles; `sources` are those of the first."""
         sources, writing = self.fill(tile, sources, k_tiles)
+        self.multiply_filled(tile, sources, writing, k_tiles)
+
+    @cute.jit
+    def multiply_filled(self, tile, sources, writing, k_tiles):
+        """Multiply `k_tiles` k-tiles, of which the first are in flight; `fill` returned `sources` and `writing`."""
         self.wait()
         self.read_first(tile)
         reading = Int32(0)

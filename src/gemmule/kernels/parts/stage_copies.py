@@ -13,7 +13,7 @@ from cutlass import Int32, Int64, Uint8, cute
 
 from gemmule.core.dataclass import dataclass
 
-from .async_copy import copy_vector_async
+from .async_copy import copy_masked_async, copy_vector_async
 
 #: Bytes of a piece that is put together from elements.
 _WORD = 4
@@ -200,6 +200,28 @@ class StageCopies:
 
 
 @dataclass(frozen=True)
+class MaskedCopies(StageCopies):
+    """Copies that a bit of a mask each allows, without branches; those outside the matrix are zeros."""
+
+    @cute.jit
+    def mask(self, gX: cute.Tensor, row0, k0):
+        """Return the mask of a k-tile at (row0, k0): bit p is set where piece p, or all of its rows, are inside."""
+        first_row, first_k = self.origin()
+        left_m, left_k = gX.shape[0] - row0 - first_row, gX.shape[1] - k0 - first_k
+        mask = Int32(0)
+        for p in cutlass.range_constexpr(self.count):
+            row, k = cutlass.const_expr(self.step(p))
+            mask |= 1 << p if row < left_m and k < left_k else 0
+        return mask
+
+    @cute.jit
+    def issue_masked(self, gX: cute.Tensor, source, target, mask, part: cutlass.Constexpr[int]):
+        """Issue the asynchronous copies of one part of a k-tile."""
+        for p in cutlass.range_constexpr(*self.pieces(part)):
+            copy_masked_async(self.piece_target(target, p), self.piece_source(gX, source, p), self.size, mask, p)
+
+
+@dataclass(frozen=True)
 class OperandCopies:
     """Copies of one operand of a tile, from its first k-tile on."""
 
@@ -225,6 +247,41 @@ class OperandCopies:
         """Store what a part loaded into registers."""
         if self.copies.by_element:
             self.copies.store(self.registers, self.target + stage + self.offset, part)
+
+
+@dataclass(frozen=True)
+class MaskedOperand(OperandCopies):
+    """Copies of an operand by masks: of k-tiles that are inside the matrix in K, and of the one that is not."""
+
+    inside: Any = None  #: Int32. Which copies are inside the rows.
+    last: Any = None  #: Int32. Which of them are inside K in the k-tile that is not.
+    full: Any = None  #: Int32. How many k-tiles are inside K.
+
+    @classmethod
+    def of(cls, copies: MaskedCopies, gmem: Any, row0: Any, first: Any, target: Any, stride: Any) -> MaskedOperand:
+        """Return the copies from the `first` k-tile on; None is 0."""
+        full = gmem.shape[1] // copies.stage.depth
+        # In registers, not computed again for each k-tile.
+        inside = opaque(copies.mask(gmem, row0, 0 - copies.stage.depth))
+        last = opaque(copies.mask(gmem, row0, full * copies.stage.depth))
+        full = full if first is None else full - first
+        return cls(copies, gmem, row0, Int32(0), target, stride, inside=inside, last=last, full=full)
+
+    def issue(self, source: Any, stage: Any, k_tile: Any, part: int) -> None:
+        _issue_masked(self, source, stage, k_tile, part)
+
+
+@cute.jit
+def _issue_masked(operand, source, stage, k_tile, part: cutlass.Constexpr[int]):
+    mask = operand.inside
+    mask = mask if k_tile < operand.full else operand.last
+    operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, part)
+
+
+@cute.jit
+def opaque(value):
+    """Return an Int32 of which the compiler does not know how it was computed."""
+    return cute.arch.inline_ptx("mov.b32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[value])
 
 
 @cute.jit

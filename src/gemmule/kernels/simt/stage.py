@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
-from gemmule.kernels.parts.async_copy import copy_masked_async
-from gemmule.kernels.parts.stage_copies import StageCopies, StageLayout
+from gemmule.kernels.parts.stage_copies import MaskedCopies, StageLayout
 
 from .config import PANEL, SECTOR, VECTOR_BYTES
 
@@ -49,28 +48,6 @@ class SimtStage(StageLayout):
     def offset(self, row: Any, k: Any) -> Any:
         """Return the offset of an element in bytes."""
         return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
-
-
-@dataclass(frozen=True)
-class MaskedCopies(StageCopies):
-    """Copies that a bit of a mask each allows, without branches; those outside the matrix are zeros."""
-
-    @cute.jit
-    def mask(self, gX: cute.Tensor, row0, k0):
-        """Return the mask of a k-tile at (row0, k0): bit p is set where piece p, or all of its rows, are inside."""
-        first_row, first_k = self.origin()
-        left_m, left_k = gX.shape[0] - row0 - first_row, gX.shape[1] - k0 - first_k
-        mask = Int32(0)
-        for p in cutlass.range_constexpr(self.count):
-            row, k = cutlass.const_expr(self.step(p))
-            mask |= 1 << p if row < left_m and k < left_k else 0
-        return mask
-
-    @cute.jit
-    def issue_masked(self, gX: cute.Tensor, source, target, mask, part: cutlass.Constexpr[int]):
-        """Issue the asynchronous copies of one part of a k-tile."""
-        for p in cutlass.range_constexpr(*self.pieces(part)):
-            copy_masked_async(self.piece_target(target, p), self.piece_source(gX, source, p), self.size, mask, p)
 
 
 class TransposingCopies(MaskedCopies):

@@ -7,7 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import Float64, Int64, cute
 
-from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.config import DmmaConfig
 from gemmule.kernels.float64.mainloop import Float64Mainloop, registers
 
 from .stage import Complex128Stage
@@ -26,7 +26,7 @@ class Complex128Mainloop(Float64Mainloop):
 
     Parameters
     ----------
-    config : Float64Config
+    config : DmmaConfig
         Tiles and stages.
     types : dict
         The signature.
@@ -35,7 +35,7 @@ class Complex128Mainloop(Float64Mainloop):
     parts = 2
     stage_type = Complex128Stage
 
-    def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
+    def __init__(self, config: DmmaConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.mixed = types["conj"] in ("a", "b")
 

@@ -20,14 +20,14 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Float64, cute
+from cutlass import Float64, Int32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.float64.config import COLUMNS, Float64Config
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
-from gemmule.kernels.parts.tensors import cute_type, major_tensor
+from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
@@ -72,5 +72,11 @@ def buildable(config: Float64Config, types: dict[str, str], scheduler: type[Grou
         major_tensor(element, unit, batch=1, vector=vector) for unit, vector in zip(units, vectors, strict=True)
     )
     results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
-    arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0), *scheduler.stand_ins())
-    return Buildable(Float64Gemm(config, types, scheduler), arguments)
+    arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0))
+    if config.stream_k:
+        from .shared_tiles import SharedTiles
+        from .stream_k import StreamKFloat64Gemm
+
+        shares = (tensor_1d(element), tensor_1d("int32"), *(Int32(1) for _ in SharedTiles._fields))
+        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
+    return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.stand_ins()))

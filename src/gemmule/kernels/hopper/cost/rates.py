@@ -266,3 +266,19 @@ def _narrow(row: int, lines: OperandLayout) -> float:
 
     more = (touched(row) / touched(K_BYTES) - 1) / (K_BYTES / row - 1)
     return 1 + (_NARROW[row] - 1) * more
+
+
+#: Time of a config that is not for a product.
+_NOT_SUITABLE = np.array([np.inf])
+
+
+def places_among(configs: Sequence[HopperGemmConfig], suitable: Sequence[HopperGemmConfig], first: int) -> Numbers:
+    """Return the places of configs among suitable ones, which are counted from `first` on, and -1 of others."""
+    places = {one: place for place, one in enumerate(suitable, first)}
+    return np.array([places.get(one, -1) for one in configs], np.intp)
+
+
+def at_places(times: Any, places: Numbers) -> Numbers:
+    """Return the times at `places_among`: infinite at -1."""
+    found: Numbers = np.concatenate((times, _NOT_SUITABLE))
+    return found.take(places)

@@ -8,8 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
     BFLOAT16,
@@ -41,7 +39,7 @@ from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import crowded, finish_us, promote_us, scaled_us
-from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates
+from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, at_places, places_among
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -362,7 +360,7 @@ def _costs(
     across = operation.a.across, operation.b.across
     rates, every = _suitable(configs, gpu, dtype, across, operation.prepared is not None)
     if not rates.count:
-        return [np.full(len(configs), math.inf) for _ in every]
+        return [at_places((), places) for places in every]
     times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
@@ -378,12 +376,7 @@ def _costs(
         times *= _registers_factors(across, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += finish_us(operation, rates)
-    found = np.concatenate((times, _NOT_SUITABLE))
-    return [found.take(places) for places in every]
-
-
-#: Times of configs that are not for a product.
-_NOT_SUITABLE = np.array([math.inf])
+    return [at_places(times, places) for places in every]
 
 
 class _Suitable(NamedTuple):
@@ -410,8 +403,7 @@ def _suitable(
     found = [[one for one in configs if suits(one, lies)] for lies in (across, (False, False))[: 1 + prepares]]
     every, before = [], 0
     for suitable in found:
-        places = {one: place for place, one in enumerate(suitable, before)}
-        every.append(np.array([places.get(one, -1) for one in configs], np.intp))
+        every.append(places_among(configs, suitable, before))
         before += len(suitable)
     return _Suitable(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(every))
 

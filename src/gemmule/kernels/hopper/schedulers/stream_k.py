@@ -65,7 +65,8 @@ class StreamKScheduler(PersistentScheduler):
         share = self.share(mD, num_k_tiles)
         num_work_tiles = share.data_parallel_tiles
         if share.end > share.begin:
-            num_work_tiles = num_work_tiles + (share.end - 1) // num_k_tiles - share.begin // num_k_tiles + 1
+            num_work_tiles = num_work_tiles + self.tile_of(mD, share.end - 1, num_k_tiles)
+            num_work_tiles = num_work_tiles - self.tile_of(mD, share.begin, num_k_tiles) + 1
         return WorkRange(Int32(0), Int32(1), num_work_tiles)
 
     @cute.jit
@@ -91,7 +92,7 @@ class StreamKScheduler(PersistentScheduler):
         if end > begin:
             tile_index = tile_index - num_clusters
             if work_index == 0 or work_index > data_parallel_tiles:
-                stream_k_index = (end - 1) // num_k_tiles
+                stream_k_index = self.tile_of(mD, end - 1, num_k_tiles)
                 if work_index > 0:
                     stream_k_index = stream_k_index - (work_index - data_parallel_tiles)
                 start = cutlass.max(begin - stream_k_index * num_k_tiles, 0)
@@ -134,12 +135,17 @@ class StreamKScheduler(PersistentScheduler):
         """Return the cluster that has the first k-tiles of the tile in which this cluster's share begins."""
         begin = self.share(mD, num_k_tiles).begin
         _, base_k_tiles, remainder = self.division(mD, num_k_tiles)
-        tile_begin = begin // num_k_tiles * num_k_tiles
+        tile_begin = self.tile_of(mD, begin, num_k_tiles) * num_k_tiles
         # The shares of the first clusters are a k-tile longer.
         peer = tile_begin // (base_k_tiles + 1)
         if peer >= remainder:
             peer = remainder + (tile_begin - remainder * (base_k_tiles + 1)) // base_k_tiles
         return peer
+
+    def tile_of(self, mD: Any, k_tile: Any, num_k_tiles: Any) -> Any:
+        """Return which stream-K tile has a k-tile of the shares."""
+        del mD
+        return k_tile // num_k_tiles
 
     @cute.jit
     def share(self, mD: cute.Tensor, num_k_tiles):

@@ -34,7 +34,7 @@ class StreamKPartials:
         workspaces : tuple of Tensor
             Partials of each CTA, and their flags.
         accumulators : Tensor
-            This thread's accumulators, flat, as wgmma leaves them.
+            This thread's accumulators, flat, of 32 or 64 bits.
         cta, warpgroup_idx : Int32
             The CTA's index in the grid, and the warpgroup's among those that share a tile.
         barrier : Int32
@@ -42,12 +42,14 @@ class StreamKPartials:
         """
         partials, flags = workspaces
         address = self.address(partials, accumulators, cta, warpgroup_idx)
-        for vector in cutlass.range_constexpr(cute.size(accumulators) // 4):
+        length, kind = _vector(accumulators)
+        words = cutlass.const_expr(", ".join(f"{{$r{1 + v}}}" for v in range(length)))
+        for vector in cutlass.range_constexpr(cute.size(accumulators) // length):
             cute.arch.inline_ptx(
-                "st.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+                f"st.global.{kind} [{{$r0}}], {{{words}}};",
                 read_only_args=[
                     address + vector * WARPGROUP * _BYTES,
-                    *(accumulators[4 * vector + v] for v in range(4)),
+                    *(accumulators[length * vector + v] for v in range(length)),
                 ],
             )
         cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
@@ -72,6 +74,8 @@ class StreamKPartials:
         partials, flags = workspaces
         tid, _, _ = cute.arch.thread_idx()
         first, stride, end = peers
+        length, kind = _vector(accumulators)
+        words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
         for cta in cutlass.range(first, end, stride):
             if tid % WARPGROUP == 0:
                 is_set = self.load_flag(self.flag(flags, cta, warpgroup_idx))
@@ -81,19 +85,20 @@ class StreamKPartials:
             cute.arch.sync_warp()
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
             address = self.address(partials, accumulators, cta, warpgroup_idx)
-            for vector in cutlass.range_constexpr(cute.size(accumulators) // 4):
+            for vector in cutlass.range_constexpr(cute.size(accumulators) // length):
                 partial = cute.arch.inline_ptx(
-                    "ld.global.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-                    write_only_types=[accumulators.element_type] * 4,
+                    f"ld.global.{kind} {{{words}}}, [{{$r0}}];",
+                    write_only_types=[accumulators.element_type] * length,
                     read_only_args=[address + vector * WARPGROUP * _BYTES],
                 )
-                for v in cutlass.range_constexpr(4):
-                    accumulators[4 * vector + v] = accumulators[4 * vector + v] + partial[v]
+                for v in cutlass.range_constexpr(length):
+                    at = cutlass.const_expr(length * vector + v)
+                    accumulators[at] = accumulators[at] + partial[v]
 
     def address(self, partials: Any, accumulators: Any, cta: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a thread's first vector of a CTA's partials: those of all threads are contiguous."""
         tid, _, _ = cute.arch.thread_idx()
-        vectors = cute.size(accumulators) // 4
+        vectors = cute.size(accumulators) // _vector(accumulators)[0]
         first = (cta * self.warpgroups + warpgroup_idx) * (vectors * WARPGROUP)
         return partials.iterator.toint() + (first + tid % WARPGROUP) * _BYTES
 
@@ -106,3 +111,9 @@ class StreamKPartials:
         return cute.arch.inline_ptx(
             "ld.acquire.gpu.global.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[address]
         )
+
+
+def _vector(accumulators: Any) -> tuple[int, str]:
+    """Return the accumulators that a thread moves at once, and how PTX names such a vector."""
+    length = _BYTES * 8 // accumulators.element_type.width
+    return length, f"v{length}.b{accumulators.element_type.width}"

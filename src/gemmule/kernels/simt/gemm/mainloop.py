@@ -11,8 +11,9 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.stage_copies import MaskedCopies
 from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
-from gemmule.kernels.simt.stage import MaskedCopies, SimtStage, TransposingCopies
+from gemmule.kernels.simt.stage import SimtStage, TransposingCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
 _ALIGNMENT = 1024

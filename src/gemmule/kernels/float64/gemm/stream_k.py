@@ -1,0 +1,98 @@
+"""Stream-K for the float64 GEMM: persistent CTAs, which share the tiles that do not fill a wave k-tile by k-tile."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cutlass
+from cutlass import Float64, Int32, cute
+
+from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.hopper.schedulers.persistent import KTileRange
+from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.stage_copies import opaque
+
+from .kernel import Float64Gemm
+from .shared_tiles import SharedTiles, SharedTileScheduler
+
+#: Named barrier of the first warpgroup.
+_BARRIER = 1
+
+
+class _Warpgroup(NamedTuple):
+    """A warpgroup of a CTA, and its named barrier."""
+
+    warpgroup_idx: Any
+    barrier_id: Any
+
+
+class StreamKFloat64Gemm(Float64Gemm):
+    """`Float64Gemm` by persistent CTAs; the last argument are the workspaces, and what the host divides."""
+
+    def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
+        super().__init__(config, types)
+        # As many as the launch recipe has: what waits for a place would begin a second wave.
+        self.resident = config.resident
+        self.shares = SharedTileScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)
+
+    @cute.jit
+    def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
+        """Compute this CTA's tiles, and its parts of others; `first` are the workspaces and `SharedTiles`."""
+        tid, _, _ = cute.arch.thread_idx()
+        warpgroup = cute.arch.make_warp_uniform(tid // WARPGROUP)
+        ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
+        own = self.mainloop.begin()
+        wait_for_predecessor()
+        (partials, flags), tiles = first[:2], SharedTiles(*first[2:])
+        num_k_tiles = tiles.k_tiles
+        every = KTileRange(0, num_k_tiles)
+        start, stride, end = self.shares.work(tiles, num_k_tiles)
+        if start < end:
+            self.fill(own, (mA, mB), self.shares.work_tile(tiles, start, every), alpha)
+        for work_index in cutlass.range(start, end, stride, unroll=1):
+            self.multiply_filled(own, (mA, mB), self.shares.work_tile(tiles, work_index, every), alpha)
+            # Computed again, not held in registers through the mainloop.
+            again = opaque(work_index)
+            coord, k_range = self.shares.work_tile(tiles, again, every)
+            # The last stages may still be read.
+            cute.arch.sync_threads()
+            if again + stride < end:
+                # In flight while this tile is written.
+                self.fill(own, (mA, mB), self.shares.work_tile(tiles, again + stride, every), alpha)
+            accumulators = own.accumulators
+            flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
+            if self.shares.fixup((partials, flags), flat, tiles, k_range, num_k_tiles, ctx):
+                (m0, n0), (row, col) = self.origin(coord), own.corner
+                gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
+                self.epilogue.write(gD, gC, accumulators, m0 + row, n0 + col, alpha, beta)
+
+    def origin(self, coord: Any) -> tuple[Any, Any]:
+        """Return the first row and column of a tile."""
+        return coord[0] * self.scheduler.tile_m, coord[1] * self.scheduler.tile_n
+
+    @cute.jit
+    def fill(self, own, operands, work, alpha):
+        """Issue the copies of the first k-tiles of a part."""
+        tile, sources, k_tiles, _ = self.part(own, operands, work, alpha)
+        self.mainloop.fill(tile, sources, k_tiles)
+
+    @cute.jit
+    def multiply_filled(self, own, operands, work, alpha):
+        """Fill the accumulators with the product of a part, whose first k-tiles are in flight."""
+        own.accumulators.fill(Float64(0))
+        tile, sources, k_tiles, strides = self.part(own, operands, work, alpha)
+        ahead = cutlass.const_expr(self.mainloop.stages - 1)
+        sources = sources[0] + ahead * strides[0], sources[1] + ahead * strides[1]
+        self.mainloop.multiply_filled(tile, sources, Int32(ahead * self.mainloop.stage_bytes), k_tiles)
+
+    @cute.jit
+    def part(self, own, operands, work, alpha):
+        """Return a part of a tile, its first addresses, its k-tiles (none where alpha or K is 0), and strides."""
+        coord, k_range = work
+        gA, gB = operands[0][None, None, coord[2]], operands[1][None, None, coord[2]]
+        k_tiles = k_range.num_k_tiles if alpha != 0 and gA.shape[1] > 0 else 0
+        origin, strides = self.origin(coord), self.mainloop.strides(gA, gB)
+        places = self.mainloop.places(own, (gA, gB), origin)
+        tile, sources = self.mainloop.tile(own, (gA, gB), origin, places, strides, k_range.start)
+        return tile, sources, k_tiles, strides

@@ -1,0 +1,127 @@
+"""float64_gemm with stream-K on the virtual GPU, all checks on: parts of tiles, bits, batches, no K, flags."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.dtype import FLOAT64
+from gemmule.core.spec import Choice
+from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.vgpu import CheckError, Options, launch
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.execute import run_kernel
+from support.oracle import assert_product, poisoned, random_matrix
+from support.ptx.hopper import SCHEDULES
+from support.vgpu.kernel_products import laid_out, multiply, problem_of
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+#: Five CTAs run at once on its SM.
+SHARED = Float64Config(tile_n=32, stages=3, stream_k=1, ctas=1)
+#: Two warpgroups a tile, and two CTAs an SM.
+WIDE = Float64Config(tile_n=128, warps_n=4, mma_k=8, stream_k=1, ctas=2)
+SLOW = [pytest.mark.slow]
+
+
+def product(config, shape, rng, layout=("row", "row"), *, late=0, c=False, **options):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT64, (m, k)), random_matrix(rng, FLOAT64, (k, n))
+    moved = [laid_out(x, kind, late) for x, kind in zip((a, b), layout, strict=True)]
+    d = laid_out(poisoned(FLOAT64, (m, n)), "row", late)
+    added = random_matrix(rng, FLOAT64, (m, n)) if c else None
+    factors = (0.75, -1.5) if c else (1, 0)
+    problem = problem_of(*moved, d, added, *factors)
+    assert SPEC.why_not(problem, virtual_arch(), config) is None
+    arrays = {"a": moved[0], "b": moved[1], "d": d} | ({"c": added} if c else {})
+    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, **options))
+    assert_product(d, a, b, *((added, *factors) if c else ()))
+    return d
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "layout", "late"),
+    [
+        # Six tiles for five CTAs, so that all of them are shared.
+        (SHARED, (130, 62, 84), ("row", "row"), 0),
+        # A tile of which each CTA has a part, with copies of single elements.
+        (SHARED, (61, 31, 165), ("col", "row"), 1),
+        (WIDE, (130, 140, 100), ("row", "col"), 0),
+        # Whole waves before the shared tiles, and tiles that divide the matrices.
+        pytest.param(SHARED, (256, 96, 64), ("row", "row"), 0, marks=SLOW),
+        pytest.param(SHARED, (256, 96, 64), ("col", "col"), 0, marks=SLOW),
+        # Fewer k-tiles than CTAs.
+        pytest.param(SHARED, (64, 32, 33), ("row", "col"), 0, marks=SLOW),
+    ],
+    ids=str,
+)
+def test_parts_of_tiles(config, shape, layout, late, rng):
+    product(config, shape, rng, layout, late=late)
+
+
+@pytest.mark.parametrize("shape", [(70, 66, 0), (64, 64, 0)], ids=str)
+def test_of_no_k(shape, rng):
+    product(SHARED, shape, rng)
+
+
+def test_alpha_of_0_reads_nothing(rng):
+    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((66, 100), (100, 34), (66, 34)))
+    a[0, 0] = b[0, 0] = np.nan
+    d = multiply(SPEC, a, b, poisoned(FLOAT64, (66, 34)), c, 0, 2.0, config=SHARED)
+    np.testing.assert_array_equal(d, 2 * c)
+
+
+@pytest.mark.slow
+def test_a_batch_with_c(rng):
+    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((3, 70, 50), (3, 50, 40), (3, 70, 40)))
+    d = multiply(SPEC, a, b, poisoned(FLOAT64, (3, 70, 40)), c, 0.75, -1.5, config=SHARED)
+    assert_product(d, a, b, c, 0.75, -1.5)
+
+
+@pytest.mark.parametrize(
+    "runs", [[{}, {"batch_lanes": 1}], pytest.param([{"schedule": one} for one in SCHEDULES], marks=SLOW)], ids=len
+)
+def test_the_same_bits_whoever_is_first(runs, rng):
+    a, b = random_matrix(rng, FLOAT64, (130, 100)), random_matrix(rng, FLOAT64, (100, 62))
+    seed = int(rng.integers(2**31))
+    found = [multiply(SPEC, a, b, poisoned(FLOAT64, (130, 62)), config=SHARED, seed=seed, **run) for run in runs]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ptx: ptx.replace("st.release.gpu", "st.relaxed.gpu"),
+        lambda ptx: ptx.replace("ld.acquire.gpu", "ld.relaxed.gpu"),
+    ],
+    ids=["no release", "no acquire"],
+)
+def test_what_orders_the_partials_is_missed(change, rng):
+    a, b = random_matrix(rng, FLOAT64, (64, 165)), random_matrix(rng, FLOAT64, (165, 32))
+    problem = problem_of(a, b, d := poisoned(FLOAT64, (64, 32)))
+    ptx = artifact_for(SPEC, SHARED, SPEC.signature(problem, SHARED), virtual_arch()).ptx
+    arrays, recipe = {"a": a, "b": b, "d": d}, SPEC.launch(problem, SHARED)
+    launch(ptx, recipe, arrays, options=Options(checks=True))
+    assert_product(d, a, b)
+    assert change(ptx) != ptx
+    with pytest.raises(CheckError) as found:
+        launch(change(ptx), recipe, arrays, options=Options(checks=True))
+    assert "race" in {finding.kind for finding in found.value.findings}
+
+
+def test_stages_are_not_overwritten_while_they_are_read(rng):
+    """Without the barrier between two tiles, copies of the next may overtake a warp that still reads the last one's."""
+    a, b = random_matrix(rng, FLOAT64, (130, 84)), random_matrix(rng, FLOAT64, (84, 62))
+    problem = problem_of(a, b, d := poisoned(FLOAT64, (130, 62)))
+    config = dataclasses.replace(SHARED, ctas=1)
+    ptx = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch()).ptx
+    lines = ptx.split("\n")
+    place = next(number for number, line in enumerate(lines) if "bar.sync" in line or "barrier.sync" in line)
+    lines[place] = ""
+    with pytest.raises(CheckError):
+        launch("\n".join(lines), SPEC.launch(problem, config), {"a": a, "b": b, "d": d}, options=Options(checks=True))
