@@ -22,6 +22,8 @@ MOST_FRAMES, MOST_IN_ALL = 256, 4096
 #: At a limit, one of so many misses evicts the least recently used frame. If each did, a model with one layer more than
 #: there are frames would find none.
 MISSES_PER_EVICTION = 4
+#: Addresses that a launch remembers for a while, to know those that come again.
+MOST_SEEN = 4 * MOST_FRAMES
 #: How many all launches keep now.
 FRAMES_KEPT = [0]
 # What they keep: of each launch, by its id, the frames by addresses, those used last at the end.
@@ -148,12 +150,13 @@ class DirectLaunch:
         write into one.
     """
 
-    __slots__ = ("_misses", "_others", "_what", "function", "give", "queue", "take")
+    __slots__ = ("_misses", "_others", "_seen", "_what", "function", "give", "queue", "take")
 
     def __init__(self, what: Packed) -> None:
         self._what, self.function = what, what.function
         self._others: dict[tuple[int, ...], Frame] = {}
         self._misses = 0
+        self._seen: set[int] = set()
         _kept[id(self)] = self._others
         free = [Frame(what)]
         self.take: Callable[[], Frame] = free.pop
@@ -185,11 +188,21 @@ class DirectLaunch:
             FRAMES_KEPT[0] -= 1
             return found
         moves = any(frame.addresses[operand] != addresses[operand] for _, operand in frame.maps)
-        if moves and self._has_room():
+        if moves and self._comes_again(addresses) and self._has_room():
             self._keep(frame)
             frame = Frame(self._what)
         point(frame, addresses)
         return frame
+
+    def _comes_again(self, addresses: tuple[int, ...]) -> bool:
+        """Return whether these came not long ago: a frame costs more than to write addresses into another's."""
+        found = hash(addresses)
+        if found in self._seen:
+            return True
+        if len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        self._seen.add(found)
+        return False
 
     def _has_room(self) -> bool:
         """Return whether one more frame may be kept; at a limit, the least recently used one makes room at times."""
