@@ -82,7 +82,8 @@ class HopperGemmConfig(WarpScheduleConfig):
     def divides_early(self) -> bool:
         """Whether CTAs compute what tiles' numbers are divided by before they wait for the predecessor grid.
 
-        That is of 8-bit floats, where the divisions would delay the first loads of up to 128 rows.
+        That is of 8-bit floats, where the divisions would delay the first loads of up to 128 rows; with other types the
+        kernel does so for small tiles.
         """
         return (self.tile_m, self.tile_n) == (128, 128) and not (self.pingpong or self.swap_ab)
 
