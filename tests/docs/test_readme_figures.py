@@ -192,7 +192,8 @@ def llama_4096() -> str:
     eager, graph, compiled = (models(mode, "llama-8x4096") for mode in ("eager", "graph", "compiled"))
     return (
         f"| Llama, width 4096, H100 and H200 | {ratios(eager, 'decode', 'prefill')} | "
-        f"prefill {ratios(compiled, 'prefill')}, decode {ratios(compiled, 'decode')} | {ratios(graph, 'decode', 'prefill')} | {ratios(eager, 'train')} |"
+        f"prefill {ratios(compiled, 'prefill')}, decode {ratios(compiled, 'decode')} | "
+        f"{ratios(graph, 'decode', 'prefill')} | {ratios(eager, 'train')} |"
     )
 
 
