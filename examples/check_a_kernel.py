@@ -28,14 +28,15 @@ def reverse(x: cute.Tensor, y: cute.Tensor, barrier: cutlass.Constexpr):
     reverse_kernel(x, y, barrier).launch(grid=(cute.size(x) // THREADS, 1, 1), block=(THREADS, 1, 1))
 
 
-x, y = np.arange(1024, dtype=np.float32), np.empty(1024, np.float32)
-vgpu.run(reverse, x, y, True)
-np.testing.assert_array_equal(y, x.reshape(-1, THREADS)[:, ::-1].reshape(-1))
-print("with its barrier: right, and no finding")
+if __name__ == "__main__":
+    x, y = np.arange(1024, dtype=np.float32), np.empty(1024, np.float32)
+    vgpu.run(reverse, x, y, True)
+    np.testing.assert_array_equal(y, x.reshape(-1, THREADS)[:, ::-1].reshape(-1))
+    print("with its barrier: right, and no finding")
 
-try:
-    vgpu.run(reverse, x, y, False)
-except vgpu.CheckError as error:
-    print("without it:", str(error).splitlines()[0])
-else:
-    raise AssertionError("the race was not found")
+    try:
+        vgpu.run(reverse, x, y, False)
+    except vgpu.CheckError as error:
+        print("without it:", str(error).splitlines()[0])
+    else:
+        raise AssertionError("the race was not found")
