@@ -636,7 +636,7 @@ def grouped_gemm(
 
     What is beyond the last offset belongs to no group, and is zero in a result of groups of rows or columns; a group
     without k is zero. Offsets on a GPU are not checked: past the end they are cut off; where they decrease, the
-    result is undefined, and nothing beyond it is written.
+    result is undefined, and nothing beyond an operand is read or written.
 
     Parameters
     ----------
