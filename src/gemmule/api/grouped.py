@@ -106,8 +106,14 @@ class GroupedProduct:
 
     @property
     def multiplies(self) -> bool:
-        """Whether there is anything to add up; else the result has no elements, or is zero but for an epilogue."""
-        return all((self.m, self.n, self.groups)) and (self.k > 0 or self.ending is not None)
+        """Whether there is anything to compute; else the result has no elements, or is zero."""
+        finished = self.ending is not None
+        return all((self.m, self.n)) and (self.adds_up or (finished and (self.axis == "row" or self.groups > 0)))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether there are matrices that are multiplied, with elements along K."""
+        return self.k > 0 and self.groups > 0
 
     def new_output(self, stream: int | None = None) -> tuple[ArrayView, Callable[[], Any]]:
         """Return the output's memory, and what gives the caller's array."""
@@ -129,16 +135,20 @@ class GroupedProduct:
         """Return a product that adds up nothing as one of zeros, which kernels take; on a GPU without their memory."""
         a, b = self.views["a"], self.views["b"]
         depth = _ROW_BYTES // a.itemsize
-        rows, lines = (self.m, depth), (self.groups, self.n, depth)
+        # Where rows name matrices and there are none, each row is multiplied by zeros all the same.
+        groups = max(self.groups, 1)
+        rows, lines = (self.m, depth), (groups, self.n, depth)
         host_a, host_b = (
             None if x.host is None else np.zeros(shape, x.host.dtype) for x, shape in ((a, rows), (b, lines))
         )
         a = dataclasses.replace(a, shape=rows, host=host_a, address=0, strides=(depth, 1))
         b = dataclasses.replace(
-            b, shape=(self.groups, depth, self.n), address=0, strides=(self.n * depth, 1, depth),
+            b, shape=(groups, depth, self.n), address=0, strides=(self.n * depth, 1, depth),
             host=None if host_b is None else host_b.swapaxes(-1, -2),
         )  # fmt: skip
-        return dataclasses.replace(self, k=depth, views=dict(self.views) | {"a": a} | dict.fromkeys(_FACTORS_B, b))
+        return dataclasses.replace(
+            self, k=depth, groups=groups, views=dict(self.views) | {"a": a} | dict.fromkeys(_FACTORS_B, b)
+        )
 
     def problem(self, views: Mapping[str, ArrayView]) -> GroupedProblem:
         """Return the problem for arrays as they lie in memory."""
@@ -487,7 +497,7 @@ def _on_virtual_gpu(product: GroupedProduct) -> Plan:
 
     if not product.multiplies:
         return _zeroed_on_virtual_gpu(product, device_name())
-    product = product if product.k else product.of_zeros()
+    product = product if product.adds_up else product.of_zeros()
     given = product.views
     seen = {role: as_device_view(view) for role, view in given.items()}
     # The kernel reads numbers one behind another.
@@ -535,7 +545,7 @@ def _on_device(product: GroupedProduct, executor: str | None) -> Plan:
     device, views = get_device(operands.device), product.views
     if not product.multiplies:
         return _zeroed(product, device, reason)
-    if not product.k:
+    if not product.adds_up:
         return _of_zeros(product.of_zeros(), device, reason)
     problem = product.problem(views)
     choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)

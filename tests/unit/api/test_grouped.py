@@ -198,6 +198,14 @@ def test_numbers_of_matrices_that_do_not_fit(change, error, message):
         gm.grouped_gemm(given.pop("a"), given.pop("b"), **given)
 
 
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize(("groups", "k"), [(0, 16), (2, 0), (0, 0)])
+def test_an_epilogue_of_rows_that_nothing_is_multiplied_with(executor, groups, k):
+    a, b = np.ones((3, k), np.float16), np.ones((groups, k, 8), np.float16)
+    got = gm.grouped_gemm(a, b, matrices=np.zeros(3, np.int32), epilogue=lambda x: x + 1, executor=executor)
+    np.testing.assert_array_equal(got, np.ones((3, 8), np.float16))
+
+
 def test_float32_rows_with_numbers_are_sorted_by_the_caller(rng):
     a, b = np.zeros((3, 4), np.float32), np.zeros((2, 4, 8), np.float32)
     with pytest.raises(gm.UnsupportedError, match="sort them by these"):
