@@ -96,6 +96,7 @@ class OneLineGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
+        ctx.obj = _LAZY.importing
         with failures_in_one_line(ctx):
             return super().invoke(ctx)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,12 +26,21 @@ _OPERATIONS = {"gemm": "products", "grouped": "grouped products", "transpose": "
 @click.option("--kernels", is_flag=True, help="List all kernels, in the order of choice, with their limits.")
 @click.option("--clear-cache", is_flag=True, help="Delete the compiled kernels from the disk.")
 @json_option
-def info_command(*, kernels: bool, clear_cache: bool, as_json: bool) -> None:
+@click.pass_obj
+def info_command(
+    importing: Callable[[], contextlib.AbstractContextManager[None]],
+    *,
+    kernels: bool,
+    clear_cache: bool,
+    as_json: bool,
+) -> None:
     """Show GPUs, executors, compiler, cache and tuned files of this installation."""
     from ..compiler import cache
 
     cleared = cache.clear_cache() if clear_cache else None
-    found = _found(cache.cache_content())
+    # Most of it is imports, and nothing is written.
+    with importing():
+        found = _found(cache.cache_content())
     if as_json:
         echo_json(found | ({"cleared": _cache(cleared)} if cleared else {}))
         return
