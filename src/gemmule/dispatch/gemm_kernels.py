@@ -41,7 +41,6 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     HOPPER_GEMM_W8A16,
     HOPPER_GEMM_UPCAST,
     H01,
-    # After what takes all that it takes: no call comes to it.
     MMA_SYNC_UNALIGNED,
     BF16X6_GEMM,
     OZAKI_GEMM,

@@ -8,6 +8,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import H200_RATES
+from gemmule.dispatch.select import choose
 from gemmule.kernels.mma_sync.unaligned.spec import SPEC, is_faster
 from gemmule.lab.products import gemm_problem
 
@@ -52,6 +53,20 @@ def test_where_it_is_expected_to_be_faster():
     assert not is_faster(product(128, 128, 128), math.inf, H200_RATES)
     assert not is_faster(product(4095, 4095, 127), math.inf, H200_RATES)
     assert not is_faster(gemm_problem(127, 127, 127, "int8", "int32", "nt"), math.inf, H200_RATES)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "name"),
+    [
+        ((771, 143, 71), "nt", "mma_sync_unaligned"),
+        ((117, 115, 7419), "tn", "mma_sync_unaligned"),
+        ((1001, 745, 359), "nn", "hopper_gemm_repacked"),
+        ((2047, 2047, 2047), "nn", "hopper_gemm_repacked"),
+        ((128, 128, 128), "nn", "hopper_gemm"),
+    ],
+)
+def test_choice(shape, layout, name):
+    assert choose(product(*shape, layout), HOPPER, multiprocessors=132).spec.name == name
 
 
 def test_clusters_need_hopper():

@@ -23,6 +23,8 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
+from gemmule.kernels.mma_sync.unaligned.spec import SPEC as MMA_SYNC_UNALIGNED
+from gemmule.kernels.mma_sync.unaligned.spec import is_faster as is_faster_unaligned
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
@@ -165,7 +167,9 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
-    return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
+    if is_faster(problem, cost, gpu):
+        return MMA_SYNC.name
+    return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, cost, gpu) else None
 
 
 def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
