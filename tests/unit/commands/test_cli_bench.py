@@ -350,7 +350,7 @@ def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_
     assert len(timed) == 12
     assert {one["chosen_by"] for one in timed} == {"dispatch"}
     assert "float64" in result.output
-    assert "vs first choice" in result.output
+    assert "vs top heuristic" in result.output
 
 
 def test_untuned_without_what_a_call_would_run_is_refused():

@@ -83,7 +83,7 @@ def _chart(found: Timeline, unit: float) -> list[str]:
         ]
         if any(span.what == "store" for span in mine):
             stores = [(span, "S") for span in mine if span.what == "store"]
-            lines.append(_row("  copied out", _paint(count, width, stores)))
+            lines.append(_row("  TMA stores", _paint(count, width, stores)))
     busy = [(span, "#") for span in found.spans if span.what == "products" and span.cta in shown]
     lines.append(_row("tensor cores", "".join(_load(share, width) for share in _shares(count, width, busy))))
     return lines
