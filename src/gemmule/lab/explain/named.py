@@ -13,7 +13,7 @@ from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 
-from ..candidates import KERNELS_LISTED, parse_kernels
+from ..candidates import KERNELS_LISTED, few_configs, parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for, transpose_of
 
@@ -68,8 +68,10 @@ def choice_named(word: str) -> Choice:
         probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")
     found = parse_kernels([word], probe, None, REGISTRY, ())
     if len(found) != 1:
-        configs = "; ".join(str(choice.config) for choice in found)
-        raise ArgumentError(f"{word!r} names {len(found)} configs, and one is explained at a time: {configs}")
+        configs = few_configs(found[0].spec, [choice.config for choice in found])
+        raise ArgumentError(
+            f"{word!r} names {len(found)} configs, and one is explained; give one by its number, e.g. {configs}"
+        )
     return found[0]
 
 
