@@ -11,8 +11,8 @@ from gemmule.core.errors import ArgumentError, DTypeError, NoKernelError, ShapeE
 from .calls.dispatcher import product
 from .epilogues.scaling import Scaling
 from .planning import functions as plans
+from .planning.functions import plan_to_read
 from .planning.plan import Plan
-from .planning.products import plan_product
 from .validation.product import ProductArguments
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
@@ -130,7 +130,7 @@ def _plan(
     """
     options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
     with _Refusals():
-        return plan_product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+        return plan_to_read(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
 
 
 class _Refusals:
