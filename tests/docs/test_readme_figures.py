@@ -72,7 +72,7 @@ def least() -> str:
 def batches() -> str:
     rows = tables("notebook/kernels.md", "batches")[0]
     times = column([row for row in rows if row["type"] == "float32"], "of cuBLASLt's best of 8")
-    return f"Small float32 matrices in batches, {span(times, 1)} times as fast as cuBLASLt's best of 8 on an H100"
+    return f"small float32 matrices in batches, H100 | cuBLASLt's best of 8 | {span(times, 1)} |"
 
 
 def host_arrays() -> str:
@@ -80,15 +80,15 @@ def host_arrays() -> str:
     times = column([row for row in rows if int(row["M = N = K"]) >= 4096], "best of these / gm")
     without = min(int(row["M = N = K"]) for row in rows if not row["NumPy, ms"])
     return (
-        f"from 4096 on, {span(times, 1)} times as fast as the better of NumPy and PyTorch "
-        f"(from {without} on of PyTorch alone), copies to the GPU included"
+        "from 4096 on, copies to the GPU included, an H200's host of 32 cores | "
+        f"the better of NumPy and PyTorch (PyTorch alone from {without} on) | {span(times, 1)} |"
     )
 
 
 def emulation() -> str:
     rows = [row for table in tables("notebook/emulation.md", "bench") for row in table]
     large = [row for row in rows if row["kernel"] == "ozaki_gemm" and int(row["M x N x K"].split()[0]) >= 3072]
-    return f"float64 by emulation, M = N = K from 3072 on, {span(column(large, '/ cuBLAS'), 1)} times"
+    return f"float64 by emulation, M = N = K from 3072 on | cuBLASLt | {span(column(large, '/ cuBLAS'), 1)} |"
 
 
 def models(mode: str, *models: str) -> list[Row]:
@@ -108,34 +108,38 @@ def eager_models() -> str:
     trained = [row for row in rows if row["phase, rows x tokens"].startswith("train")]
     inferred = column([row for row in rows if row not in trained], "ratio")
     return (
-        f"Llama in PyTorch with gemmule's layers, eager, {span(inferred, 2)} times as fast "
-        f"(the least: 8 rows, beside a busy host), a training step "
+        f"Llama with gemmule's layers, eager | PyTorch's layers | {span(inferred, 2)} "
+        "(the least: 8 rows, beside a busy host) | | its training step, eager | PyTorch's layers | "
         + span(column(trained, "ratio"), 2).replace(" to", " (width 2048, bound by the host) to")
     )
 
 
 def compiled_decode() -> str:
     rows = [row for row in models("compiled", "llama") if row["phase, rows x tokens"].startswith("decode")]
-    return f"LLM decoding under torch.compile {span(column(rows, 'ratio'), 2)} ({chips(rows)}, with the shipped table)"
+    return (
+        f"its decoding under torch.compile, {chips(rows)}, with the shipped table | PyTorch's layers | "
+        f"{span(column(rows, 'ratio'), 2)} |"
+    )
 
 
 def one_token() -> str:
     rows = [row for row in models("eager", "mixtral", "qwen") if row["phase, rows x tokens"] == "decode 1 x 1"]
-    return f"one token of a mixture of experts, {min(column(rows, 'ratio')):.2f}"
+    least = min(column(rows, "ratio"))
+    return f"one token of a mixture of experts, eager | the fastest experts of transformers | {least:.2f} |"
 
 
 def scaled() -> str:
     (rows,) = tables("notebook/scaled.md", "scaled")
     large = [row for row in rows if int(row["M x N x K"].split()[0]) >= 4096]
     ratios = column(large, "of `torch._scaled_mm`")
-    return f"8-bit GEMMs with scales, {span(ratios, 2)} times as fast as torch._scaled_mm"
+    return f"8-bit GEMMs with scales, large | torch._scaled_mm | {span(ratios, 2)} |"
 
 
 def grouped() -> str:
     # Those beside another product say so.
     every = (row for rows in tables("notebook/hopper/hopper_grouped.md", "grouped") for row in rows)
     rows = [row for row in every if " of `torch" not in row["product"]]
-    return f"mixtures of experts, {span(column(rows, 'of `torch._grouped_mm`'), 2)} times as fast as torch._grouped_mm"
+    return f"of mixtures of experts | torch._grouped_mm | {span(column(rows, 'of `torch._grouped_mm`'), 2)} |"
 
 
 def streamed() -> str:
@@ -143,14 +147,15 @@ def streamed() -> str:
     rows = [row for kind in kinds for table in tables("notebook/outofcore_measured.md", kind) for row in table]
     # The newest row of a product counts.
     newest = {(row["product"], row["operands"]): row for row in rows}
-    return f"larger than the GPU's memory, {span(column(list(newest.values()), 'cuBLASXt / gemmule'), 2)} times as fast"
+    return f"larger than the GPU's memory | cuBLASXt | {span(column(list(newest.values()), 'cuBLASXt / gemmule'), 2)} |"
 
 
 def complex_products() -> str:
     # The page's table, whose figures are the notebook's newest.
     section = (DOCS / "complex.md").read_text().partition("## Measured")[2]
     rows = re.findall(r"^\| (?:complex\d+)? \| H\d00 \|[^|]*\|([^|]*)\|", section, re.MULTILINE)
-    return f"complex GEMMs without emulation, {span([float(x) for row in rows for x in row.split(',')], 2)};"
+    times = span([float(x) for row in rows for x in row.split(",")], 2)
+    return f"complex, without emulation | cuBLASLt's best of 8 | {times} |"
 
 
 CLAIMS: list[Callable[[], str]] = [
