@@ -62,12 +62,13 @@ def parse_kernels(
             chosen.setdefault((spec.name, config), Choice(spec, config))
 
     for name, config_text in (part for word in words for part in _split(word)):
-        if name in ("all", "ladder") and config_text is not None:
+        several = name in ("all", "ladder") and bool(ladder)
+        if several and config_text is not None:
             raise ArgumentError(f"{name!r} takes no config; give it to a kernel, as in g07_cp_async[{config_text}]")
-        if name == "all":
+        if several and name == "all":
             for spec in specs.values():
                 add(spec, [spec.default])
-        elif name == "ladder":
+        elif several:
             for rung in ladder:
                 spec = _named(rung, specs, ())
                 if arch is None or spec.why_not(probe, arch, spec.default) is None:
@@ -118,7 +119,25 @@ def _named(name: str, specs: dict[str, KernelSpec], words: Sequence[str]) -> Ker
     return specs[name]
 
 
-def few_configs(spec: KernelSpec, configs: Sequence[Config], fields: Collection[str] = ()) -> str:
+def only_choice(word: str, registry: Sequence[KernelSpec], probe: Problem) -> Choice:
+    """Return the kernel that a word names, in one config.
+
+    Raises
+    ------
+    ArgumentError
+        If a name or a config is not known, or several are meant.
+    """
+    found = parse_kernels([word], probe, None, registry, ())
+    names = list(dict.fromkeys(choice.spec.name for choice in found))
+    if len(names) > 1:
+        raise ArgumentError(f"{word!r} names {len(names)} kernels; give one of them: {' or '.join(names)}")
+    if len(found) > 1:
+        configs = _few_configs(found[0].spec, [choice.config for choice in found])
+        raise ArgumentError(f"{word!r} names {len(found)} configs; give one by its number, e.g. {configs}")
+    return found[0]
+
+
+def _few_configs(spec: KernelSpec, configs: Sequence[Config], fields: Collection[str] = ()) -> str:
     """Return the numbers of the first of some configs, with those fields, and how to list all."""
     shown = [
         " ".join([f"[{spec.configs.index(one)}]", *(f"{name}={one.as_dict()[name]}" for name in fields)])
@@ -154,7 +173,7 @@ def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
         return [type(spec.default)(**wanted)]
     if not fitting:
         nearest = sorted(spec.configs, key=lambda config: _distance(config.as_dict(), wanted))
-        raise ArgumentError(f"{unknown}the nearest are {few_configs(spec, nearest, wanted)}")
+        raise ArgumentError(f"{unknown}the nearest are {_few_configs(spec, nearest, wanted)}")
     return fitting
 
 

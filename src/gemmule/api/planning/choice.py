@@ -149,19 +149,13 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
         raise ArgumentError(
             f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"
         )
-    from gemmule.lab.candidates import few_configs, parse_kernels
+    from gemmule.lab.candidates import only_choice
     from gemmule.lab.products import gemm_problem
     from gemmule.lab.transposes import transpose_of
 
     probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = parse_kernels([word], probe, None, registry.kernels_of(operation), ())
-    if len(found) != 1:
-        configs = few_configs(found[0].spec, [choice.config for choice in found])
-        raise ArgumentError(
-            f"kernel={word!r} names {len(found)} configs, of which one runs; give one by its number, e.g. {configs}"
-        )
-    spec, config = found[0].spec, found[0].config
-    return (dataclasses.replace(spec, configs=(config,)),)
+    found = only_choice(word, registry.kernels_of(operation), probe)
+    return (dataclasses.replace(found.spec, configs=(found.config,)),)
 
 
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> Choice:

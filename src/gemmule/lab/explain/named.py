@@ -13,7 +13,7 @@ from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 
-from ..candidates import KERNELS_LISTED, few_configs, parse_kernels
+from ..candidates import KERNELS_LISTED, only_choice
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for, transpose_of
 
@@ -66,13 +66,7 @@ def choice_named(word: str) -> Choice:
     probe: Problem = transpose_of(1, 1, 4)
     if operations[name] == "gemm":
         probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")
-    found = parse_kernels([word], probe, None, REGISTRY, ())
-    if len(found) != 1:
-        configs = few_configs(found[0].spec, [choice.config for choice in found])
-        raise ArgumentError(
-            f"{word!r} names {len(found)} configs, and one is explained; give one by its number, e.g. {configs}"
-        )
-    return found[0]
+    return only_choice(word, REGISTRY, probe)
 
 
 def problem_of(

@@ -257,7 +257,7 @@ def run(*arguments):
         (["g05_conflict_free", "--config", "tile_k=3", "--shape", "1,1,1"],
          "g05_conflict_free has no config [tile_k=3]; the nearest are [0] tile_k=8, [1] tile_k=16; `gemmule info"),
         (["g05_conflict_free[*]", "--shape", "1,1,1"],
-         "names 2 configs, and one is explained; give one by its number, e.g. [0], [1]; `gemmule info"),
+         "names 2 configs; give one by its number, e.g. [0], [1]; `gemmule info"),
         (["g04_register_tile", "--shape", "64,64"], "--shape '64,64' is not M,N,K in whole numbers from 1"),
         (["g04_register_tile", "--shape", "64,0,64"], "--shape '64,0,64' is not M,N,K"),
         (["transpose_reference", "--shape", "8,8,8"], "takes one such as 4096,4096"),
