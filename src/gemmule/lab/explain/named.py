@@ -88,7 +88,9 @@ def problem_of(
     spec, config = choice.spec, choice.config
     if spec.operation != "gemm":
         if out_dtype is not None or layout is not None or precision is not None:
-            raise ArgumentError(f"{spec.name} moves elements; --out-dtype, --layout and --precision are for products")
+            raise ArgumentError(
+                f"{spec.name} moves elements; --out-dtype, --layout and --precision are for products; leave them out"
+            )
         m, n = _sides(shape, "M,N", spec.name)
         sizes = (itemsize_of(dtype),) if dtype is not None else _ITEMSIZES
         every = [problem_for(spec, config, arch, m, n, size) for size in sizes]
