@@ -229,7 +229,7 @@ def gemm(
            [10., 12.]])
     """
     if unknown:
-        raise unknown_argument("gemm", unknown)
+        raise unknown_argument(gemm, unknown)
     at: tuple[Any, ...] | None = None
     if beta is None and c is None:
         beta = 0.0

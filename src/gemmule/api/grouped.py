@@ -33,7 +33,7 @@ from .planning.device_products import grouped_queue
 from .planning.plan import Plan
 from .planning.products import memory_for_sums, plan_product
 from .planning.vgpu_products import as_device_view, copy_again, copy_back
-from .scaled import FLOAT8, as_read, name_of, scaled_gemm
+from .scaled import FLOAT8, as_read, name_of, not_float8, scaled_gemm
 from .validation.operands import Operands, gather
 from .validation.product import ProductArguments, host_array
 from .validation.rules import check_output_kind, dtype_name, promoted
@@ -276,7 +276,7 @@ def _scaled(call: _Call) -> _Call:
         raise ArgumentError(f"precision={call.precision!r} is none of scaled products; leave it away")
     for role, x in (("a", call.a), ("b", call.b)):
         if name_of(x) not in FLOAT8:
-            raise DTypeError(f"{role} is {name_of(x) or type(x).__name__}; scaled products take {' or '.join(FLOAT8)}")
+            raise not_float8(role, x)
     (rows, _), (groups, _, cols) = _shapes_of_rows(call)
     shapes: dict[str, list[tuple[int, ...]]] = {SCALES[0]: [(rows, 1)], SCALES[1]: [(groups, 1, cols), (groups, 1, 1)]}
     for role, x in call.scales.items():

@@ -11,8 +11,8 @@ from gemmule.core.errors import ArgumentError, DTypeError, NoKernelError, ShapeE
 from .calls.dispatcher import product
 from .epilogues.scaling import Scaling
 from .planning import functions as plans
+from .planning.functions import plan_to_read
 from .planning.plan import Plan
-from .planning.products import plan_product
 from .validation.product import ProductArguments
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
@@ -26,6 +26,12 @@ _TENSOR, _LINE = "tensor", "line"
 def name_of(x: Any) -> str:
     """Return the name of an array's type."""
     return str(getattr(x, "dtype", "")).removeprefix("torch.")
+
+
+def not_float8(role: str, x: Any) -> DTypeError:
+    """Return the error of an operand that is not of 8-bit floats."""
+    name = name_of(x) or type(x).__name__
+    return DTypeError(f"{role} is {name}; scaled products take {' or '.join(FLOAT8)}; convert it with gemmule.quantize")
 
 
 def _shape(x: Any, role: str) -> tuple[int, ...]:
@@ -62,7 +68,7 @@ def as_read(role: str, scale: Any) -> Any:
     if name == "float32":
         return scale
     if name != _EXPONENTS:
-        raise DTypeError(f"{role} is {name or type(scale).__name__}; scales are float32 or {_EXPONENTS}")
+        raise DTypeError(f"{role} is {name or type(scale).__name__}; scales are float32 or {_EXPONENTS}; convert them")
     return scale.float() if type(scale).__module__.startswith("torch") else scale.astype("float32")
 
 
@@ -71,7 +77,7 @@ def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any
     a, b, scale_a, scale_b = operands
     for role, x in (("a", a), ("b", b)):
         if name_of(x) not in FLOAT8:
-            raise DTypeError(f"{role} is {name_of(x) or type(x).__name__}; scaled products take {' or '.join(FLOAT8)}")
+            raise not_float8(role, x)
         if len(x.shape) != 2:
             raise ShapeError(f"{role} has shape {tuple(x.shape)}; scaled products are of matrices: reshape it")
     (m, k), (inner, n) = a.shape, b.shape
@@ -130,7 +136,7 @@ def _plan(
     """
     options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
     with _Refusals():
-        return plan_product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+        return plan_to_read(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
 
 
 class _Refusals:

@@ -40,8 +40,14 @@ def test_arguments_are_refused_as_the_call_refuses_them():
         name = function.__qualname__
         with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'epilogue'"):
             function(X, X, epilogue="relu")
-    with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'epilog'$"):
+    with pytest.raises(
+        TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'epilog'; did you mean epilogue"
+    ):
         gm.gemm(X, X, epilog="relu")
+    with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'aplha'; did you mean alpha\?$"):
+        gm.gemm(X, X, aplha=2)
+    with pytest.raises(TypeError, match=r"^gemm\(\) got .* argument 'zzz'; help\(gemmule\.gemm\) lists all$"):
+        gm.gemm(X, X, zzz=2)
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'transb'; .* pass a\.T or b\.T"):
         gm.gemm(X, X, transb=True)
     with pytest.raises(TypeError, match=r"^gemm\.plan\(\) missing 1 required positional argument: 'b'$"):

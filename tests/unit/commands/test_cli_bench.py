@@ -261,7 +261,10 @@ def test_without_a_gpu_it_says_what_works(no_gpu):
     ("arguments", "message"),
     [
         (["--kernels", "g01_naiv"], "kernel 'g01_naiv' is not known; did you mean g01_naive"),
-        (["--kernels", "g01_naive[7]"], "g01_naive has no config [7]; it has 0: tile_m=64"),
+        (
+            ["--kernels", "g01_naive[7]"],
+            "g01_naive has no config [7]; give a number from 0 to 2, or fields such as tile_m=64",
+        ),
         (["--sizes", "sorce"], "size 'sorce' is not known; did you mean source"),
         (["--sizes", "1,2"], "size '1,2' is not M,N,K"),
         (["--dtype", "float33"], "dtype 'float33' is not known; did you mean float32"),

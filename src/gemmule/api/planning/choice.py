@@ -28,6 +28,7 @@ NO_GPU = "no NVIDIA GPU found"
 
 #: Operations of a call below which host arrays stay on the host, and the driver is not started.
 LEAST_GPU_FLOP = 2**24
+TOO_FEW_FLOP = f"host arrays; fewer than 2**{LEAST_GPU_FLOP.bit_length() - 1} FLOP do not repay copies to a GPU"
 #: Share of the host's expected time below which the GPU's has to be: a few percent do not repay what else may be busy.
 _CLEARLY_FASTER = 0.92
 
@@ -89,8 +90,7 @@ def host_arrays_executor(
         return executor, f"executor={executor!r} is set"
     if executor is None and work is not None and work.flop < LEAST_GPU_FLOP:
         # The driver is not started for small things.
-        limit = LEAST_GPU_FLOP.bit_length() - 1
-        return "cpu", f"host arrays; fewer than 2**{limit} FLOP do not repay copies to a GPU"
+        return "cpu", TOO_FEW_FLOP
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
@@ -149,19 +149,13 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
         raise ArgumentError(
             f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"
         )
-    from gemmule.lab.candidates import parse_kernels
+    from gemmule.lab.candidates import only_choice
     from gemmule.lab.products import gemm_problem
     from gemmule.lab.transposes import transpose_of
 
     probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = parse_kernels([word], probe, None, registry.kernels_of(operation), ())
-    if len(found) != 1:
-        configs = "; ".join(str(choice.config) for choice in found)
-        raise ArgumentError(
-            f"kernel={word!r} names {len(found)} configs, of which one runs; give one of them: {configs}"
-        )
-    spec, config = found[0].spec, found[0].config
-    return (dataclasses.replace(spec, configs=(config,)),)
+    found = only_choice(word, registry.kernels_of(operation), probe)
+    return (dataclasses.replace(found.spec, configs=(found.config,)),)
 
 
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> Choice:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from gemmule.runtime.driver import driver_is_missing
+
 from ..validation.product import ProductArguments
+from .choice import NO_GPU, TOO_FEW_FLOP
 from .plan import Plan
 from .products import plan_product
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
@@ -37,6 +41,12 @@ def attached(
         return cast("PlannedFunction[_Call, _Planning, _Result_co]", function)
 
     return attach
+
+
+def plan_to_read(given: ProductArguments, kernel: str | None = None) -> Plan:
+    """Return the plan of a product; where there is no driver that is the reason, which calls of few FLOP do not ask."""
+    plan = plan_product(given, kernel=kernel)
+    return dataclasses.replace(plan, reason=NO_GPU) if plan.reason == TOO_FEW_FLOP and driver_is_missing() else plan
 
 
 def matmul(
@@ -80,8 +90,8 @@ def matmul(
     >>> p.executor, p.flop
     ('cpu', 524288)
     """
-    return plan_product(
-        ProductArguments("matmul", a, b, None, 1, None, out, out_dtype, precision, stream, executor), kernel=kernel
+    return plan_to_read(
+        ProductArguments("matmul", a, b, None, 1, None, out, out_dtype, precision, stream, executor), kernel
     )
 
 
@@ -131,7 +141,7 @@ def gemm(
         "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args, gated,
         absmax, conj_a, conj_b,
     )  # fmt: skip
-    return plan_product(given, kernel=kernel)
+    return plan_to_read(given, kernel)
 
 
 def transpose(

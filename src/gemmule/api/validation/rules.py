@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, GemmuleError, ShapeError, shown
 from gemmule.core.layout import broadcast_shape
+from gemmule.core.name_suggestions import did_you_mean, similar_names
 from gemmule.runtime.arrays import ArrayView, library_of
 
 
@@ -260,8 +261,17 @@ def batch_strides(view: ArrayView, batch: tuple[int, ...]) -> tuple[int, ...]:
     return (0,) * missing + tuple(0 if extent == 1 else stride for extent, stride in strides)
 
 
-def unknown_argument(function: str, names: Iterable[str]) -> TypeError:
+def unknown_argument(function: Callable[..., Any], names: Iterable[str]) -> TypeError:
     """Return the error for keyword arguments that a function does not have; BLAS's transposes have a remedy."""
+    # Imported for an error message only.
+    import inspect
+
     name = next(iter(names))
-    remedy = "; transposes are read from strides: pass a.T or b.T, without a copy" if name.startswith("trans") else ""
-    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{remedy}")
+    parameters = inspect.signature(function).parameters.values()
+    known = [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    near = similar_names(name, known)
+    if name.startswith("trans"):
+        remedy = "transposes are read from strides: pass a.T or b.T, without a copy"
+    else:
+        remedy = did_you_mean(near) if near else f"help(gemmule.{function.__name__}) lists all"
+    return TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {remedy}")

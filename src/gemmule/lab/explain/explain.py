@@ -132,7 +132,7 @@ def explain(
         arch_note=note,
         toolchain=kernel.toolchain,
         samples=tuple((extents(sample.problem), sample.weight) for sample in chosen),
-        tile=tile,
+        tile=tuple(side and min(side, extent) for side, extent in zip(tile, extents(problem), strict=True)),
         registers=kernel.registers,
         spill_bytes=kernel.spill_bytes,
         shared_bytes=shared,

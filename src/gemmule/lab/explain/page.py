@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Sequence
 
@@ -116,7 +117,7 @@ def _launch(explained: Explanation, width: int) -> str:
     spilled = f"{explained.spill_bytes} bytes spilled" if explained.spill_bytes else "none spilled"
     rows = [
         ("grid", f"{grid} = {_plural(explained.ctas, 'CTA')} of {_plural(explained.recipe.threads, 'thread')}"
-         + (f", {tile} elements each" if tile is not None else "")),
+         + (f", {tile} elements {_owner(explained)}" if tile is not None else "")),
         ("registers", f"{explained.registers} per thread, {spilled}" + _own_registers(explained)),
         ("shared memory", f"{explained.shared_bytes:,} bytes per CTA" if explained.shared_bytes else "none"),
     ]  # fmt: skip
@@ -133,6 +134,13 @@ def _launch(explained: Explanation, width: int) -> str:
         each = explained.tiles / explained.ctas
         rows.append(("tiles", f"{explained.tiles:,}, {each:.3g} for each CTA: persistent CTAs compute several"))
     return "\n".join(["Launch", *(_item(name, text, width) for name, text in rows)])
+
+
+def _owner(explained: Explanation) -> str:
+    """Return whose tile it is: a cluster's CTAs share one, or have one beside the other."""
+    cluster = math.prod(explained.recipe.cluster)
+    owner = "each" if cluster == 1 else f"per cluster of {cluster}"
+    return f"{owner} at a time" if explained.persistent else owner
 
 
 def _own_registers(explained: Explanation) -> str:
