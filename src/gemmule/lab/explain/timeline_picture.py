@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 _ROW, _AROUND = 22.0, 110.0
 #: Steps of a span that has room for its number.
 _ROOM = 0.014
-_WAITS = {"slices": "waits for a k-tile", "free stages": "waits for a free stage", "its turn": "waits at the named barrier"}
+_WAITS = {
+    "slices": "waits for a k-tile",
+    "free stages": "waits for a free stage",
+    "its turn": "waits at the named barrier",
+}
 
 
 def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> None:
