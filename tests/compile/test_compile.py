@@ -153,7 +153,7 @@ def jobs(configs):
 
 
 #: Steps of the ladders: calls take other kernels.
-STEPS = {*LADDER, *TRANSPOSE_LADDER} - {"float64_gemm", "h01_mma_sync", "hopper_gemm", "transpose_tiled"}
+STEPS = {*LADDER, *TRANSPOSE_LADDER} - {"float64_gemm", "mma_sync_gemm", "hopper_gemm", "transpose_tiled"}
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
@@ -163,7 +163,7 @@ LONG = (
     "simt_syrk",
     "complex64_gemm",
     "complex64_syrk",
-    "h01_mma_sync",
+    "mma_sync_gemm",
     "transpose_tiled",
     "transpose_in_place",
     "transpose_in_registers",
@@ -232,7 +232,7 @@ def check(job, artifact):
     assert_in_order(artifact.ptx, job.arch, overlaps=any(one.overlaps for one in launches))
     # Of sums that are touched while a product is under way nothing but the speed tells.
     assert early(artifact.ptx) == []
-    if job.spec.name == "h01_mma_sync" and dict(job.signature)["tiles"] == "whole":
+    if job.spec.name == "mma_sync_gemm" and dict(job.signature)["tiles"] == "whole":
         assert_instructions(artifact, job.config, dict(job.signature)["a"])
     assert f".target {job.arch}" in artifact.ptx
     assert artifact.resources.spill_bytes <= SPILLS.get(job.spec.name, 0)

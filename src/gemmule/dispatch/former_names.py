@@ -12,6 +12,7 @@ KERNELS: Mapping[str, str] = {
     "d03_mma_f64": "float64_gemm",
     "d04_triangle_f64": "float64_syrk",
     "g08_triangle": "simt_syrk",
+    "h01_mma_sync": "mma_sync_gemm",
     "h09_production": "hopper_gemm",
     "h10_ragged_result": "hopper_gemm_unaligned",
     "h11_packed": "hopper_gemm_repacked",

@@ -91,7 +91,7 @@ def test_sizes_of_a_preset_are_told_apart():
 
 def test_kernels_are_named_where_there_are_several():
     size = (512, 512, 512)
-    other = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
+    other = next(spec for spec in REGISTRY if spec.name == "mma_sync_gemm")
     records = [EXPERIMENT, product(size, SPEC.default, 0.5), product(size, other.default, 1.0, kernel=other.name)]
     (header, rows), _ = searched(records)
-    assert rows[0][header.index("best config")].startswith("h01_mma_sync: ")
+    assert rows[0][header.index("best config")].startswith("mma_sync_gemm: ")

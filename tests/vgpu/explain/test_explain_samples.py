@@ -67,7 +67,7 @@ def reduced(choice, problem, ragged):
 
 
 #: Kernels whose large problems are the largest.
-LONG = ("h01_mma_sync", "float64_gemm", "g07_cp_async", "d01_shared_ab", "d02_b_in_registers")
+LONG = ("mma_sync_gemm", "float64_gemm", "g07_cp_async", "d01_shared_ab", "d02_b_in_registers")
 #: A kernel whose whole tiles are counted as those of its neighbours on the ladder.
 RAGGED_ONLY = ("gemm_reference",)
 #: A kernel whose threads, each of an element, are those of g01.

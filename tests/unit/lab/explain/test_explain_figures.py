@@ -268,7 +268,7 @@ def run(*arguments):
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float16"], "cannot take this problem: A is float16"),
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tn"], "cannot take this problem: A has strides"),
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tt"], "or explain simt_batched, which calls take"),
-        (["h01_mma_sync", "--shape", "777,1001,333"], "explain 'h01_mma_sync[4]', which takes it (tile_m=128"),
+        (["mma_sync_gemm", "--shape", "777,1001,333"], "explain 'mma_sync_gemm[4]', which takes it (tile_m=128"),
         (["hopper_gemm", "--shape", "4095,4095,4095"], "or explain hopper_gemm_repacked, which calls take for it"),
         (["h03_stages", "--shape", "64,64,64", "--chip", "a100"], "give a --chip of sm_90a (this one is sm_80)"),
         (["hopper_gemm", "--shape", "64,64,64", "--chip", "a100"], "wgmma is an instruction of sm_90a; this GPU is"),
@@ -297,7 +297,7 @@ def test_a_bandwidth_is_positive(value):
 
 def test_the_reason_is_that_of_the_type_that_a_kernel_takes():
     """float16 with rows that begin anywhere, not float32, which it never takes."""
-    choice = choice_named("h01_mma_sync")
+    choice = choice_named("mma_sync_gemm")
     assert problem_of(choice, Arch(9, 0, True), "389,387,487", None, None, None, None).a.dtype.name == "float16"
 
 

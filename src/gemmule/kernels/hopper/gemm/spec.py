@@ -59,8 +59,8 @@ from gemmule.kernels.hopper.tma_tiles import (
     scale_params,
     why_not_stored,
 )
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.spec import is_faster
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
