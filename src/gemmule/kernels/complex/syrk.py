@@ -103,7 +103,7 @@ def _outdone(whole: KernelSpec, problem: GemmProblem, cost: float, gpu: GpuRates
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    from gemmule.kernels.parts.tile_schedulers import LowerTriangularTiles
+    from gemmule.kernels.parts.schedulers.data_parallel import LowerTriangularTiles
 
     kernel = importlib.import_module(f"{package}.kernel")
     found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTiles)

@@ -28,8 +28,8 @@ import cutlass
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.schedulers.data_parallel import GroupedTiles
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import MmaSyncConfig

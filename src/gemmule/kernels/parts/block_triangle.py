@@ -77,7 +77,7 @@ def syrk_spec(
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    from .tile_schedulers import LowerTriangularTiles
+    from .schedulers.data_parallel import LowerTriangularTiles
 
     kernel = importlib.import_module(f"{package}.kernel")
     found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTiles)

@@ -26,9 +26,9 @@ from gemmule.kernels.float64.config import COLUMNS
 from gemmule.kernels.float64.stage import column_of
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
+from gemmule.kernels.parts.schedulers.data_parallel import GroupedTiles
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 from .mainloop import Complex128Mainloop
 

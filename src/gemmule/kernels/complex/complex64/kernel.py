@@ -25,9 +25,9 @@ from gemmule.kernels.complex.config import Complex64Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
 from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
+from gemmule.kernels.parts.schedulers.data_parallel import GroupedTiles
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.simt.config import LANES_M, LANES_N
 
 from .mainloop import Complex64Mainloop

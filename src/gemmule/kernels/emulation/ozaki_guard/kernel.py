@@ -25,7 +25,8 @@ from gemmule.kernels.emulation.guard import INFINITE_BITS
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
 from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts
 from gemmule.kernels.hopper.mainloops.operands import flat
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
 
 

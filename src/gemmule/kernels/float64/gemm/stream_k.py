@@ -10,12 +10,12 @@ from cutlass import Float64, Int32, cute
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
-from gemmule.kernels.hopper.schedulers.persistent import KTileRange
-from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.schedulers.data_parallel import GroupedTiles
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.stage_copies import opaque
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 from .shared_tiles import SharedTiles, SharedTileScheduler
 

@@ -48,7 +48,6 @@ from gemmule.kernels.hopper.tile_config import (
     K_BYTES,
     MAX_SCALED_N,
     MAX_SHARED_BYTES,
-    SMS,
     THREADS,
     why_not_promoted,
 )
@@ -61,6 +60,7 @@ from gemmule.kernels.hopper.tma_tiles import (
 )
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.mma_sync.spec import is_faster
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 

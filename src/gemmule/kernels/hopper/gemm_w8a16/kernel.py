@@ -34,7 +34,8 @@ from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
 from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, Upcast, fill_fragments, upcast_k_tile
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group
-from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 

@@ -18,8 +18,9 @@ from gemmule.core.signature import adds_key, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.tile_config import CLUSTERS, SMS
+from gemmule.kernels.hopper.tile_config import CLUSTERS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import THREADS, TILE_K, W8A16Config
 

@@ -14,8 +14,8 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.kernels.parts.raster import grouped_tile
+from gemmule.kernels.parts.schedulers.persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
 
-from .persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
 from .work_counter import WorkCounter
 
 _WARP = 32

@@ -22,8 +22,8 @@ from __future__ import annotations
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.schedulers.data_parallel import GroupedTiles
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.simt.config import VECTOR, CpAsyncConfig
 from gemmule.kernels.simt.mainloop import SimtMainloop
 from gemmule.kernels.simt.thread_tiles import write_thread_tile

@@ -25,9 +25,9 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
-from gemmule.kernels.hopper.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.kernel import SimtGemm, stand_ins

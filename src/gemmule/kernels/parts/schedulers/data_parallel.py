@@ -7,8 +7,7 @@ from typing import Any
 from cutlass import Int32, cute
 
 from gemmule.core.block_triangle import STEP
-
-from .raster import block_triangle_tile, grouped_tile
+from gemmule.kernels.parts.raster import block_triangle_tile, grouped_tile
 
 
 class GroupedTiles:
