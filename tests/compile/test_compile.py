@@ -219,10 +219,11 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("other", others() if wanted else [], ids=str)
 
 
-@functools.cache
-def compiled_others():
-    """Compile the other specialisations in parallel processes, once."""
-    return {str(job): result for job, result in compile_all(others())}
+@pytest.fixture(scope="module")
+def compiled_others(request):
+    """Compile the other specialisations in parallel processes, once: those whose tests were selected."""
+    selected = (one for one in request.session.items if getattr(one, "originalname", None) == "test_other_configs")
+    return {str(job): result for job, result in compile_all(one.callspec.params["other"] for one in selected)}
 
 
 def check(job, artifact):
@@ -252,8 +253,8 @@ def test_default_config(job):
 
 
 @pytest.mark.slow
-def test_other_configs(other):
-    result = compiled_others()[str(other)]
+def test_other_configs(other, compiled_others):
+    result = compiled_others[str(other)]
     if isinstance(result, CompileError):
         raise result
     check(other, result)

@@ -35,7 +35,7 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
     b : array, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
-        For float32 and float64, as of `gemmule.matmul`.
+        For float32, float64 and complex types, as of `gemmule.matmul`.
 
     Returns
     -------

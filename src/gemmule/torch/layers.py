@@ -25,7 +25,7 @@ class Linear(torch.nn.Linear):
     device, dtype
         As of `torch.nn.Linear`.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
-        For float32 and float64, as of `gemmule.matmul`.
+        For float32, float64 and complex types, as of `gemmule.matmul`.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def replace_linear(
     model : torch.nn.Module
         The model; it may itself be the layer.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
-        For float32 and float64, as of `gemmule.matmul`.
+        For float32, float64 and complex types, as of `gemmule.matmul`.
     where : callable, optional
         Takes a module's name and the module, and says whether it is replaced; by default all are.
 
