@@ -429,9 +429,9 @@ class Choice:
     config: Config
     #: Kernels of higher rank, and why they were not chosen; `refused` has the texts.
     refusals: tuple[tuple[str, Reason], ...] = dataclasses.field(default=(), compare=False)
-    #: ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative; ``packed``:
+    #: ``tuned``: by measured time; ``cost``: by least predicted cost; ``single``: without alternative; ``packed``:
     #: compiled already, where the compiler is not installed.
-    chosen_by: str = "only one"
+    chosen_by: str = "single"
     predicted_us: float | None = None  #: Measured or predicted time in microseconds, if there is one.
     source: str = ""  #: Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
     gpu: GpuRates = H200_RATES  #: Rates of the GPU of the choice, by which the next kernel is chosen too.

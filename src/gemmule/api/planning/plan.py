@@ -74,7 +74,7 @@ class Plan:
         Name and config of the kernel that finishes what `kernel` prepares; empty where that does all itself.
     chosen_by : str
         How kernel and config were chosen: ``tuned``, by a measurement; ``cost``, by the least predicted cost; or
-        ``only one``, where nothing was compared. Empty where no kernel takes part.
+        ``single``, where nothing was compared. Empty where no kernel takes part.
     chosen_from : str
         Where a tuned config comes from; else empty.
     predicted_us : float or None
