@@ -178,13 +178,15 @@ class KernelSpec:
     cost_in_us: bool = False  #: Whether costs are predicted times in microseconds.
     #: ``further()`` are additional configs for a search.
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
-    #: ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
-    outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
-    #: ``yields_to(problem, gpu)`` is the name of a later kernel that is surely faster for a problem, if that takes it,
+    #: ``faster_alternative(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
+    faster_alternative: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(
+        default=None, compare=False
+    )
+    #: ``defers_to(problem, gpu)`` is the name of a later kernel that is surely faster for a problem, if that takes it,
     #: or None: then no time is predicted.
-    yields_to: Callable[[Any, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
+    defers_to: Callable[[Any, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
     #: Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
-    mirrors: bool = False
+    is_syrk: bool = False
     #: own_refuses, own_why_not: `refuses` without the reasons of `refuses_types`, and `why_not` without those of
     #: `refuses`: for a choice, which evaluates one after the other.
     own_refuses: _Refuses | None = dataclasses.field(init=False, compare=False)

@@ -279,8 +279,8 @@ def _choose(
         if spec.own_refuses is not None and spec.is_refused(inner, arch):
             refused.append((spec.name, functools.partial(spec.own_refuses, inner, arch)))
             continue
-        if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES_SMALL:
-            larger = spec.yields_to(inner, gpu) if why_not_epilogue(spec, inner) is None else None
+        if spec.defers_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES_SMALL:
+            larger = spec.defers_to(inner, gpu) if why_not_epilogue(spec, inner) is None else None
             if (faster := _supported_name(larger, problem, arch, registry)) is not None:
                 refused.append((spec.name, f"supported, but {faster} has a lower predicted time"))
                 continue
@@ -291,7 +291,7 @@ def _choose(
             refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
         elif (too_many := _why_too_many(spec, problem, launches, registry)) is not None:
             limited.append((spec.name, too_many))
-        elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
+        elif measured is not None and not (spec.is_syrk and _is_less(cost, measured)):
             refused.append((spec.name, f"supported, but {measured.spec.name} was measured to be faster"))
         elif (faster := _faster(spec, problem, inner, cost, arch, gpu, registry)) is not None:
             refused.append((spec.name, f"supported, but {faster} has a lower predicted time"))
@@ -316,9 +316,9 @@ def _faster(
     registry: Sequence[KernelSpec],
 ) -> str | None:
     """Return the name of a later supported kernel with a lower predicted time, or None."""
-    if spec.outdone is None or cost is None or gpu is None:
+    if spec.faster_alternative is None or cost is None or gpu is None:
         return None
-    return _supported_name(spec.outdone(inner, cost, gpu), problem, arch, registry)
+    return _supported_name(spec.faster_alternative(inner, cost, gpu), problem, arch, registry)
 
 
 def _supported_name(name: str | None, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> str | None:
@@ -417,7 +417,7 @@ def _candidates_of_types(
     before: list[tuple[str, str]] = []
     for spec in registry:
         # SYRK kernels are no candidates for plain products, and no reason among their refusals.
-        wanted = own or not spec.mirrors or len(registry) == 1
+        wanted = own or not spec.is_syrk or len(registry) == 1
         if spec.operation == operation and spec.in_place == in_place and wanted:
             reason = spec.refuses_types(types, arch) if spec.refuses_types is not None and types is not None else None
             if reason is not None:

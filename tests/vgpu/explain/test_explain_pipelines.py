@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[3]
 KERNELS = [
     spec
     for spec in REGISTRY
-    if spec.next_kernel is None and not spec.mirrors and all(arch.specific for arch in spec.archs)
+    if spec.next_kernel is None and not spec.is_syrk and all(arch.specific for arch in spec.archs)
 ]
 SPECS = {spec.name: spec for spec in KERNELS}
 

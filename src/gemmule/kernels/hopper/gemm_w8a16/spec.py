@@ -155,14 +155,14 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
     return [time(config) for config in configs]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that upcasts operands in memory, where that is expected to be faster."""
     if UPCAST.is_refused(problem, UPCAST.archs[0]):
         return None
     return UPCAST.name if UPCAST.least_cost(problem, gpu) < cost else None
 
 
-def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the same kernel for more rows than were measured."""
     del gpu
     return UPCAST.name if min(problem.m, problem.n) > _MOST_ROWS else None
@@ -206,8 +206,8 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    outdone=outdone,
-    yields_to=yields_to,
+    faster_alternative=faster_alternative,
+    defers_to=defers_to,
     epilogues=True,
     absmax=True,
 )
