@@ -268,8 +268,8 @@ def _kept_is_told(session: StreamSession) -> Iterator[None]:
     finally:
         same = "the same command" if session.request.resume else "the same command without --no-resume"
         going_on = f"; {same} resumes" if goes_on else ""
-        if session.kept:
-            click.get_current_context().meta[LEFT] = f"{session.kept}{going_on}"
+        if session.partial_path:
+            click.get_current_context().meta[LEFT] = f"{session.partial_path}{going_on}"
 
 
 def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from gemmule.api.validation.rules import product_shape, said_beta, scalar
+from gemmule.api.validation.rules import default_beta, product_shape, scalar
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
@@ -115,7 +115,7 @@ def _gemm(alpha: Any, beta: Any, precision: Any, a: Any, b: Any, c: Any = None) 
     _check_dtypes(arrays)
     shape = product_shape(arrays["a"].shape, arrays["b"].shape)
     real = {"integer": False, "complex_allowed": False}
-    beta = said_beta(beta, unread=c is not None)
+    beta = default_beta(beta, unread=c is not None)
     options = Options(scalar("alpha", alpha, **real), scalar("beta", beta, **real), precision=precision)
     Precision.of_inputs(precision, [arrays["a"].dtype.name])
     if options.beta != 0 and c is None:

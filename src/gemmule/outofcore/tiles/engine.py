@@ -17,7 +17,7 @@ from .search import plan_within
 from .slice_reader import SliceReader
 from .tile_writer import TileWriter
 
-#: Told after every slice: multiplications done, multiplications in all.
+#: Called after every k-tile with the multiply-adds done and the total.
 Progress = Callable[[int, int], None]
 
 

@@ -197,7 +197,7 @@ def two_gpus(monkeypatch):
 
     monkeypatch.setattr(device_engine, "open_streams", open_streams)
     monkeypatch.setattr(device_engine, "device_memory", lambda name, ordinals: 100_000)
-    monkeypatch.setattr(device_engine, "sums_of", lambda name, a, b, out: out)
+    monkeypatch.setattr(device_engine, "accumulator_dtype", lambda name, a, b, out: out)
     monkeypatch.setattr(device_engine, "measured_rates", lambda *_: RATES)
     monkeypatch.setattr(session, "host_arrays_executor", lambda *_: ("gpu", "executor='gpu' is set"))
     monkeypatch.setattr("gemmule.runtime.device.device_count", lambda: 2)

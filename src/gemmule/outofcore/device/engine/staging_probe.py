@@ -63,7 +63,7 @@ class Staged:
         source, sink, come, leave, pin = figures
         return cls(source, sink, (come, leave), pin, _rings(pinned, threads))
 
-    def told(self, rates: Rates) -> Rates:
+    def applied_to(self, rates: Rates) -> Rates:
         """Return rates with these, as for buffers of any size."""
         return dataclasses.replace(
             rates,
