@@ -191,7 +191,7 @@ def plan_device_engine(
     ShapeError, DTypeError, ArgumentError, MemoryLimitError
         As of `plan_tiles` and `choose_plan`; also if the GPUs are not of one kind.
     """
-    product = problem.product(place.grain)
+    product = problem.product(place.block_shape)
     if problem.a.dtype.kind == "c":
         # The real forms of complex operands are not in the budgets: tiles are computed natively.
         precision = Precision.IEEE

@@ -80,7 +80,9 @@ def plan_host_engine(
 
 
 def _plan(problem: StreamProblem, computer: TileExecutor, memory: int, place: MatrixSink | Target) -> StreamPlan:
-    return plan_tiles(problem, computer, memory=memory, grain=place.grain, scratch=place.scratch_bytes, mirrored=True)
+    return plan_tiles(
+        problem, computer, memory=memory, block_shape=place.block_shape, scratch=place.scratch_bytes, mirrored=True
+    )
 
 
 @contextlib.contextmanager

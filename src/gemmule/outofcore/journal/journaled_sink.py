@@ -47,7 +47,7 @@ class JournaledSink:
         self.name = sink.name
         self.shape = sink.shape
         self.dtype: AnyDType = sink.dtype
-        self.grain = sink.grain
+        self.block_shape = sink.block_shape
         self.scratch_bytes = sink.scratch_bytes
         self.partial_path: str | None = None
         self._sink = sink

@@ -125,8 +125,8 @@ class Drain:
     def _heights(self, rows: Part, op: Store, limit: int) -> list[Part]:
         """Cut rows of a part of a tile into what `limit` bytes hold, in whole blocks of the store."""
         line = (op.cols[1] - op.cols[0]) * self._sink.dtype.itemsize
-        grain = self._sink.grain[0]
-        height = max(limit // max(line, 1) // grain * grain, grain)
+        block = self._sink.block_shape[0]
+        height = max(limit // max(line, 1) // block * block, block)
         return [(top, min(top + height, rows[1])) for top in range(rows[0], rows[1], height)]
 
     def _submit(self, work: Callable[..., None], *arguments: Any) -> None:

@@ -246,7 +246,7 @@ class _Run:
         if not isinstance(op, Load) or self.memory[op.operand] is not None:
             return []
         source = self.sources[op.operand]
-        order, shared = self.buffers.order(op.operand), source.grain == (1, 1)
+        order, shared = self.buffers.order(op.operand), source.block_shape == (1, 1)
         return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, order, shared=shared)
 
     def _note(self, op: Op, start: Any, end: Any) -> None:

@@ -232,14 +232,14 @@ def _even(extent: int, side: int) -> int:
 
 def _square(product: Product, side: int) -> int:
     """Return the side of a square tile of whole blocks, also where it is written transposed; at most the whole."""
-    grain = product.out.square_grain
-    return min(-(-side // grain) * grain, max(product.m, 1)) if grain > 1 else side
+    block = product.out.square_block
+    return min(-(-side // block) * block, max(product.m, 1)) if block > 1 else side
 
 
 def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
     """Return a tile that is made of whole blocks of the store that the result goes to."""
-    sides = zip((tile_m, tile_n), product.out.grain, strict=True)
-    tall, wide = (-(-side // grain) * grain for side, grain in sides)
+    sides = zip((tile_m, tile_n), product.out.block_shape, strict=True)
+    tall, wide = (-(-side // block) * block for side, block in sides)
     return tall, wide
 
 
@@ -253,12 +253,12 @@ def _in_strips(plan: DevicePlan, stairs: int) -> DevicePlan:
 
 def strips_of(product: Product) -> list[int]:
     """Return the heights of strips that are tried, highest first: whole blocks of the store of the result."""
-    grain = product.out.grain[0]
-    return [-(-cut // grain) * grain for cut in _CUTS]
+    block = product.out.block_shape[0]
+    return [-(-cut // block) * block for cut in _CUTS]
 
 
 def _strips(product: Product) -> int:
-    return _STRIPS if product.out.grain == (1, 1) else 1
+    return _STRIPS if product.out.block_shape == (1, 1) else 1
 
 
 def _whole(side: int) -> int:

@@ -148,7 +148,7 @@ def choose_plan(
             told += [_told(plan, rates, count) for _, first, _ in told[:_REFINED] for plan in variants(first)]
             told.sort(key=_key)
     best = {name: told[0] for name, told in found.items()}
-    if not best and symmetric and strategy != RESIDENT and product.out.grain != (1, 1):
+    if not best and symmetric and strategy != RESIDENT and product.out.block_shape != (1, 1):
         # Tiles that are whole blocks in one direction alone may be smaller.
         return choose_plan(product, sum_dtype, memory, given, strategy=strategy, scope=scope)
     if not best:

@@ -94,11 +94,11 @@ class DevicePlan:
         square = product.m == product.n and product.c is None and product.k > 0 and self.tile_m == self.tile_n
         if self.symmetric and not square:
             return "symmetric is True, but the product, or its tiles, are not"
-        for side, extent, grain in zip(
-            (self.tile_m, self.tile_n), (product.m, product.n), product.out.grain, strict=True
+        for side, extent, block in zip(
+            (self.tile_m, self.tile_n), (product.m, product.n), product.out.block_shape, strict=True
         ):
-            if side % grain and side < extent:
-                return f"tiles of {self.tile_m} x {self.tile_n} cut through blocks of {product.out.grain}"
+            if side % block and side < extent:
+                return f"tiles of {self.tile_m} x {self.tile_n} cut through blocks of {product.out.block_shape}"
         if self.strategy == RESIDENT:
             enough = self.c_tiles >= self.tiles and a_slots >= 2 * self.grid[0] and b_slots == 0
         elif self.strategy == PANELS:
@@ -114,17 +114,17 @@ class DevicePlan:
         triangle = (C_STATIONARY, RESIDENT)
         shares = list(itertools.product([1 << power for power in range(7)], repeat=3))
         most = range(1, 1 << 40)
-        grain = self.product.out.grain
+        block_shape = self.product.out.block_shape
         return {
             "sums": (current.sums,),
             "strategy": triangle if self.symmetric else (PAPER, C_STATIONARY, PANELS),
             **dict.fromkeys(("tile_m", "tile_n", "tile_k", "c_tiles"), most),
             "stationary": ("a", "b"),
-            "strips": range(1, 257 if grain == (1, 1) else 2),
+            "strips": range(1, 257 if block_shape == (1, 1) else 2),
             "ramps": shares,
             "opening": range(1 << 20),
             "devices": range(1, 1 << 16),
-            "cut": range(0, self.tile_m, grain[0]) if self.symmetric else (0,),
+            "cut": range(0, self.tile_m, block_shape[0]) if self.symmetric else (0,),
             "lanes": range(1, len(LANES) + 1),
             "stairs": (0, STEP, current.stairs),
         }
@@ -151,7 +151,7 @@ class DevicePlan:
 
     def _edges(self, extent: int, part: int, share: int) -> tuple[int, ...]:
         # Stores that are written in blocks take tiles that are multiples of them.
-        ramp = self.strategy == PANELS and self.product.out.grain == (1, 1)
+        ramp = self.strategy == PANELS and self.product.out.block_shape == (1, 1)
         return ramped(edges(extent, part), share if ramp else 1)
 
     @functools.cached_property
