@@ -18,7 +18,7 @@ from gemmule.outofcore.tiles.plan import Operand, Product
 F4 = np.dtype("f4")
 RATES = Rates(1e9, 1e9, 1e8, 1e8)
 SHAPES = st.tuples(*[st.integers(0, 90)] * 3)
-STRATEGIES = st.sampled_from(["paper", "c-stationary", "panels", "resident-c"])
+STRATEGIES = st.sampled_from(["five-buffers", "c-stationary", "panels", "resident-c"])
 
 
 def planned(shape, strategy, more, block_shape, *, added=False):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 from gemmule.api.validation.rules import default_beta, dtype_name, flag, number_in
 from gemmule.core.errors import ArgumentError, WrongResultError, shown
 from gemmule.core.name_suggestions import did_you_mean, similar_names
+from gemmule.dispatch.former_names import STRATEGIES
 
 if TYPE_CHECKING:
     from ..tiles.engine import Progress
@@ -173,7 +174,7 @@ def matmul(
         Limit for the buffers on a GPU, and for pinned memory that files and pageable arrays are staged in, which counts
         within `memory` too. On the host either of them selects the streaming engine of a GPU, with host memory as
         the device's, within `memory`.
-    strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
+    strategy : {'c-stationary', 'panels', 'resident-c', 'five-buffers'}, optional
         Matrix that stays on the GPU while the others are streamed; chosen by default.
     devices : int or sequence of int, optional
         GPUs of one kind that share the tiles, e.g. ``[0, 1]``; `device_memory` holds for each. By default the first.
@@ -237,6 +238,7 @@ def _request(given: Mapping[str, Any]) -> Request:
     validated_progress(given["progress"])
     checked: dict[str, Any] = {name: given[name] for name in _PLAIN}
     checked |= {name: name_or_none(name, given[name]) for name in _TEXTS}
+    checked["strategy"] = STRATEGIES.get(checked["strategy"], checked["strategy"])
     checked |= {name: flag(name, given[name]) for name in _FLAGS}
     checked |= {name: None if given[name] is None else dtype_name(given[name], name) for name in _TYPES}
     return Request(

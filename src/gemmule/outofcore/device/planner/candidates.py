@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ...stores.matrix import AnyDType
 from ...tiles.plan import Product, parts
-from .plan import PANELS, PAPER, RESIDENT, DevicePlan
+from .plan import FIVE_BUFFERS, PANELS, RESIDENT, DevicePlan
 
 #: Rows and columns that a CTA computes, and how many run at a time; zeros where that is not known.
 Waves = tuple[int, int, int]
@@ -70,7 +70,7 @@ def _candidates(
         yield from _resident(product, sum_dtype, memory, stairs)
         return
     # Of three tiles one comes, to be added to, while another one leaves.
-    counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
+    counts = (1,) if strategy == FIVE_BUFFERS else (3, 2, 1) if product.c else (2, 1)
     sums = sum_dtype.name
     for depth in _depths(product.k, _deep(product.k, stairs) if symmetric else ()):
         for c_tiles in counts:
@@ -82,7 +82,7 @@ def _candidates(
                 # A tile alone needs no buffers for others.
                 alone = symmetric and side >= product.m
                 tiles = 1 if alone else tiles
-                strips = 1 if strategy == PAPER else _strips(product)
+                strips = 1 if strategy == FIVE_BUFFERS else _strips(product)
                 plan = DevicePlan(
                     product, sums, strategy, *tile, depth, min(c_tiles, tiles),
                     (2 if alone else 4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,

@@ -17,7 +17,7 @@ from ...tiles.memory_budget import amount, format_bytes
 from ...tiles.plan import Product
 from .candidates import candidates, strips_of
 from .long_plans import MOST, is_long
-from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
+from .plan import C_STATIONARY, FIVE_BUFFERS, PANELS, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
 from .shares import expected, largest_share, predicted
 from .simulation import Prediction
@@ -95,7 +95,7 @@ def choose_plan(
     symmetric : bool
         Whether B is the transpose of A, and no matrix is added.
     strategy : str, optional
-        The strategy to take; the best one otherwise, among all but that of the paper.
+        The strategy to take; the best one otherwise, among all but the five buffers.
     scope : Scope, optional
         Which plans are looked at, and for how many devices, each with that memory; all of them for one otherwise.
 
@@ -112,7 +112,7 @@ def choose_plan(
     rates = dataclasses.replace(given, source=given.source / count, sink=given.sink / count)
     if strategy is not None and strategy not in STRATEGIES:
         raise ArgumentError(f"strategy={strategy!r} is not known; {remedy_for(strategy, STRATEGIES)}")
-    if symmetric and strategy in (PAPER, PANELS):
+    if symmetric and strategy in (FIVE_BUFFERS, PANELS):
         symmetric = False
     if strategy == RESIDENT and not symmetric:
         raise ArgumentError(
@@ -186,7 +186,7 @@ def least_width(product: Product, sum_dtype: AnyDType, *, symmetric: bool = Fals
 def _smallest(
     product: Product, sum_dtype: AnyDType, symmetric: bool, strategy: str | None, widest: int | None
 ) -> Iterator[DevicePlan]:
-    if strategy in (PAPER, PANELS):
+    if strategy in (FIVE_BUFFERS, PANELS):
         symmetric = False
     names = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
     for name in names:

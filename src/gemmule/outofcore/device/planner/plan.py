@@ -18,9 +18,9 @@ from ...tiles.plan import Product, parts
 from .operation import LANES
 from .panel_order import panel_order
 
-#: Strategies: what stays on the device while the rest passes by.
-PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
-STRATEGIES = (PAPER, C_STATIONARY, PANELS, RESIDENT)
+#: Strategies, by the matrix that stays on the device while the others are streamed.
+FIVE_BUFFERS, C_STATIONARY, PANELS, RESIDENT = "five-buffers", "c-stationary", "panels", "resident-c"
+STRATEGIES = (FIVE_BUFFERS, C_STATIONARY, PANELS, RESIDENT)
 #: The first panel of rows, that of columns, and the first slice are cut into parts that double from one in so many on,
 #: so that computing begins early. Every part of a panel takes a whole buffer.
 RAMPS = (4, 4, 16)
@@ -43,9 +43,9 @@ class DevicePlan:
 
     product: Product  #: What is computed.
     sums: str  #: Type that slices are summed in.
-    #: ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while slices
-    #: pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the other
-    #: pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
+    #: ``five-buffers``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while
+    #: slices pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the
+    #: other pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
     strategy: str
     #: tile_m, tile_n, tile_k: Extents of a tile of C and depth of a slice; the last ones may be smaller.
     tile_m: int
@@ -117,7 +117,7 @@ class DevicePlan:
         block_shape = self.product.out.block_shape
         return {
             "sums": (current.sums,),
-            "strategy": triangle if self.symmetric else (PAPER, C_STATIONARY, PANELS),
+            "strategy": triangle if self.symmetric else (FIVE_BUFFERS, C_STATIONARY, PANELS),
             **dict.fromkeys(("tile_m", "tile_n", "tile_k", "c_tiles"), most),
             "stationary": ("a", "b"),
             "strips": range(1, 257 if block_shape == (1, 1) else 2),
@@ -177,7 +177,7 @@ class DevicePlan:
     @property
     def serpentine(self) -> bool:
         """Whether tiles and slices go back and forth."""
-        return self.strategy != PAPER
+        return self.strategy != FIVE_BUFFERS
 
     def rows(self, i: int) -> slice:
         """Rows of the tiles in row `i` of tiles."""

@@ -27,7 +27,7 @@ from .operation import (
     Store,
     length,
 )  # fmt: skip
-from .plan import PAPER, RESIDENT, DevicePlan, Step
+from .plan import FIVE_BUFFERS, RESIDENT, DevicePlan, Step
 
 #: A strip is no thinner than this.
 _LEAST_STRIP = 256
@@ -125,7 +125,7 @@ class _Schedule:
         if most is None:
             steps = list(steps)
             self.last_tile = last_tile = (steps[-1].i, steps[-1].j) if steps else None
-            if plan.strips > 1 and plan.strategy != PAPER:
+            if plan.strips > 1 and plan.strategy != FIVE_BUFFERS:
                 self.stripped = plan.last_tiles
         tiles = 0
         for step in steps:
