@@ -410,7 +410,7 @@ def _plan_of(call: _Call) -> Plan:
         if product.divider == OFFSETS:
             check_ends(host_array(product.operands.views[OFFSETS]), product)
         plan = _on_virtual_gpu(product) if wanted == "vgpu" else _on_host(product, wanted)
-    return plan.refreshing(product.operands.views.values(), product.operands.work_stream)
+    return plan.with_refresh(product.operands.views.values(), product.operands.work_stream)
 
 
 def _planned(product: GroupedProduct, run: Callable[[], Any], **fields: Any) -> Plan:

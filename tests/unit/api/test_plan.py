@@ -64,7 +64,7 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
     problem = contiguous_gemm(*shape, (dtype, dtype, dtype), precision=precision)
     then = choice.next_kernel(problem)
     return Plan("matmul", "gpu", "GPU", name, {}, "so", (), problem, 0, 0, None, lambda: None,
-                then=then.spec.name if then else "", choice=choice)  # fmt: skip
+                next_kernel=then.spec.name if then else "", choice=choice)  # fmt: skip
 
 
 def test_the_workspaces_of_stream_k_are_told():
@@ -84,17 +84,17 @@ def test_no_workspace_is_not_mentioned():
 
 def test_packed_operands_are_workspaces():
     plan = plan_on_a_gpu("hopper_gemm_repacked", (515, 301, 317))
-    assert plan.then
+    assert plan.next_kernel
     assert plan.workspace_bytes >= 2 * (515 + 301) * 317
     assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 
 def test_parts_of_float32_are_workspaces():
     plan = plan_on_a_gpu("bf16x6_gemm", (512, 256, 640), "float32", Precision.BF16X6)
-    assert plan.then == "bf16x6_products"
+    assert plan.next_kernel == "bf16x6_products"
     # Three parts of 16 bits.
     assert plan.workspace_bytes == 6 * (512 + 256) * 640
-    assert "then: bf16x6_products" in str(plan).splitlines()
+    assert "next kernel: bf16x6_products" in str(plan).splitlines()
 
 
 def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
