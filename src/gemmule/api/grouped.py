@@ -660,7 +660,7 @@ def grouped_gemm(
     bias : array, shape (groups, n), optional
         What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
-        What becomes of the product, as of `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
+        Epilogue, as in `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
         product, or a gated form such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the
         gates, then those of up.
     out : array, optional

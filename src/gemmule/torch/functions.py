@@ -21,7 +21,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     ----------
     input : Tensor, shape (..., m, k) or (k,)
         First factor: float64, float32, float16, bfloat16, complex64 or complex128, on a CUDA device or the CPU, any
-        strides; lazy conjugates are read as they lie.
+        strides; lazy conjugates are read in place.
     other : Tensor, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
@@ -78,8 +78,8 @@ def addmm(
     mat2 : Tensor, shape (k, n)
         Second factor, of the same type, as is `input`.
     beta, alpha : number
-        Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
-        value would be waited for.
+        Scalars without a gradient; 0-d arrays and tensors too, if they are not on a GPU, where reading them would
+        synchronise.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
@@ -118,8 +118,8 @@ def baddbmm(
     batch2 : Tensor, shape (batch, k, n)
         Second factors, of the same type, as is `input`.
     beta, alpha : number
-        Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
-        value would be waited for.
+        Scalars without a gradient; 0-d arrays and tensors too, if they are not on a GPU, where reading them would
+        synchronise.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
