@@ -171,7 +171,7 @@ def launch(
     Parameters
     ----------
     kernel : Artifact, Buildable or str
-        A compiled kernel; a ``@cute.jit`` callable with stand-ins for its arguments, compiled now; or PTX text.
+        A compiled kernel; a ``@cute.jit`` callable with fake arguments, compiled now; or PTX text.
     recipe : Launch
         Grid, block, shared memory and parameters.
     arrays : mapping of str to ndarray

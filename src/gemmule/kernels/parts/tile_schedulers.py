@@ -28,8 +28,8 @@ class GroupedTiles:
         self.tile_m, self.tile_n, self.group, self.cluster_k = tile_m, tile_n, group, cluster_k
 
     @staticmethod
-    def stand_ins() -> tuple[Any, ...]:
-        """Return stand-ins for the arguments that only this scheduler reads."""
+    def fake_args() -> tuple[Any, ...]:
+        """Return fake arguments that only this scheduler reads."""
         return ()
 
     @cute.jit
@@ -52,7 +52,7 @@ class LowerTriangularTiles(GroupedTiles):
     """The tiles of one result on and below its block diagonal, in groups of rows; no CTA is without a tile."""
 
     @staticmethod
-    def stand_ins() -> tuple[Any, ...]:
+    def fake_args() -> tuple[Any, ...]:
         """Return that of `first`."""
         return (Int32(0),)
 

@@ -24,7 +24,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.config import Complex64Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
-from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
+from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
 from gemmule.kernels.parts.tile_schedulers import GroupedTiles
@@ -92,7 +92,7 @@ class Complex64Gemm(TileGemm):
 def buildable(
     config: Complex64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles
 ) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     vectors = int(types["a_copies"]) // 8, int(types["b_copies"]) // 8, int(types["d_vector"]), int(types["d_vector"])
     tensors: tuple[Any, ...] = tuple(
@@ -100,5 +100,5 @@ def buildable(
         for unit, vector in zip(units, vectors, strict=True)
     )
     return Buildable(
-        Complex64Gemm(config, types, scheduler), (*tensors, *stand_in_scalars(Float32), *scheduler.stand_ins())
+        Complex64Gemm(config, types, scheduler), (*tensors, *fake_scalars(Float32), *scheduler.fake_args())
     )

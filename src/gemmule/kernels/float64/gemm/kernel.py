@@ -64,7 +64,7 @@ class Float64Gemm(TileGemm):
 
 
 def buildable(config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     element = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     vectors = (int(types["a_copies"]) // 8, int(types["b_copies"]) // 8)
@@ -79,4 +79,4 @@ def buildable(config: Float64Config, types: dict[str, str], scheduler: type[Grou
 
         shares = (tensor_1d(element), tensor_1d("int32"), *(Int32(1) for _ in SharedTiles._fields))
         return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
-    return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.stand_ins()))
+    return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

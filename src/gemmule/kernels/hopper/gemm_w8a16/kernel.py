@@ -287,12 +287,12 @@ def half_k_tile_mmas(mma: Any, operands: Any, k: Any, half: int, slot: Any) -> I
 
 
 def buildable(config: W8A16Config, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those types, with stand-ins for its arguments."""
+    """Return the kernel for those types, with fake arguments."""
     weights, tokens = (
         major_tensor(types[name], 1, batch=1, vector=128 // cute_type(types[name]).width) for name in "ba"
     )
     results = (major_tensor(types[name], 1, batch=1) for name in "cd")
     kernel = HopperGemmW8A16(config, types)
-    aux_args = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
+    aux_args = () if kernel.epilogue is None else (kernel.epilogue.fake_args(),)
     scale = (cutlass.Float32(1), cutlass.Float32(0))
     return Buildable(kernel, ((weights, tokens, *results), Int32(1), scale, *aux_args))

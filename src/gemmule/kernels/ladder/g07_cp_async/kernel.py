@@ -54,7 +54,7 @@ class CpAsync:
 
 
 def buildable(config: CpAsyncConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     name = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     vector = VECTOR if types["copies"] == "16" else 1

@@ -92,7 +92,7 @@ class MmaSync:
 
 
 def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     element, out = types["a"], types["d"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     copies = (int(types["a_copies"]), int(types["b_copies"]))
@@ -104,6 +104,6 @@ def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
     results = tuple(major_tensor(out, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     acc = cute_type(types["acc"])
     kernel = MmaSync(config, types)
-    extras = () if kernel.fused is None else (kernel.fused.stand_ins(),)
+    extras = () if kernel.fused is None else (kernel.fused.fake_args(),)
     second = (operand(1),) if kernel.num_b > 1 else ()
     return Buildable(kernel, (*map(operand, range(2)), *results, acc(1), acc(0), *extras, *second))
