@@ -103,10 +103,10 @@ def _faster_alternative(whole: KernelSpec, problem: GemmProblem, cost: float, gp
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    from gemmule.kernels.parts.tile_schedulers import LowerTriangularTiles
+    from gemmule.kernels.parts.tile_schedulers import LowerTriangularTileScheduler
 
     kernel = importlib.import_module(f"{package}.kernel")
-    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTiles)
+    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTileScheduler)
     return found
 
 

@@ -77,10 +77,10 @@ def syrk_spec(
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    from .tile_schedulers import LowerTriangularTiles
+    from .tile_schedulers import LowerTriangularTileScheduler
 
     kernel = importlib.import_module(f"{package}.kernel")
-    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTiles)
+    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTileScheduler)
     return found
 
 

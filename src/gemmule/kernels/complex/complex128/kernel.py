@@ -28,7 +28,7 @@ from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.parts.tile_schedulers import RasterTileScheduler
 
 from .mainloop import Complex128Mainloop
 
@@ -36,7 +36,12 @@ from .mainloop import Complex128Mainloop
 class Complex128Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self,
+        config: Complex128Config,
+        types: dict[str, str],
+        scheduler: type[RasterTileScheduler] = RasterTileScheduler,
+    ):
         self.threads, self.cluster_k, self.resident = config.threads, config.cluster_k, config.resident
         self.writers = config.writers
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
@@ -97,7 +102,7 @@ class Complex128Gemm(TileGemm):
 
 
 def buildable(
-    config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles
+    config: Complex128Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
 ) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)

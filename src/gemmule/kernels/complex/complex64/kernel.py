@@ -27,7 +27,7 @@ from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in
 from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.parts.tile_schedulers import RasterTileScheduler
 from gemmule.kernels.simt.config import LANES_M, LANES_N
 
 from .mainloop import Complex64Mainloop
@@ -36,7 +36,9 @@ from .mainloop import Complex64Mainloop
 class Complex64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: Complex64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self, config: Complex64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+    ):
         self.config, self.threads, self.cluster_k = config, config.threads, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Complex64Mainloop(config, types)
@@ -90,7 +92,7 @@ class Complex64Gemm(TileGemm):
 
 
 def buildable(
-    config: Complex64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles
+    config: Complex64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
 ) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)

@@ -29,13 +29,15 @@ from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.parts.tile_schedulers import RasterTileScheduler
 
 
 class Float64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self, config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+    ):
         self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
         # One layout of the four, and copies of single elements, need a few registers more for their addresses.
         roomy = (types["a_major"], types["b_major"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
@@ -63,7 +65,9 @@ class Float64Gemm(TileGemm):
             self.epilogue.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
 
 
-def buildable(config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
+def buildable(
+    config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     element = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)

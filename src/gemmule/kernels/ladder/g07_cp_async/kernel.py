@@ -23,7 +23,7 @@ from cutlass import cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.parts.tile_schedulers import RasterTileScheduler
 from gemmule.kernels.simt.config import VECTOR, CpAsyncConfig
 from gemmule.kernels.simt.mainloop import SimtMainloop
 from gemmule.kernels.simt.thread_tiles import write_thread_tile
@@ -34,7 +34,7 @@ class CpAsync:
 
     def __init__(self, config: CpAsyncConfig, types: dict[str, str]):
         self.threads = config.threads
-        self.scheduler = GroupedTiles(config.tile_m, config.tile_n, config.group)
+        self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n, config.group)
         self.mainloop = SimtMainloop(config, types)
 
     @cute.jit

@@ -29,7 +29,7 @@ from cutlass import cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.parts.tile_schedulers import RasterTileScheduler
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import MmaSyncConfig
@@ -45,7 +45,7 @@ class MmaSync:
         # In a gated form half of a tile's columns are of B and half of a second B, for half as many of the result.
         self.num_b = 2 if self.fused is not None and self.fused.expression.gated else 1
         self.threads, self.cluster_k = config.threads, config.cluster_k
-        self.scheduler = GroupedTiles(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)
+        self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)
         self.mainloop = MmaSyncMainloop(config, types, self.num_b)
         self.epilogue = WarpTile(
             self.mainloop.warp_m,

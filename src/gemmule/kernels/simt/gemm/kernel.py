@@ -25,7 +25,7 @@ from cutlass import Float32, cute, select_
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
+from gemmule.kernels.parts.tile_schedulers import RasterTileScheduler
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.epilogue import SimtEpilogue
@@ -39,7 +39,9 @@ class SimtGemm:
     #: What computes a fused epilogue.
     vector_epilogue: type[VectorEpilogue] = VectorEpilogue
 
-    def __init__(self, config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self, config: SimtConfig, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+    ):
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
@@ -148,7 +150,9 @@ class SimtGemm:
         return rScaled
 
 
-def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
+def buildable(
+    config: SimtConfig, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     kernel = SimtGemm(config, types, scheduler)
     return Buildable(kernel, fake_args(kernel, types, scheduler.fake_args()))
