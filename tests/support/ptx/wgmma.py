@@ -1,4 +1,4 @@
-"""Products of a warpgroup as PTX, their factors in shared memory and in registers."""
+"""Products of a warpgroup as PTX, their operands in shared memory and in registers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def swizzled(address, swizzle):
 
 
 def place(row, column, item, along_k, swizzle, leading, stride):
-    """Where an element of a factor lies, `row` of M or N, `column` of K: in a piece of 8 lines of 16 bytes or more."""
+    """Where an element of an operand is, `row` of M or N, `column` of K: in a piece of 8 lines of 16 bytes or more."""
     across, down = (column, row) if along_k else (row, column)
     width = swizzle or 16
     piece, byte = divmod(across * item, width)
@@ -40,7 +40,7 @@ def place(row, column, item, along_k, swizzle, leading, stride):
 
 
 def image_of(matrix, start, along_k, swizzle, image):
-    """Put a factor, (extent, K), into shared memory; return its descriptor."""
+    """Put an operand, (extent, K), into shared memory; return its descriptor."""
     extent, k = matrix.shape
     item = matrix.itemsize
     width = swizzle or 16

@@ -1,4 +1,4 @@
-"""wgmma: every type, both directions of the factors, all swizzles, A in registers; and what is wrong with its use."""
+"""wgmma: every type, both majors of the operands, all swizzles, A in registers; and what is wrong with its use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def numbers(rng, kind, shape):
 
 def multiply(rng, n, types, a_k_major=True, b_k_major=True, swizzles=(128, 128), registers=False, signs=(1, 1),
              scale=1, change=("", ""), values=numbers, twice=True, **options):  # fmt: skip
-    """Multiply, hold the result against NumPy's where numbers are small integers, and return factors and result."""
+    """Multiply, hold the result against NumPy's where numbers are small integers, and return operands and result."""
     d_type, a_type, b_type = types
     k = 32 // TYPES[a_type].itemsize
     a, b, c = values(rng, a_type, (64, k)), values(rng, b_type, (n, k)), np.zeros((64, n), SUMS[d_type])

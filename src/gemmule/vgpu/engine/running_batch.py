@@ -1,4 +1,4 @@
-"""The machine: a batch with its scheduler, its observers and its units, the state that instructions share.
+"""A running batch: CTAs with their scheduler, observers and units, the state that instructions share.
 
 It has no instruction of its own. Instructions are functions of a frame: a list of arrays, one for each pair of register
 and type that instructions name, each with one element for each running lane; constants are in the same list. So an
@@ -130,7 +130,7 @@ class Frame(list[Any]):
 
 
 class RunningBatch(Batch):
-    """A batch that runs.
+    """A batch of CTAs that runs.
 
     Parameters
     ----------
