@@ -1,4 +1,4 @@
-"""Facts of a chip: limits of its multiprocessors, peaks, memory and host link."""
+"""Facts of a chip: limits of its SMs, peaks, memory and host link."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_no_product_was_faster_than_what_shared_memory_gives():
 def test_integers_in_tensor_cores_have_a_peak():
     found = explained("hopper_gemm", "256,256,256", dtype="int8", layout="nt").as_json()
     assert (found["missing"], found["peak_unit"]) == ([], "int8 tensor cores")
-    assert found["next"].startswith("Give every multiprocessor work")
+    assert found["next"].startswith("Give every SM work")
 
 
 def run(*arguments):

@@ -92,7 +92,7 @@ def timeline(events: Sequence[Event], rules: Rules, *, tiles: int, multiprocesso
     tiles : int
         Tiles that each CTA computes.
     multiprocessors : int
-        CTA c runs on multiprocessor c modulo this.
+        CTA c runs on SM c modulo this.
     persistent : bool
         Whether CTAs of the launch that is explained compute several tiles.
     """
@@ -201,7 +201,7 @@ def _waits(found: Sequence[Happening], reader: _Reader, critical: set[int]) -> t
 def _idle(
     found: Sequence[Happening], reader: _Reader, k_tiles: int, multiprocessors: int, end: float
 ) -> dict[tuple[str, str], float]:
-    """Return when the tensor cores of the first multiprocessor have nothing to do, and what they wait for then."""
+    """Return when the tensor cores of the first SM have nothing to do, and what they wait for then."""
     order = sorted(
         (number for number, here in enumerate(found)
          if here.event.kind == "products" and here.event.cta % multiprocessors == 0),

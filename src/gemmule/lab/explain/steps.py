@@ -2,7 +2,7 @@
 
 Every event happens as early as what it waits for allows. A warp issues an instruction a clock. What its loads and
 stores pass through L1 and shared memory, products on the tensor cores, and copies on the way from the L2 cache, queue
-up at their multiprocessor, first come, first served. The rules are those of `Rules`: no clock of a GPU was read.
+up at their SM, first come, first served. The rules are those of `Rules`: no clock of a GPU was read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ASYNCHRONOUS = ("products", "copy", "store")
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How long things take, in clocks of a multiprocessor."""
+    """How long things take, in clocks of an SM."""
 
     flop: float  #: Operations of the tensor cores in a clock: the chip's peak.
     shared_bytes: float = 128.0  #: Bytes that shared memory delivers in one.
@@ -81,7 +81,7 @@ def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> l
     rules : Rules
         How long things take.
     multiprocessors : int
-        CTA c runs on multiprocessor c modulo this.
+        CTA c runs on SM c modulo this.
     """
     found = [Happening(event) for event in events]
     completions: dict[Token, _Completion] = {}

@@ -79,11 +79,11 @@ class Timeline:
     spans: tuple[Span, ...]  #: What happened.
     waits: tuple[Wait, ...]  #: Who waited for whom, in the first CTA.
     path: dict[str, float]  #: Clocks of the longest chain of events, by what they pass with.
-    #: Clocks in which the tensor cores of the first multiprocessor have nothing to do, by when: ``start``, ``tile``
+    #: Clocks in which the tensor cores of the first SM have nothing to do, by when: ``start``, ``tile``
     #: (where a further one begins), ``slice`` or ``end``; and by what they wait for.
     idle: dict[tuple[str, str], float]
     end: float  #: Clocks of the sample.
-    copied: float  #: Bytes that TMA loads on the first CTA's multiprocessor for the products of a step.
+    copied: float  #: Bytes that TMA loads on the first CTA's SM for the products of a step.
 
     @property
     def copying(self) -> float:
@@ -92,7 +92,7 @@ class Timeline:
 
     @property
     def busy(self) -> float:
-        """Clocks in which the tensor cores of the first multiprocessor work."""
+        """Clocks in which the tensor cores of the first SM work."""
         return self.end - sum(self.idle.values())
 
     def in_flight(self) -> tuple[int, float]:

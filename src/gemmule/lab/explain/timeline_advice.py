@@ -58,7 +58,7 @@ def sample_shares(found: Timeline, k_tiles: int) -> dict[str, float]:
     held = found.ctas // found.multiprocessors
     tiles = found.tiles * held
     # Where CTAs stay, a launch begins and ends once; else every tile does.
-    # The other CTAs of a multiprocessor can multiply then.
+    # The other CTAs of an SM can multiply then.
     alone = (sums["start"] + sums["end"]) if held == 1 else 0.0
     ends = sums["tile"] / max(found.tiles - 1, 1) / held if found.persistent else alone
     within = sums["slice"] / (tiles * max(found.k_tiles - 1, 1)) * max(k_tiles - 1, 0)

@@ -41,7 +41,7 @@ def _unit(found: Timeline, width: int) -> float:
 
 def _head(found: Timeline, unit: float, width: int) -> str:
     per_sm = found.ctas // found.multiprocessors
-    ctas = f"{per_sm} CTAs of a multiprocessor" if per_sm > 1 else "one CTA"
+    ctas = f"{per_sm} CTAs of an SM" if per_sm > 1 else "one CTA"
     if found.multiprocessors > 1:
         ctas += f" of a cluster of {found.multiprocessors}"
     tiles = f"{found.tiles} tiles" if found.tiles > 1 else "a tile"

@@ -22,7 +22,7 @@ from .tally import Counts, InstructionCounts
 _SECTOR, _LINE = 32, 128
 #: Bytes of a row of shared memory as TMA and wgmma access it.
 _ROW = 16
-#: Bytes of L1 cache beyond those that a multiprocessor can have as shared memory, on chips of capability 8.0 and newer.
+#: Bytes of L1 cache beyond those that an SM can have as shared memory, on chips of capability 8.0 and newer.
 _L1_BEYOND_SHARED = 28 << 10
 
 
@@ -35,7 +35,7 @@ class Counter(Observer):
         Whether to put global accesses through the cache model, which takes most of the time.
     chip : Chip, optional
         The chip whose caches they are; by default one of the kernel's architecture. CTA number c runs on
-        multiprocessor c mod their number; its L1 cache is the part that shared memory of one CTA leaves.
+        SM c mod their number; its L1 cache is the part that shared memory of one CTA leaves.
 
     Attributes
     ----------

@@ -131,7 +131,7 @@ class Batch:
     shared : array of uint8
         Shared memory, one CTA after the other, each `shared_stride` bytes from address 0 on.
     units : dict
-        Units of the machine by their classes, which look themselves up: ``Barriers.of(batch)``.
+        Units of the running batch by their classes, which look themselves up: ``Barriers.of(batch)``.
     """
 
     def __init__(self, launch_state: LaunchState, ctas: Sequence[int]) -> None:

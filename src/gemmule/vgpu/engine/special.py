@@ -11,7 +11,7 @@ from gemmule.vgpu.types import Array
 from .batch import Batch
 
 _AXES = "xyz"
-#: Multiprocessors for %smid and %nsmid.
+#: SMs for %smid and %nsmid.
 _MULTIPROCESSORS = 132
 #: Registers that change while the thread runs; `mov` reads them from the batch.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")

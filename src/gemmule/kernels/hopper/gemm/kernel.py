@@ -16,7 +16,7 @@ Data movement
     B from shared memory for 524,288 FLOP.
 Limits
     Power: at full rate an H100 lowers its clock. Then prologue and epilogue of a tile, and how the tiles of the last
-    wave fill the multiprocessors.
+    wave fill the SMs.
 Sources
     NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA CUTLASS, "Efficient GEMM in CUDA": warp
     specialisation, cooperative and ping-pong schedules.

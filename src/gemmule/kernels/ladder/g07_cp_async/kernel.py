@@ -12,7 +12,7 @@ Data movement
     The tile of 128 x 256: 42.7 FLOP a byte. Per step of k a thread reads 6 vectors of 16 bytes for 128 multiply-adds.
 Limits
     About nine of ten instructions of the main loop are multiply-adds: the others read shared memory and compute the
-    addresses of copies, in every thread. With 8 warps a multiprocessor, each stall of a scheduler's two warps shows.
+    addresses of copies, in every thread. With 8 warps an SM, each stall of a scheduler's two warps shows.
 Sources
     NVIDIA CUTLASS, "Efficient GEMM in CUDA": the hierarchy of CTA, warp and thread tiles.
 """
