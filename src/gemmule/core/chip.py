@@ -30,7 +30,7 @@ class Multiprocessor:
     shared_bytes_per_block: int
     shared_unit: int  #: Allocation unit of shared memory in bytes.
     shared_reserved: int  #: Bytes of shared memory that the driver reserves in each block.
-    shared_bytes_per_clock: int  #: Bandwidth of an SM's shared memory in bytes a clock.
+    shared_bytes_per_clock: int  #: Bandwidth of an SM's shared memory in bytes a cycle.
     sources: tuple[str, ...]  #: Sources of the figures.
 
 

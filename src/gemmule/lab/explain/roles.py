@@ -190,12 +190,12 @@ def _waits(found: Sequence[Happening], reader: _Reader, critical: set[int]) -> t
             per_warp.setdefault((role, *reader.about(event, role)), {}).setdefault(event.warps[0], []).append(number)
     result = []
     for (role, about, by), warps in per_warp.items():
-        clocks = {warp: sum(found[n].passed - found[n].reached for n in numbers) for warp, numbers in warps.items()}
-        longest = max(clocks, key=clocks.__getitem__)
+        cycles = {warp: sum(found[n].passed - found[n].reached for n in numbers) for warp, numbers in warps.items()}
+        longest = max(cycles, key=cycles.__getitem__)
         some = sum(number in critical for numbers in warps.values() for number in numbers)
-        result.append(Wait(role, about, by, len(warps[longest]), clocks[longest], some))
+        result.append(Wait(role, about, by, len(warps[longest]), cycles[longest], some))
     order = {role: number for number, role in enumerate(reader.roles)}
-    return tuple(sorted(result, key=lambda wait: (order[wait.role], -wait.clocks)))
+    return tuple(sorted(result, key=lambda wait: (order[wait.role], -wait.cycles)))
 
 
 def _idle(
