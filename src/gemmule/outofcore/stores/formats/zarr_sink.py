@@ -41,8 +41,8 @@ class ZarrArraySink:
             If the tile does not begin and end where chunks (or shards) do: the store would read and write the rest of a
             block, and of two tiles that are written at once one would be lost.
         """
-        for start, extent, end, block in zip((row, col), tile.shape, self.shape, self.block_shape, strict=True):
-            if start % block or (extent % block and start + extent != end):
+        for start, extent, end, side in zip((row, col), tile.shape, self.shape, self.block_shape, strict=True):
+            if start % side or (extent % side and start + extent != end):
                 raise ArgumentError(
                     f"{self.name}: a tile of {tile.shape[0]} x {tile.shape[1]} at ({row}, {col}) cuts through blocks "
                     f"of {self.block_shape[0]} x {self.block_shape[1]}; tiles are multiples of that, or end at the edge"
