@@ -67,8 +67,8 @@ def stream_tiles(
 ) -> Report:
     """Write a product into `sink`, which is left to be committed.
 
-    The same inputs and the same plan give the same bits: the slices of a tile are added in ascending order. The factors
-    are not read if alpha is 0, and the matrix to add is not if beta is.
+    The same inputs and the same plan give the same bits: the slices of a tile are added in ascending order. A and B are
+    not read if alpha is 0, and C is not if beta is.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Product:
     m: int
     n: int
     k: int
-    #: a, b: The factors.
+    #: a, b: The operands.
     a: Operand
     b: Operand
     out: Operand  #: The result.

@@ -16,7 +16,7 @@ from .result_rules import check_product
 class StreamProblem:
     """The product ``alpha * a @ b + beta * c`` of open matrices."""
 
-    #: a, b: The factors, transposed and converted as requested.
+    #: a, b: The operands, transposed and converted as requested.
     a: MatrixSource
     b: MatrixSource
     c: MatrixSource | None  #: The matrix to add.
