@@ -166,7 +166,8 @@ class Plan:
         """
         lines = [self._verdict(), f"why: {self.reason}"]
         if self.chosen_by:
-            lines.append(f"chosen by: {self.chosen_by}{self.chosen_from and f' ({self.chosen_from})'}")
+            source = self.chosen_from or ("nothing to compare" if self.chosen_by == "single" else "")
+            lines.append(f"chosen by: {self.chosen_by}{source and f' ({source})'}")
         if self.config:
             lines.append(f"config: {' '.join(f'{name}={value}' for name, value in self.config.items())}")
         lines += self._kernel_lines()
