@@ -175,7 +175,7 @@ def runs_of(spec, asked):
                 yield from [1] * found
                 continue
             for precision in precisions(element):
-                if spec.mirrors:
+                if spec.is_syrk:
                     found = check_own_transpose(spec, config, element, precision, shape, kinds, offset)
                 else:
                     found = check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)

@@ -410,7 +410,7 @@ def _plan_of(call: _Call) -> Plan:
         if product.divider == OFFSETS:
             check_ends(host_array(product.operands.views[OFFSETS]), product)
         plan = _on_virtual_gpu(product) if wanted == "vgpu" else _on_host(product, wanted)
-    return plan.refreshing(product.operands.views.values(), product.operands.work_stream)
+    return plan.with_refresh(product.operands.views.values(), product.operands.work_stream)
 
 
 def _planned(product: GroupedProduct, run: Callable[[], Any], **fields: Any) -> Plan:
@@ -660,7 +660,7 @@ def grouped_gemm(
     bias : array, shape (groups, n), optional
         What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
-        What becomes of the product, as of `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
+        Epilogue, as in `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
         product, or a gated form such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the
         gates, then those of up.
     out : array, optional

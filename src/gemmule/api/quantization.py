@@ -170,7 +170,7 @@ def _plan(
         plan = _on_device(call, wanted)
     else:
         plan = _on_virtual_gpu(call) if wanted == "vgpu" else _on_host(call, wanted)
-    return plan.refreshing(call.operands.views.values(), call.operands.work_stream)
+    return plan.with_refresh(call.operands.views.values(), call.operands.work_stream)
 
 
 def _planned(call: _Quantization, run: Callable[[], Any], **fields: Any) -> Plan:

@@ -55,7 +55,7 @@ def _chosen(
     gpu = rates_for(chip, multiprocessors)
     found = spec.cheapest(problem, arch, gpu)
     if found is None:
-        raise UnsupportedError(f"no grouped product: {spec.name} has no config for {multiprocessors} multiprocessors")
+        raise UnsupportedError(f"no grouped product: {spec.name} has no config for {multiprocessors} SMs")
     choice = Choice(spec, found[0], (), "cost", found[1], gpu=gpu)
     if compiler_installed() or _is_compiled(spec, problem, arch, choice.config):
         return choice

@@ -76,7 +76,7 @@ def replace_linear(
     """Let the linear layers of a model compute by gemmule's kernels, in place.
 
     Every module that is a `torch.nn.Linear` becomes a `Linear`: the same object with the same parameters, hooks and
-    names, so that optimizers, checkpoints and references to it stay good. Subclasses of `torch.nn.Linear` are left
+    names, so that optimizers, checkpoints and references to it stay valid. Subclasses of `torch.nn.Linear` are left
     alone, since they compute something else.
 
     Parameters

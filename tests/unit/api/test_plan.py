@@ -70,7 +70,7 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
     problem = contiguous_gemm(*shape, (dtype, dtype, dtype), precision=precision)
     then = choice.next_kernel(problem)
     return Plan("matmul", "gpu", "GPU", name, {}, "so", (), problem, 0, 0, None, lambda: None,
-                then=then.spec.name if then else "", choice=choice)  # fmt: skip
+                next_kernel=then.spec.name if then else "", choice=choice)  # fmt: skip
 
 
 def test_the_workspaces_of_stream_k_are_told():
@@ -90,17 +90,17 @@ def test_no_workspace_is_not_mentioned():
 
 def test_packed_operands_are_workspaces():
     plan = plan_on_a_gpu("hopper_gemm_repacked", (515, 301, 317))
-    assert plan.then
+    assert plan.next_kernel
     assert plan.workspace_bytes >= 2 * (515 + 301) * 317
     assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 
 def test_parts_of_float32_are_workspaces():
     plan = plan_on_a_gpu("bf16x6_gemm", (512, 256, 640), "float32", Precision.BF16X6)
-    assert plan.then == "bf16x6_products"
+    assert plan.next_kernel == "bf16x6_products"
     # Three parts of 16 bits.
     assert plan.workspace_bytes == 6 * (512 + 256) * 640
-    assert "then: bf16x6_products" in str(plan).splitlines()
+    assert "next kernel: bf16x6_products" in str(plan).splitlines()
 
 
 def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
@@ -111,8 +111,8 @@ def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
 
 def test_a_plan_says_what_chose_and_what_is_expected():
     plan = gm.matmul.plan(X32, X32, executor="vgpu")
-    assert plan.chosen_by == "only one"
-    assert "chosen by: only one" in str(plan).splitlines()
+    assert plan.chosen_by == "single"
+    assert "chosen by: single (nothing to compare)" in str(plan).splitlines()
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
     assert "chosen by: tuned (tuned.json: H200, today)" in str(tuned).splitlines()
     assert str(tuned).splitlines()[0].endswith(f"; expected 9.0 us, {2 * 16**3 / 9.04:.4g} MFLOP/s")

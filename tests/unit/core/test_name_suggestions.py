@@ -12,7 +12,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.name_suggestions import did_you_mean, remedy_for, similar_names
 
-STRATEGIES = ["c-stationary", "panels", "resident-c", "paper"]
+STRATEGIES = ["c-stationary", "panels", "resident-c", "five-buffers"]
 
 
 def test_a_suggestion_is_a_question():

@@ -104,6 +104,6 @@ def test_a_batch_that_takes_several_launches(launched):
 
 
 def test_a_batch_of_too_many_launches_is_not_kept(launched, monkeypatch):
-    monkeypatch.setattr(repeated, "MOST_LAUNCHES", 1)
+    monkeypatch.setattr(repeated, "MAX_REPEATED_LAUNCHES", 1)
     problem = contiguous_gemm(131, 99, 77, (BFLOAT16.name,) * 3)
     assert queue_of(problem, "hopper_gemm_repacked") is None

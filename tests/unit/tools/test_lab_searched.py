@@ -33,7 +33,7 @@ def test_best_and_taken_stand_side_by_side():
         records += [product(size, taken(size), ratios[0]), product(size, other, ratios[1])]
     (header, rows), means = searched(records)
     assert [row[0] for row in rows] == ["512 x 512 x 512", "8192 x 8192 x 8192"]
-    assert [(row[header.index("/ cuBLAS")], row[-1]) for row in rows] == [("1.000", "0.500"), ("1.000", "1.000")]
+    assert [(row[header.index("vs cuBLASLt")], row[-1]) for row in rows] == [("1.000", "0.500"), ("1.000", "1.000")]
     assert [row[1] for row in rows] == ["10.0", "10.0"]
     assert means == (
         "Geometric means: 1.000 (least 1.000) searched, 0.707 (least 0.500) unsearched, which is 0.707 (least 0.500) "

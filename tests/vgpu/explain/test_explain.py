@@ -127,7 +127,7 @@ def test_rungs_climb():
 
 
 def test_work_for_few_multiprocessors():
-    assert explained("g04_register_tile", "512,512,512").next.startswith("Give every multiprocessor work: 16 CTAs")
+    assert explained("g04_register_tile", "512,512,512").next.startswith("Give every SM work: 16 CTAs")
 
 
 COMPILED_LONGEST = (
@@ -277,7 +277,7 @@ def test_the_busiest_multiprocessor_counts():
     assert factors.pop("device memory") == 1
     assert set(factors.values()) == {2 * 132 / 144}
     text = " ".join(page(found).split())
-    assert "x 1.833: the busiest multiprocessor has 2 CTAs, of 1.091 on average" in text
+    assert "x 1.833: the busiest SM has 2 CTAs, of 1.091 on average" in text
     assert found.next.startswith("Remove the bank conflicts")
     # 132 CTAs: nothing to say.
     assert "busiest" not in page(explained("g04_register_tile", "1536,1408,32"))

@@ -206,4 +206,4 @@ def plan_product(
     product = checked(call, operands, ending)
     on_device = product.operands.device is not None
     plan = plan_on_device(product, executor) if on_device else plan_on_host(product, executor, registry)
-    return plan.refreshing(given.views.values(), given.work_stream)
+    return plan.with_refresh(given.views.values(), given.work_stream)

@@ -42,7 +42,7 @@ def plan_transpose(
     registry = only_kernel(kernel, "transpose", wanted)
     operands = gather({"x": x, "out": out}, stream)
     plan = _planned(operands, order_of, out, executor, wanted, registry)
-    return plan.refreshing(operands.views.values(), operands.work_stream)
+    return plan.with_refresh(operands.views.values(), operands.work_stream)
 
 
 def _planned(

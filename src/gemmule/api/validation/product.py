@@ -19,12 +19,12 @@ from .operands import Operands
 from .rules import (
     ProductShape,
     check_output_kind,
+    default_beta,
     dtype_name,
     flag,
     is_integer,
     product_shape,
     promoted,
-    said_beta,
     scalar,
     with_axis,
 )
@@ -129,7 +129,7 @@ def checked(call: ProductArguments, operands: Operands, ending: Ending | None = 
     dtype = _result_dtype(call.operation, inputs, views.get("out"), call.out_dtype)
     parsed = Precision.of_inputs(call.precision, inputs)
     kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
-    beta = said_beta(call.beta, unread="c" in views and (ending is None or not ending.expression.names_c))
+    beta = default_beta(call.beta, unread="c" in views and (ending is None or not ending.expression.names_c))
     alpha, beta = scalar("alpha", call.alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:
         raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")

@@ -102,8 +102,8 @@ def _kind(name: str) -> str:
     return "f" if name in EXTENSION_FLOATS else numpy_dtype(name).kind
 
 
-def said_beta(beta: Any, *, unread: bool) -> Any:
-    """Return beta, which is 0 where the caller does not say it.
+def default_beta(beta: Any, *, unread: bool) -> Any:
+    """Return beta, by default 0.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def said_beta(beta: Any, *, unread: bool) -> Any:
     Raises
     ------
     ArgumentError
-        If c would be left out although nobody said so.
+        If c would be ignored although beta was omitted.
     """
     if beta is None and unread:
         raise ArgumentError("c is given, but beta defaults to 0, so that c would not be read; give beta=1, or omit c")

@@ -68,7 +68,7 @@ class Explanation:
     registers: int
     spill_bytes: int
     shared_bytes: int
-    occupancy: Occupancy  #: CTAs that a multiprocessor holds.
+    occupancy: Occupancy  #: CTAs that an SM holds.
     totals: Totals  #: The counts.
     levels: tuple[LevelTraffic, ...]  #: Bytes by level.
     behind_l2: Behind  #: What passes between the L2 cache and device memory.

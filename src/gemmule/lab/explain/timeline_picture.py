@@ -27,7 +27,7 @@ _WAITS = {
 
 
 def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> None:
-    """Draw the first multiprocessor: warps above, then stages, copies out, and the tensor cores.
+    """Draw the first SM: warps above, then stages, copies out, and the tensor cores.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _verbs(role: Role) -> list[str]:
 
 def _of_k_tile(kind: str, span: Span, found: Timeline) -> _Drawn:
     assert span.k_tile is not None
-    # CTAs of a multiprocessor have colours of their own, else tiles.
+    # CTAs of an SM have colours of their own, else tiles.
     held = span.cta // found.multiprocessors if found.ctas > found.multiprocessors else 0
     return (kind, span.begin, span.end, str(span.k_tile % found.k_tiles), span.k_tile // found.k_tiles + held)
 

@@ -58,9 +58,9 @@ def slowest(unit, **changes):
         (slowest(ISSUE, tensor_cores=True), "Give each instruction more to do"),
         (slowest(ISSUE, product=False), "Move more bytes with each instruction"),
         (PLAIN, "Little is left on these units"),
-        (dataclasses.replace(PLAIN, ctas=16), "Give every multiprocessor work: 16 CTAs leave 116 of 132 "
-         "multiprocessors idle"),
-        (dataclasses.replace(PLAIN, ctas=1), "Give every multiprocessor work: 1 CTA leaves 131 of 132"),
+        (dataclasses.replace(PLAIN, ctas=16), "Give every SM work: 16 CTAs leave 116 of 132 "
+         "SMs idle"),
+        (dataclasses.replace(PLAIN, ctas=1), "Give every SM work: 1 CTA leaves 131 of 132"),
         (slowest(ARITHMETIC, tensor_cores=True), "Little is left: the tensor cores take the longest"),
         (slowest(ISSUE, exposed_seconds=1.0, distance=7, asynchronous=True), "Hide the latency: what is asked for is "
          "waited for 7 instructions later"),
@@ -83,7 +83,7 @@ def test_uneven_shares_come_second():
     """144 CTAs of 132 multiprocessors: what limits each of them comes first."""
     found = advice(slowest(L1, shared_passes=100, conflicts=40, ctas=144))
     assert found.startswith("Remove the bank conflicts")
-    assert "12 of 132 multiprocessors have 2 CTAs, the others 1; the launch takes as long as 2" in found
+    assert "12 of 132 SMs have 2 CTAs, the others 1; the launch takes as long as 2" in found
     assert "Besides" not in advice(slowest(L1, shared_passes=100, conflicts=40, ctas=264))
 
 

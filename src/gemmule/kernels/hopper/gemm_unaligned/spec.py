@@ -136,7 +136,7 @@ def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, 
     ]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that splits K, where that pays."""
     return MMA_SYNC.name if is_faster(problem, cost, gpu, split=True) else None
 
@@ -167,5 +167,5 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    outdone=outdone,
+    faster_alternative=faster_alternative,
 )

@@ -104,7 +104,7 @@ def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
 #: Microseconds of the second launch, and bytes that are read and written in one: as `hopper_gemm_repacked` was measured
 #: on an H200.
 _LAUNCH, _BYTES = 1.8, 3.3e6
-#: Bytes that are moved for two that are written, and CTAs of many vectors for each of the multiprocessors, at least.
+#: Bytes that are moved for two that are written, and CTAs of many vectors for each of the SMs, at least.
 _MOVED, _ENOUGH = 1.5, 4
 
 
@@ -117,7 +117,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
     def conversion(config: RepackConfig) -> float:
         ctas = sum(one.ctas(config) * one.matrices for one in _narrow(problem))
-        # Where few CTAs leave multiprocessors idle, fewer vectors for each of them are better.
+        # Where few CTAs leave SMs idle, fewer vectors for each of them are better.
         return moved * max(1.0, _ENOUGH * gpu.multiprocessors / max(ctas, 1)) if config.vectors > 1 else moved * 1.01
 
     return [product + _LAUNCH * gpu.launch + conversion(config) for config in configs]

@@ -225,7 +225,7 @@ class HopperGroupedGemm(HopperGemm):
 
 
 def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
 
     def tensor(operand: str, mode: int, vector: int | None = None) -> cute.Tensor:
         return major_tensor(types[operand], mode, batch=1, vector=vector or 128 // cute_type(types[operand]).width)
@@ -235,6 +235,6 @@ def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
     d = tensor("d", 1, None if kernel.by_tma else 1)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
     counter = tensor_1d("int32") if config.dynamic else None
-    aux_args = None if kernel.fusion is None else kernel.fusion.stand_ins()
+    aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
     b_up = tensor("b", 1 if types["b_major"] == "k" else 0) if kernel.num_b > 1 else None
     return Buildable(kernel, ((a, b, d), offsets, counter, Int32(1), aux_args, b_up))
