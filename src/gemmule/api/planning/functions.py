@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -37,6 +39,43 @@ def attached(
         return cast("PlannedFunction[_Call, _Planning, _Result_co]", function)
 
     return attach
+
+
+def planned_by(
+    plan: Callable[..., Plan],
+) -> Callable[[Callable[_Call, _Result_co]], PlannedFunction[_Call, _Call, _Result_co]]:
+    """Return a decorator that makes `plan`, which is given every parameter of the function, an attribute of it."""
+
+    def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, _Call, _Result_co]:
+        @functools.wraps(function)
+        def of_call(*args: _Call.args, **kwargs: _Call.kwargs) -> Plan:
+            try:
+                given = inspect.signature(function).bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{of_call.__qualname__}(): {error}") from None
+            given.apply_defaults()
+            return plan(*given.args, **given.kwargs)
+
+        of_call.__doc__ = _DOC.format(function.__name__)
+        return attached(of_call)(function)
+
+    return attach
+
+
+_DOC = """Say what a call of `{0}` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `{0}`.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
+        As of `{0}`.
+    """
 
 
 def matmul(
