@@ -16,7 +16,7 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS, why_not_promoted
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
-from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles, overlapping_tiles
 
 from .config import GroupedConfig, every_config
 from .cost import costs
@@ -61,8 +61,7 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
         return reason
     if not problem.d.is_row_major:
         return "D is not row-major; pass an output whose last dimension is contiguous"
-    least = EPI_TILE_M * EPI_TILE_M
-    if max(problem.m, problem.n, problem.k) >= _MOST or problem.m * problem.n * problem.groups >= _MOST * least:
+    if max(problem.m, problem.n, problem.k) >= _MOST or overlapping_tiles(problem, EPI_TILE_M) >= _MOST:
         return f"a dimension of {(problem.m, problem.n, problem.k)} or the number of tiles is beyond {_MOST}"
     return None
 
