@@ -17,7 +17,13 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, expected_bytes, expected_tiles, most_tiles, overlapping_tiles
+from gemmule.kernels.parts.grouped_tiles import (
+    MAX_GROUPS,
+    expected_bytes,
+    expected_tiles,
+    most_tiles,
+    overlapping_tiles,
+)
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.cost import costs_of_tiles
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
