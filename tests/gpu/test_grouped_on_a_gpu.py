@@ -128,6 +128,38 @@ def test_gradients(torch, gt, groups, dtype):
     assert torch.equal(weights.grad, wanted.to(a.dtype))
 
 
+@pytest.mark.parametrize("axis", "mnk")
+@pytest.mark.parametrize("columns", [264, 71])
+@pytest.mark.parametrize("transposed_grad", [False, True])
+def test_gradients_of_each_kind_and_of_any_number_of_columns(torch, gt, axis, columns, transposed_grad):
+    a, b = operands(torch, axis, 5, 601 if axis == "m" else 600, 264, 264)
+    # Of the operand that has them, as many columns as wanted, in rows that stay aligned.
+    a, b = (a[:, :columns], b) if axis == "n" else (a, b[..., :columns])
+    a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+    ends = random_ends(torch, 5, 590)
+    got = gt.grouped_mm(a, b, offs=ends)
+    grad = integers(torch, *got.shape)
+    grad = grad.mT.contiguous().mT if transposed_grad else grad
+    wide = [x.detach().double().requires_grad_() for x in (a, b)]
+    parts, start = [], 0
+    for group, end in enumerate(ends.tolist()):
+        part = slice(start, end)
+        parts.append(
+            wide[0][part] @ wide[1][group]
+            if axis == "m"
+            else wide[0][group] @ wide[1][:, part]
+            if axis == "n"
+            else wide[0][:, part] @ wide[1][part]
+        )
+        start = end
+    beyond = {"m": lambda: grad[:start], "n": lambda: grad[:, :start], "k": lambda: grad}[axis]()
+    wanted = torch.stack(parts) if axis == "k" else torch.cat(parts, 0 if axis == "m" else 1)
+    for mine, its in zip(
+        torch.autograd.grad(got, (a, b), grad), torch.autograd.grad(wanted, wide, beyond.double()), strict=True
+    ):
+        assert torch.equal(mine, its.to(mine.dtype))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_captured_graph_reads_the_sizes_of_each_replay(torch, gt, dtype):
     a, b = operands(torch, "m", 5, 800, dtype=dtype)

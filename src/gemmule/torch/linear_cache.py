@@ -63,7 +63,7 @@ _last = [0, 0]
 def _follows(x: int, stream: int) -> bool:
     """Return whether the last layer had this input, at an address, and so is likely to be the predecessor in a stream.
 
-    Such are the projections of a query, a key and a value: they overlap. Kernels of PyTorch's trigger no dependent launch.
+    Such are the projections of a query, a key and a value: they overlap. PyTorch's kernels trigger no dependent launch.
     The results are the same.
     """
     follows = _last[0] == x and _last[1] == stream
