@@ -39,6 +39,15 @@ def test_groups_and_nothing_beyond_the_last_end(axis, rng):
     np.testing.assert_allclose(gm.grouped_gemm(a, b, ends), expected(axis, a, b, ends), rtol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "complex128"])
+def test_types_that_no_kernel_takes_are_multiplied_on_the_host(dtype, rng):
+    a, b, ends = given("m", rng)
+    a, b = (x > 0 if dtype == "bool" else np.abs(10 * x).astype(dtype) for x in (a, b))
+    got = gm.grouped_gemm(a, b, ends)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got[2:7], a[2:7] @ b[2])
+
+
 @AXES
 def test_out_is_overwritten(axis, rng):
     a, b, ends = given(axis, rng)
@@ -221,6 +230,15 @@ def test_an_epilogue_of_rows_that_nothing_is_multiplied_with(executor):
     a, b, numbers = np.ones((3, 0), np.float16), np.ones((2, 0, 8), np.float16), np.array([1, 0, 1], np.int32)
     got = gm.grouped_gemm(a, b, matrices=numbers, epilogue=lambda x: x + 1, executor=executor)
     np.testing.assert_array_equal(got, np.ones((3, 8), np.float16))
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 16), (5, 0)])
+def test_scales_of_results_without_elements(executor, rows, columns, rng):
+    a, b = float8(rng, rows, 32), float8(rng, 2, columns, 32).swapaxes(1, 2)
+    scales = {"scale_a": np.ones((rows, 1), np.float32), "scale_b": np.ones((2, 1, columns), np.float32)}
+    ends = np.array([0, rows], np.int32)
+    assert gm.grouped_gemm(a, b, ends, **scales, executor=executor).shape == (rows, columns)
 
 
 @pytest.mark.parametrize("executor", ["cpu", "vgpu"])

@@ -103,9 +103,10 @@ def _of_group(product: GroupedProduct, arrays: Any, place: tuple[int, slice], ta
     group, part = place
     scales = None
     if SCALES[0] in product.views:
-        scale_a, scale_b = (arrays[role] for role in SCALES)
-        rows = scale_a[part] if scale_a.size > 1 else scale_a.reshape(1, 1)
-        scales = dict(zip(SCALES, (rows, scale_b[group] if scale_b.size > 1 else scale_b.reshape(1, 1)), strict=True))
+        pairs = zip(SCALES, (part, group), strict=True)
+        scales = {
+            role: arrays[role].reshape(1, 1) if arrays[role].size == 1 else arrays[role][at] for role, at in pairs
+        }
     return ProductArguments(
         "gemm", arrays["a"][part], arrays["b"][group], out=target[part], executor="cpu", epilogue=product.epilogue,
         epilogue_args=scales, bias=arrays["bias"][group] if "bias" in arrays else None,

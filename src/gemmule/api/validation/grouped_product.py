@@ -25,7 +25,7 @@ from ..epilogues.scaling import Scaling
 from .group_numbers import check_ends, check_matrices, check_numbers
 from .operands import Operands, gather
 from .rules import result_dtype
-from .scales import as_read, check_factors
+from .scales import FLOAT8, as_read, check_factors
 
 #: Bytes of the shortest rows that TMA loads.
 _ROW_BYTES = 16
@@ -225,8 +225,8 @@ def checked(call: GroupedArguments) -> GroupedProduct:
             )
     inputs = (first.dtype_name, second.dtype_name)
     wanted = result_dtype(inputs, views.get("out"), call.out_dtype)
-    float8 = all(dtype_named(name).is_float8 for name in inputs)
-    if precision is not Precision.IEEE and not (precision is Precision.FLOAT8 and float8):
+    float8 = set(inputs) <= set(FLOAT8)
+    if precision is not Precision.IEEE and not (float8 and precision is Precision.FLOAT8):
         names, other = " x ".join(dict.fromkeys(inputs)), ", or pass 'float8'" if float8 else ""
         raise DTypeError(f"precision={precision.value!r} is not for grouped products of {names}; leave it out{other}")
     product = GroupedProduct(
