@@ -60,6 +60,11 @@ def test_both_are_taken_with_every_config(problem):
             dataclasses.replace(parts_of_k(), b=contiguous(BFLOAT16, 1024, 4096).transposed()),
             "B is contiguous along K, which the offsets divide",
         ),
+        # Of one element, B is loaded as contiguous along K, where a last, empty group would begin between 16 bytes.
+        (
+            dataclasses.replace(parts_of_k(n=1, k=1), b=dataclasses.replace(contiguous(BFLOAT16, 1, 1), row_stride=8)),
+            "B is contiguous along K, which the offsets divide",
+        ),
     ],
 )
 def test_one_reason(problem, reason):
