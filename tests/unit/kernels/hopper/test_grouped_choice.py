@@ -57,6 +57,10 @@ def test_both_are_taken_with_every_config(problem):
             "A is contiguous along M, which the offsets divide",
         ),
         (
+            dataclasses.replace(rows(), axis="row", a=contiguous(BFLOAT16, 1024, 4096).transposed()),
+            "A is contiguous along M, which the matrices divide",
+        ),
+        (
             dataclasses.replace(parts_of_k(), b=contiguous(BFLOAT16, 1024, 4096).transposed()),
             "B is contiguous along K, which the offsets divide",
         ),

@@ -52,9 +52,9 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
             return f"{reason}; pass a copy with padded rows"
         if matrix.dtype.is_float8 and not (matrix.lies_in_rows if name == "a" else matrix.lies_in_cols):
             return f"{name.upper()} is {matrix.dtype} and not contiguous along K; give A row-major and B column-major"
-        if major == problem.axis:
+        if major == ("m" if problem.axis == "row" else problem.axis):
             return (
-                f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would "
+                f"{name.upper()} is contiguous along {major.upper()}, which the {problem.divider} divide: groups would "
                 "begin between the 16 bytes that TMA moves together; pass a copy with the other dimension contiguous"
             )
     if problem.epilogue is not None and (reason := _why_not_epilogue(problem, problem.epilogue)):
