@@ -120,14 +120,13 @@ def _multiplying(product: GroupedProduct, problem: Any, device: Device, *, zeros
     """Return what queues the kernel, and gives the zeros that all factors share where there are no others."""
 
     def work(out: ArrayView, stream: int) -> ArrayView | None:
-        memory = None
-        addresses = {role: product.views[role].address for role in product.roles.values()}
+        memory, shape = None, (max(product.m, product.groups * product.n), product.k)
         if zeros:
-            shape = max(product.m, product.groups * product.n), product.k
             memory = product.operands.new(shape, product.views["a"].dtype_name, stream).view
             clear(memory.address, math.prod(shape) * memory.itemsize, device.ordinal, stream)
-            addresses |= dict.fromkeys(addresses.keys() & {"a", *FACTORS_B}, memory.address)
-        grouped_queue(problem, device.ordinal, generation())((*addresses.values(), out.address), stream)
+        views = {role: memory for role in ("a", *FACTORS_B) if memory is not None}
+        addresses = [(views.get(role) or product.views[role]).address for role in product.roles.values()]
+        grouped_queue(problem, device.ordinal, generation())((*addresses, out.address), stream)
         return memory
 
     return work
