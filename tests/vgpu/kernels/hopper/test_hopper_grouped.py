@@ -17,7 +17,7 @@ from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
-from support.oracle import poisoned
+from support.oracle import assert_product, poisoned
 from support.stray_writes import nothing_strays
 from support.vgpu import grouped_products as products
 from support.vgpu.grouped_products import ENDS, EXTENT, expected, operand
@@ -103,6 +103,27 @@ def test_rows_that_name_their_matrices(config, epilogue, rng):
     exact[none] = 0
     np.testing.assert_allclose(d.astype(np.float64), exact, rtol=2**-8, atol=1e-4)
     assert np.abs(exact).max() > 1
+
+
+def test_random_rows_and_numbers(rng):
+    """Numbers may be none of a matrix; the rows that have them, and what is between rows, hold NaN."""
+    for _ in range(4):
+        m, n, k, groups = (int(rng.integers(1, most)) for most in (10, 40, 150, 9))
+        a, b = (rng.standard_normal(shape).astype(BFLOAT16.numpy()) for shape in ((m, k), (groups, n, k)))
+        # Rows of K begin at multiples of 16 bytes.
+        a, b = (np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, 8 - k % 8)), constant_values=np.nan)[..., :k] for x in (a, b))
+        numbers = rng.integers(-1, groups + 1, m).astype(np.int32)
+        there = (numbers >= 0) & (numbers < groups)
+        a[~there] = np.nan
+        d = poisoned(FLOAT32, (m, 8 * n))[:, :n]
+        numbered = np.where(there, numbers, 0).astype(np.int32)
+        plan = gm.grouped_gemm.plan(a, b.swapaxes(1, 2), matrices=numbered, out=d, executor="vgpu")
+        arrays = {"a": a, "b": b.swapaxes(1, 2), "matrices": numbers, "d": d}
+        with nothing_strays(d):
+            run_kernel(plan.problem, Choice(SPEC, SMALL), arrays, Options(checks=True))
+        assert not d[~there].any()
+        for row in np.flatnonzero(there):
+            assert_product(d[row : row + 1], a[row : row + 1], b[numbers[row]].T)
 
 
 def test_rows_of_a_cluster_have_one_matrix():
