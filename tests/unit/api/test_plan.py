@@ -39,7 +39,7 @@ def test_a_plan_takes_the_arguments_of_the_call(function):
 def test_a_plan_of_the_parameters_of_the_call(function):
     assert inspect.signature(function.plan).parameters == inspect.signature(function).parameters
     assert function.plan.__doc__.startswith(f"Say what a call of `{function.__name__}` would run")
-    with pytest.raises(TypeError, match=rf"^{function.__name__}\.plan\(\): missing a required argument: '[ax]'$"):
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\.plan\(\) missing a required argument: '[ax]'$"):
         function.plan()
 
 

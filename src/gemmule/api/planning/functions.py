@@ -52,7 +52,7 @@ def planned_by(
             try:
                 given = inspect.signature(function).bind(*args, **kwargs)
             except TypeError as error:
-                raise TypeError(f"{of_call.__qualname__}(): {error}") from None
+                raise TypeError(f"{of_call.__qualname__}() {error}") from None
             given.apply_defaults()
             return plan(*given.args, **given.kwargs)
 
