@@ -7,6 +7,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY, compiler_installed
@@ -162,6 +163,21 @@ def generation() -> int:
 def register_clear(clear: Callable[[], object]) -> None:
     """Register a function that clears a cache derived from choices, for `clear_choices`."""
     _clear_functions.append(clear)
+
+
+def cached_choice(choose: Callable[[Any, Arch, int | None, str | None], Choice]) -> Callable[..., Choice]:
+    """Return a choice that is cached until choices are cleared; what a GPU is comes by names, as of `choose`."""
+
+    @functools.lru_cache(_MOST_CHOSEN)
+    def cached(problem: Any, arch: Arch, multiprocessors: int | None, chip: str | None, generation: int) -> Choice:
+        del generation
+        return choose(problem, arch, multiprocessors, chip)
+
+    def chosen(problem: Any, arch: Arch, /, *, multiprocessors: int | None = None, chip: str | None = None) -> Choice:
+        return cached(problem, arch, multiprocessors, chip, generation())
+
+    register_clear(cached.cache_clear)
+    return functools.update_wrapper(chosen, choose)
 
 
 def use_tuned(chip: str, entries: Iterable[Entry]) -> None:

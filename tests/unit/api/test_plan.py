@@ -35,6 +35,14 @@ def test_a_plan_takes_the_arguments_of_the_call(function):
     assert inspect.isfunction(function.plan)
 
 
+@pytest.mark.parametrize("function", [gm.grouped_gemm, gm.scaled_gemm, gm.quantize], ids=lambda one: one.__name__)
+def test_a_plan_of_the_parameters_of_the_call(function):
+    assert inspect.signature(function.plan).parameters == inspect.signature(function).parameters
+    assert function.plan.__doc__.startswith(f"Say what a call of `{function.__name__}` would run")
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\.plan\(\) missing a required argument: '[ax]'$"):
+        function.plan()
+
+
 def test_arguments_are_refused_as_the_call_refuses_them():
     for function in (gm.matmul, gm.matmul.plan):
         name = function.__qualname__
@@ -69,7 +77,7 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
     choice = Choice(spec, dataclasses.replace(spec.default, **config))
     problem = contiguous_gemm(*shape, (dtype, dtype, dtype), precision=precision)
     then = choice.next_kernel(problem)
-    return Plan("matmul", "gpu", "GPU", name, {}, "so", (), problem, 0, 0, None, lambda: None,
+    return Plan("matmul", "gpu", "GPU", name, "so", 0, 0, lambda: None, problem=problem,
                 next_kernel=then.spec.name if then else "", choice=choice)  # fmt: skip
 
 

@@ -112,6 +112,13 @@ def not_on_gpu(why_not: str) -> UnsupportedError:
     return UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
 
 
+def only_on_host(what: str) -> UnsupportedError:
+    """Return the error of a call with ``executor='gpu'`` whose host arrays pass through no GPU; `what` is a clause."""
+    if not device_count():
+        return not_on_gpu(NO_GPU)
+    return UnsupportedError(f"executor='gpu' cannot take this: {what} on the host; copy them to a GPU first")
+
+
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
     if device_count() == 0:
         return NO_GPU
@@ -175,6 +182,11 @@ def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> C
             raise
         remedy = "name another kernel or config, leave kernel out, or give operands that it takes"
         raise NoKernelError((name, f"{reason}; {remedy}") for name, reason in error.refused) from None
+
+
+def choice_on(choose: Callable[..., Choice], problem: Any, device: Device) -> Choice:
+    """Return the kernel of a problem on a GPU."""
+    return choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
 
 
 class CompileWarning(UserWarning):

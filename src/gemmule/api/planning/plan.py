@@ -90,14 +90,14 @@ class Plan:
     executor: str
     device: str
     kernel: str
-    config: Mapping[str, int]
     reason: str
-    refused: tuple[tuple[str, str], ...]
-    problem: Problem | None
     flop: int
     bytes_min: int
-    bound_s: float | None
     run: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
+    config: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    refused: tuple[tuple[str, str], ...] = ()
+    problem: Problem | None = None
+    bound_s: float | None = None
     streaming: Budgeted | None = None
     next_kernel: str = ""
     chosen_by: str = ""
@@ -264,6 +264,14 @@ def planned(
         precision=_precision_text(product.precision, executor, choice, problem),
         choice=choice,
     )
+
+
+def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:
+    """Return the fields of a plan that say which kernel runs."""
+    return {
+        "kernel": choice.spec.name, "config": choice.config.as_dict(), "problem": problem, "choice": choice,
+        "chosen_by": choice.chosen_by, "predicted_us": choice.predicted_us,
+    }  # fmt: skip
 
 
 def _precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:

@@ -102,6 +102,24 @@ def _kind(name: str) -> str:
     return "f" if name in EXTENSION_FLOATS else numpy_dtype(name).kind
 
 
+def result_dtype(inputs: tuple[str, str], out: ArrayView | None, out_dtype: Any, default: str | None = None) -> str:
+    """Return the element type of a product's result: that of `out`, the given one, the default or the promoted one.
+
+    Raises
+    ------
+    DTypeError
+        If the first two differ, or it is of a lesser kind than the inputs.
+    """
+    wanted = None if out_dtype is None else dtype_name(out_dtype, "out_dtype")
+    if out is not None:
+        if wanted is not None and wanted != out.dtype_name:
+            raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {out.dtype_name}; pass one of the two")
+        wanted = out.dtype_name
+    wanted = wanted or default or promoted(*inputs)
+    check_output_kind(inputs, wanted)
+    return wanted
+
+
 def default_beta(beta: Any, *, unread: bool) -> Any:
     """Return beta, by default 0.
 

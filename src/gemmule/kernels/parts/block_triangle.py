@@ -44,7 +44,7 @@ def syrk_spec(
     summary: str,
     smallest: int = 1,
 ) -> KernelSpec:
-    """Return the spec of the SYRK by a GEMM kernel, with the scheduler `LowerTriangularTileScheduler` in place of its own.
+    """Return the spec of the SYRK by a GEMM kernel, with `LowerTriangularTileScheduler` for its own.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ class HopperGroupedGemm(HopperGemm):
         """
         batch = 0
         if self.axis == others:
-            # What is beyond the last group has no matrix, and no k-tile.
+            # What has no matrix has no k-tile.
             batch = matrix if self.by_rows else cutlass.min(matrix, operand.tensor.shape[2] - 1)
         origin = (first if self.axis == lines else 0, first if self.axis == "k" else 0)
         return TmaTensor(operand.atom, cute.domain_offset(origin, operand.tensor[None, None, batch]))
@@ -202,11 +202,11 @@ class HopperGroupedGemm(HopperGemm):
         state = self.mainloop.multiply(fragments, barriers, state, multiplied, idx, release)
         if cutlass.const_expr(self.axis == "m" and not self.pingpong):
             state = self.mainloop.release_unread(barriers, state, count - multiplied, release)
-        self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds, schedule.offsets.shape[0])
+        self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds, schedule)
         return state
 
     @cute.jit
-    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds, num_groups):
+    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds, schedule):
         """Write this warpgroup's part of a tile, as far as its group and D go."""
         i, j, group = coord
         start, end = bounds
@@ -217,8 +217,8 @@ class HopperGroupedGemm(HopperGemm):
         if cutlass.const_expr(self.axis == "k"):
             self.epilogue.store_tile(ctx, accumulators, Region(row, col, rows, cols), group, True)
         elif cutlass.const_expr(self.axis == "m"):
-            # What is beyond the last group is zero.
-            of_group = select_(Boolean(group < num_groups), group, Int32(-1))
+            # What has no matrix is zero.
+            of_group = select_(Boolean(self.scheduler.has_matrix(schedule, group)), group, Int32(-1))
             self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0, group=of_group)
         else:
             self.epilogue.store_tile(ctx, accumulators, Region(row, start + col, rows, end), 0)
