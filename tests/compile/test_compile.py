@@ -173,6 +173,8 @@ LONG = (
 #: Bytes that a thread may spill: half of its registers are accumulators, and a few addresses wait in local memory until
 #: the loop over K ends.
 SPILLS = {"complex64_gemm": 40, "complex64_syrk": 40, "float64_gemm": 192, "simt_gemm": 64, "simt_syrk": 64}
+#: Those of other architectures than Hopper, where more: of 2048 FMAs the loop over K has four loads from local memory.
+SPILLS_ELSEWHERE = {"complex64_gemm": 72}
 
 
 def kinds(job):
@@ -236,8 +238,10 @@ def check(job, artifact):
     if job.spec.name == "mma_sync_gemm" and dict(job.signature)["tiles"] == "whole":
         assert_instructions(artifact, job.config, dict(job.signature)["a"])
     assert f".target {job.arch}" in artifact.ptx
-    assert artifact.resources.spill_bytes <= SPILLS.get(job.spec.name, 0)
-    assert artifact.resources.stack_bytes <= SPILLS.get(job.spec.name, 0)
+    most = SPILLS.get(job.spec.name, 0)
+    most = most if job.arch.major == 9 else SPILLS_ELSEWHERE.get(job.spec.name, most)
+    assert artifact.resources.spill_bytes <= most
+    assert artifact.resources.stack_bytes <= most
     chip = next(
         chip for chip in CHIPS if chip.capability[0] == job.arch.major and chip.capability >= job.arch.capability
     )
