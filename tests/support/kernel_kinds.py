@@ -74,7 +74,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "hopper_gemm_upcast": (
         Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),
     ),
-    "h01_mma_sync": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
+    "mma_sync_gemm": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
     "mma_sync_unaligned": (Family((*_HALVES, (_BF, _BF, _F32))),),
     "bf16x6_gemm": (Family(_SINGLE, "bf16x6"),),
     "ozaki_gemm": (Family(_DOUBLE, "ozaki-15", layouts=("rrr", "ccr")),),

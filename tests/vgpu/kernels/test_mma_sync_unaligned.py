@@ -13,8 +13,8 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Choice
-from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.config import MmaSyncConfig
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.mma_sync.unaligned.config import UnalignedMmaConfig
 from gemmule.kernels.mma_sync.unaligned.spec import SPEC
 from gemmule.vgpu import Counter, Options

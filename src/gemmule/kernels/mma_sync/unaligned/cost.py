@@ -13,9 +13,9 @@ from gemmule.core.problem import GemmProblem
 from .config import FRAGMENT, UnalignedMmaConfig
 
 #: Microseconds on an H200, none of them fitted to times of this kernel: a launch, a wait for device memory, and an
-#: instruction of a warp that waits for its own ones. With these, counted instructions and waits of h01_mma_sync take
+#: instruction of a warp that waits for its own ones. With these, counted instructions and waits of mma_sync_gemm take
 #: what it took for such products in the records of draws. Then adding partial sums in a cluster, and bytes to and from
-#: memory: those of h01_mma_sync.
+#: memory: those of mma_sync_gemm.
 _LAUNCH, _WAIT, _INSTRUCTION, _REDUCTION, _PARTIALS, _BYTES = 2.0, 0.45, 1.2e-3, 1.5, 0.2, 2.72e6
 #: Instructions that a scheduler issues, and wavefronts that L1 and shared memory take, in a microsecond.
 _CYCLES = 1755.0

@@ -11,7 +11,7 @@ import cutlass
 from cutlass import Float32, cute
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.ladder.h01_mma_sync.warp_tiles import vector_at
+from gemmule.kernels.mma_sync.warp_tiles import vector_at
 from gemmule.kernels.parts.cluster_reduction import sum_in_cluster
 
 #: Rows and columns of an mma.sync, and contiguous columns of a thread in one.

@@ -5,7 +5,7 @@ Idea
     loaded before one is waited for: 16 bits each where lines begin between words, by cp.async where not. They are
     stored in swizzled stages, and multiplied. Accumulators pass through shared memory once, where those of the slices
     of K and of the cluster are added.
-Change from h01_mma_sync
+Change from mma_sync_gemm
     h01 waits for device memory three times for each k-tile where elements pass through registers, computes addresses
     and limits for every element, and writes through shared memory. Tiles are smaller here, warps have fewer
     accumulators, two groups of them share each k-tile (sliced K), and the grid has the tiles of M and N in two
@@ -81,7 +81,7 @@ class MmaSyncUnaligned:
 
 
 def buildable(config: UnalignedMmaConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
 
     def operand(name: str) -> Any:
         element = types[name]
@@ -91,5 +91,5 @@ def buildable(config: UnalignedMmaConfig, types: dict[str, str]) -> Buildable:
     results = tuple(major_tensor(types["d"], 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     acc = cute_type(types["acc"])
     kernel = MmaSyncUnaligned(config, types)
-    extras = () if kernel.fused is None else (kernel.fused.stand_ins(),)
+    extras = () if kernel.fused is None else (kernel.fused.fake_args(),)
     return Buildable(kernel, (operand("a"), operand("b"), *results, acc(1), acc(0), *extras))

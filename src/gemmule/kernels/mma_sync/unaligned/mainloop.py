@@ -8,7 +8,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.ladder.h01_mma_sync.mainloop import MmaSyncMainloop
+from gemmule.kernels.mma_sync.mainloop import MmaSyncMainloop
 from gemmule.kernels.parts.pdl import launch_dependents
 
 from .config import UnalignedMmaConfig

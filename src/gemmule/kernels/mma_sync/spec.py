@@ -477,13 +477,13 @@ def _lines_begin(matrix: StridedMatrix) -> int:
     return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of small products whose lines begin anywhere, where it is expected to be faster."""
     return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, cost, gpu) else None
 
 
 SPEC = KernelSpec(
-    name="h01_mma_sync",
+    name="mma_sync_gemm",
     operation="gemm",
     summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
     package=__package__,
@@ -496,7 +496,7 @@ SPEC = KernelSpec(
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
-    outdone=outdone,
+    faster_alternative=faster_alternative,
     epilogues=True,
     gated=True,
     absmax=True,
