@@ -62,8 +62,10 @@ def _end_quickly(codes: list[int]) -> None:
     """End the process: everything is written, and what Python takes apart one by one the system takes at once."""
     if not codes or any(name in os.environ for name in _INJECTED):
         return
-    # Whoever reads a pipe may let it wait: Ctrl-C ends it without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Whoever reads a pipe may let it wait: Ctrl-C ends it without a traceback, unless it is ignored, as of jobs in the
+    # background.
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         for stream in (sys.stdout, sys.stderr):
             # None where it was closed before the process began.

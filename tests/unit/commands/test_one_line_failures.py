@@ -173,6 +173,23 @@ def test_ctrl_c_before_a_command_runs_is_one_line(method, said):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", f"gemmule: interrupted; {said}\n")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize(("handler", "code"), [("SIG_IGN", 0), ("default_int_handler", -signal.SIGINT)])
+def test_ctrl_c_while_the_output_is_written_ends_no_process_that_ignores_it(handler, code):
+    # Shells ignore the interrupts of what they run in the background.
+    begun = (
+        "import os, signal, sys, types\n"
+        f"signal.signal(signal.SIGINT, signal.{handler})\n"
+        "from gemmule_command import _end_quickly\n"
+        "sys.stdout = types.SimpleNamespace(flush=lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "_end_quickly([0])"
+    )
+    env = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "CUDA_INJECTION64_PATH")}
+    env |= {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 @pytest.mark.parametrize(
     ("word", "code", "injected"), [("--version", 0, ""), ("--versions", 2, ""), ("--version", 0, "x.so")]
 )
