@@ -31,6 +31,11 @@ def _end_where_interrupted() -> None:
         signal.signal(signal.SIGINT, _end)
 
 
+def _is_main_thread() -> bool:
+    """Return whether this is the thread that may handle signals."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def _is_module() -> bool:
     """Return whether ``python -m gemmule`` is loading the package: until it is found, the first argument is ``-m``."""
     words = sys.orig_argv
@@ -40,21 +45,19 @@ def _is_module() -> bool:
 @contextlib.contextmanager
 def interruption_ends() -> Iterator[None]:
     """Let Ctrl-C end the process while the block imports, unless somebody else sees to it."""
-    # Signals are the main thread's.
-    here = threading.current_thread() is threading.main_thread()
     already = signal.getsignal(signal.SIGINT) is _end
-    if here:
+    if _is_main_thread():
         _end_where_interrupted()
     try:
         yield
     finally:
-        if here and not already:
+        if not already:
             interruption_raises()
 
 
 def interruption_raises() -> None:
     """Let Ctrl-C raise again, where it would end the process."""
-    if signal.getsignal(signal.SIGINT) is _end:
+    if _is_main_thread() and signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
