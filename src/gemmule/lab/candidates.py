@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.name_suggestions import unknown_name
+from gemmule.core.name_suggestions import did_you_mean, similar_names, unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.former_names import KERNELS
@@ -121,9 +121,14 @@ def _named(name: str, specs: dict[str, KernelSpec], words: Sequence[str]) -> Ker
 
 
 def unknown_kernel(name: str, known: Collection[str]) -> ArgumentError:
-    """Return the error for an unknown kernel, with the current name of a former one, else similar names."""
-    if (current := KERNELS.get(name)) in known:
-        return ArgumentError(f"kernel {name!r} is now {current!r}; give that name")
+    """Return the error for an unknown kernel: the current name of a former one, else similar names, or how to list."""
+    former = {old: current for old, current in KERNELS.items() if current in known}
+    if name in former:
+        return ArgumentError(f"kernel {name!r} is now {former[name]!r}; give that name")
+    # Pages call h01 so, a kernel that had that number.
+    if not similar_names(name, known) and (near := similar_names(name, former)):
+        suggested = did_you_mean(list(dict.fromkeys(former[one] for one in near)))
+        return ArgumentError(f"kernel {name!r} is not known; {suggested}")
     return ArgumentError(unknown_name("kernel", name, known, _KERNELS_LISTED))
 
 

@@ -120,6 +120,12 @@ def test_a_former_name_of_a_kernel_is_answered_by_the_current_one(name):
         parse_kernels([name], FLOAT32, ARCH)
 
 
+@pytest.mark.parametrize("name", ["h01", "h1", "h01_mma"])
+def test_the_number_of_a_former_name_is_answered_by_the_current_one(name):
+    with pytest.raises(ArgumentError, match=f"^kernel '{name}' is not known; did you mean mma_sync_gemm"):
+        parse_kernels([name], FLOAT32, ARCH)
+
+
 def test_the_sources_sizes():
     sizes = parse_sizes(["source"])
     assert len(sizes) == 15
