@@ -205,7 +205,10 @@ def checked(call: GroupedArguments) -> GroupedProduct:
     first, second = views["a"], views["b"]
     axis = _AXIS_OF.get((len(first.shape), len(second.shape)))
     if axis is None:
-        raise ShapeError(f"a has shape {first.shape} and b {second.shape}; each must have 2 or 3 dimensions")
+        raise ShapeError(
+            f"a has shape {first.shape} and b {second.shape}; with {role} both must have 2 dimensions, or one of "
+            "them 3: for a batch of products leave them out"
+        )
     if first.shape[-1] != second.shape[-2]:
         raise ShapeError(
             f"a has {first.shape[-1]} columns and b {second.shape[-2]} rows; the last dimension of a and the one "
