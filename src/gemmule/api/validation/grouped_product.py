@@ -225,6 +225,7 @@ def checked(call: GroupedArguments) -> GroupedProduct:
         if len(view.shape) == 3 and view.shape[0] != groups:
             raise ShapeError(
                 f"offsets has {groups} ends and {name} {view.shape[0]} matrices; each group has one of each"
+                + ("; leave out the leading 0" if groups == view.shape[0] + 1 else "")
             )
     inputs = (first.dtype_name, second.dtype_name)
     wanted = result_dtype(inputs, views.get("out"), call.out_dtype)
