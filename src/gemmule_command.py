@@ -86,7 +86,7 @@ def main() -> None:
     with interruption_ends():
         from gemmule.cli import main as run
 
-        run(interruption_ends)
+        run(interruption_ends, interruption_raises)
 
 
 def script() -> None:
