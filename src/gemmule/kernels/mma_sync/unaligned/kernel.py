@@ -6,7 +6,7 @@ Idea
     stored in swizzled stages, and multiplied. Accumulators pass through shared memory once, where those of the slices
     of K and of the cluster are added.
 Change from mma_sync_gemm
-    h01 waits for device memory three times for each k-tile where elements pass through registers, computes addresses
+    That waits for device memory three times for each k-tile where elements pass through registers, computes addresses
     and limits for every element, and writes through shared memory. Tiles are smaller here, warps have fewer
     accumulators, two groups of them share each k-tile (sliced K), and the grid has the tiles of M and N in two
     dimensions: no divisions.
@@ -27,7 +27,7 @@ from cutlass import cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GridTiles
+from gemmule.kernels.parts.schedulers.data_parallel import GridTileScheduler
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import UnalignedMmaConfig
@@ -41,7 +41,7 @@ class MmaSyncUnaligned:
     def __init__(self, config: UnalignedMmaConfig, types: dict[str, str]) -> None:
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
         self.threads, self.cluster_k = config.threads, config.cluster_k
-        self.scheduler = GridTiles(config.tile_m, config.tile_n, config.cluster_k)
+        self.scheduler = GridTileScheduler(config.tile_m, config.tile_n, config.cluster_k)
         self.mainloop = UnalignedMainloop(config, types)
         self.epilogue = StagedStore(
             config.tile_m,

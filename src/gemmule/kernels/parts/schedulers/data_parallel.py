@@ -48,7 +48,7 @@ class RasterTileScheduler:
         return tile_m, tile_n, cta // (tiles_m * tiles_n), rank
 
 
-class GridTiles:
+class GridTileScheduler:
     """All tiles of a batch of results, without divisions: for few tiles, whose order makes no difference.
 
     The grid's dimensions are tiles along M times the CTAs of a cluster, tiles along N, and matrices.
