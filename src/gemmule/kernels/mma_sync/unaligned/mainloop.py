@@ -27,7 +27,7 @@ class UnalignedMainloop(MmaSyncMainloop):
     """
 
     def __init__(self, config: UnalignedMmaConfig, types: dict[str, str]) -> None:
-        # It has the fields that h01's config has, and that are read.
+        # It has the fields that mma_sync_gemm's config has, and that are read.
         tiles: Any = config
         super().__init__(tiles, types, 1)
         self.together, self.slice_warps = config.k_tiles, config.warps_m * config.warps_n
