@@ -71,7 +71,8 @@ class UnalignedMainloop(MmaSyncMainloop):
                 cute.arch.cp_async_wait_group(0)
             # Stages of the other half were read before they were stored.
             cute.arch.sync_threads()
-            sources = self.load(tile, sources, half - stage, first + self.together, k_tiles)
+            if first + self.together < k_tiles:
+                sources = self.load(tile, sources, half - stage, first + self.together, None)
             for number in cutlass.range_constexpr(self.together):
                 if first + number < k_tiles:
                     self.multiply_k_tile(tile, stage + number * self.stride)
@@ -91,19 +92,31 @@ class UnalignedMainloop(MmaSyncMainloop):
     def load(self, tile, sources, stage, first, k_tiles):
         """Load the k-tiles from `first` on into registers, or asynchronously into stages from `stage` on.
 
+        Parameters
+        ----------
+        k_tiles : Int32 or None
+            All k-tiles; those from there on are not loaded. None loads zeros for them, without a branch: with a branch
+            for each k-tile, the loads of each waited for those before it, which have the same scoreboard.
+
         Returns
         -------
         tuple
             The sources of the k-tile after them.
         """
         for number in cutlass.range_constexpr(self.together):
-            if first + number < k_tiles:
-                for one, source in zip(_with_registers(tile, number), sources, strict=True):
-                    one.issue(source, stage + number * self.stride, first + number, 0)
+            if cutlass.const_expr(k_tiles is None):
+                self.issue(tile, sources, stage, first, number)
+            elif first + number < k_tiles:
+                self.issue(tile, sources, stage, first, number)
             sources = self.advance(tile, sources)
         if cutlass.const_expr(self.asynchronous):
             cute.arch.cp_async_commit_group()
         return sources
+
+    def issue(self, tile: Any, sources: Any, stage: Any, first: Any, number: int) -> None:
+        """Issue the loads of one of the k-tiles from `first` on."""
+        for one, source in zip(_with_registers(tile, number), sources, strict=True):
+            one.issue(source, stage + number * self.stride, first + number, 0)
 
     @cute.jit
     def store_loaded(self, tile, stage, k_tiles):
