@@ -112,7 +112,9 @@ def test_parts_of_k_in_clusters(k, rng):
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_every_config(config, layout, rng):
-    a, b = matrices(rng, BFLOAT16, (69, 135, 193), layout)
+    # A second round, with fewer k-tiles than the first.
+    k = config.depth * (config.k_tiles * config.cluster_k + 1) + 1
+    a, b = matrices(rng, BFLOAT16, (69, 135, k), layout)
     assert_product(multiply(a, b, poisoned(BFLOAT16, (69, 135)), config=config), a, b)
 
 

@@ -26,8 +26,8 @@ import cutlass
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.schedulers.data_parallel import GridTileScheduler
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import UnalignedMmaConfig

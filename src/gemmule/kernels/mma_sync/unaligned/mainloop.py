@@ -64,7 +64,7 @@ class UnalignedMainloop(MmaSyncMainloop):
         tile = self.of_slice(tile)
         half = cutlass.const_expr(self.together * self.stride)
         stage = Int32(0)
-        sources = self.load(tile, sources, stage, 0, k_tiles)
+        sources = self.load_first(tile, sources, stage, k_tiles)
         for first in cutlass.range(0, k_tiles, self.together, unroll=1):
             self.store_loaded(tile, stage, k_tiles - first)
             if cutlass.const_expr(self.asynchronous):
@@ -72,7 +72,7 @@ class UnalignedMainloop(MmaSyncMainloop):
             # Stages of the other half were read before they were stored.
             cute.arch.sync_threads()
             if first + self.together < k_tiles:
-                sources = self.load(tile, sources, half - stage, first + self.together, None)
+                sources = self.load_round(tile, sources, half - stage, first + self.together)
             for number in cutlass.range_constexpr(self.together):
                 if first + number < k_tiles:
                     self.multiply_k_tile(tile, stage + number * self.stride)
@@ -89,29 +89,38 @@ class UnalignedMainloop(MmaSyncMainloop):
         return dataclasses.replace(tile, **moved)
 
     @cute.jit
-    def load(self, tile, sources, stage, first, k_tiles):
-        """Load the k-tiles from `first` on into registers, or asynchronously into stages from `stage` on.
-
-        Parameters
-        ----------
-        k_tiles : Int32 or None
-            All k-tiles; those from there on are not loaded. None loads zeros for them, without a branch: with a branch
-            for each k-tile, the loads of each waited for those before it, which have the same scoreboard.
+    def load_first(self, tile, sources, stage, k_tiles):
+        """Load the first round of up to `k_tiles` k-tiles into registers, or asynchronously into stages from `stage` on.
 
         Returns
         -------
         tuple
-            The sources of the k-tile after them.
+            The sources of the k-tile after the round.
         """
         for number in cutlass.range_constexpr(self.together):
-            if cutlass.const_expr(k_tiles is None):
-                self.issue(tile, sources, stage, first, number)
-            elif first + number < k_tiles:
-                self.issue(tile, sources, stage, first, number)
+            if number < k_tiles:
+                self.issue(tile, sources, stage, 0, number)
             sources = self.advance(tile, sources)
-        if cutlass.const_expr(self.asynchronous):
-            cute.arch.cp_async_commit_group()
+        self.commit()
         return sources
+
+    @cute.jit
+    def load_round(self, tile, sources, stage, first):
+        """Load the round of k-tiles from `first` on, zeros beyond the last one; otherwise as `load_first`.
+
+        Without a branch for each k-tile: its registers may be written once loads of the round before are complete, by
+        a scoreboard that the loads of this round have, too. With branches each k-tile waited for the one before.
+        """
+        for number in cutlass.range_constexpr(self.together):
+            self.issue(tile, sources, stage, first, number)
+            sources = self.advance(tile, sources)
+        self.commit()
+        return sources
+
+    def commit(self) -> None:
+        """Make a group of the asynchronous copies of a round."""
+        if self.asynchronous:
+            cute.arch.cp_async_commit_group()
 
     def issue(self, tile: Any, sources: Any, stage: Any, first: Any, number: int) -> None:
         """Issue the loads of one of the k-tiles from `first` on."""
