@@ -90,7 +90,7 @@ class UnalignedMainloop(MmaSyncMainloop):
 
     @cute.jit
     def load_first(self, tile, sources, stage, k_tiles):
-        """Load the first round of up to `k_tiles` k-tiles into registers, or asynchronously into stages from `stage` on.
+        """Load a round of up to `k_tiles` k-tiles into registers, or asynchronously into stages from `stage` on.
 
         Returns
         -------
