@@ -60,8 +60,7 @@ def test_what_does_not_pay_for_packing_is_left_to_others(shape, layout, name):
     choice = choose(product(*shape, layout), HOPPER, multiprocessors=132)
     assert choice.spec.name == name
     reason = dict(choice.refused).get("hopper_gemm_repacked")
-    # What is faster than that may be outdone itself.
-    assert reason == (None if choice.spec is SPEC else "supported, but mma_sync_gemm has a lower predicted time")
+    assert reason == (None if choice.spec is SPEC else f"supported, but {name} has a lower predicted time")
 
 
 def test_packing_waits_for_results_of_a_short_k():
