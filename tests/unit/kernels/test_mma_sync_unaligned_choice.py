@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+import statistics
+from pathlib import Path
 
 import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.select import choose
+from gemmule.kernels.mma_sync.unaligned.config import UnalignedMmaConfig
 from gemmule.kernels.mma_sync.unaligned.spec import SPEC, is_faster
 from gemmule.lab.products import gemm_problem
 
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 HOPPER, AMPERE = Arch.parse("sm_90a"), Arch.parse("sm_80")
 
 
@@ -44,6 +49,32 @@ def test_times_grow_with_the_product():
         return SPEC.least_cost(product(*shape), H200_RATES)
 
     assert least(127, 127, 127) < least(127, 127, 511) < least(1023, 1023, 511) < least(2047, 2047, 2047)
+
+
+def test_a_round_is_one_wait():
+    # Matrices in L2, and in device memory; a round of four k-tiles, or two rounds.
+    two, four = (next(x for x in SPEC.configs if (x.k_tiles, x.cluster_k) == (rounds, 1)) for rounds in (2, 4))
+    for shape in ((33, 33, 511), (65, 65, 5119)):
+        assert SPEC.cost(product(*shape), four, H200_RATES) < SPEC.cost(product(*shape), two, H200_RATES)
+    short = product(33, 33, 127)
+    assert SPEC.cost(short, two, H200_RATES) < SPEC.cost(short, four, H200_RATES)
+
+
+def test_predicted_times_beside_measured_ones():
+    """The kernel of the record waited for each k-tile after the first round: products of one round are compared."""
+    record = RESULTS / "20261129T013040-nvidia-h200-a2edd0b501.jsonl"
+    _, configs, *products = map(json.loads, record.read_text().splitlines())
+    shares = []
+    for one in products:
+        problem = gemm_problem(*(one[x] for x in ("m", "n", "k", "dtype", "dtype", "layout")))
+        for number, measured in one["times_us"].items():
+            if configs["kernels"][int(number)] == SPEC.name:
+                config = UnalignedMmaConfig(**configs["configs"][int(number)])
+                if problem.k <= config.depth * config.k_tiles * config.cluster_k:
+                    shares.append(SPEC.cost(problem, config, H200_RATES) / measured)
+    assert len(shares) > 200
+    assert statistics.median(shares) == pytest.approx(1, abs=0.05)
+    assert 0.75 < min(shares) < max(shares) < 1.35
 
 
 def test_where_it_is_expected_to_be_faster():
