@@ -205,8 +205,8 @@ RATES = SimtRates(
     memory=3.5e6,
 )
 #: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile, groups of warps and
-#: CTAs of a cluster. Fitted like the rates, then so that choices lose least: in the notebook is how, and what judged
-#: them.
+#: CTAs of a cluster. Fitted like the rates, then by `benchmarks/experiments/fit_simt_choices.py`, so that choices lose
+#: least.
 FACTORS = {
     (64, 64, 16, 1, 1): (0.907, 0.933),
     (64, 64, 16, 1, 2): (0.922, 0.936),
