@@ -13,7 +13,7 @@ _MOST_REGISTERS = 96
 
 
 @dataclass(frozen=True)
-class UnalignedMmaConfig(Config):
+class SmallMmaConfig(Config):
     """Tile of D that a CTA computes, and its warps.
 
     Attributes

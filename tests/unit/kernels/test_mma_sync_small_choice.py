@@ -1,4 +1,4 @@
-"""Predicted times of mma_sync_unaligned, its configs, and where it is expected to be faster."""
+"""Predicted times of mma_sync_small, its configs, and where it is expected to be faster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.select import choose
-from gemmule.kernels.mma_sync.unaligned.config import UnalignedMmaConfig
-from gemmule.kernels.mma_sync.unaligned.spec import SPEC, is_faster
+from gemmule.kernels.mma_sync.small.config import SmallMmaConfig
+from gemmule.kernels.mma_sync.small.spec import SPEC, is_faster
 from gemmule.lab.products import gemm_problem
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -69,7 +69,7 @@ def test_predicted_times_beside_measured_ones():
         problem = gemm_problem(*(one[x] for x in ("m", "n", "k", "dtype", "dtype", "layout")))
         for number, measured in one["times_us"].items():
             if configs["kernels"][int(number)] == SPEC.name:
-                config = UnalignedMmaConfig(**configs["configs"][int(number)])
+                config = SmallMmaConfig(**configs["configs"][int(number)])
                 if problem.k <= config.depth * config.k_tiles * config.cluster_k:
                     shares.append(SPEC.cost(problem, config, H200_RATES) / measured)
     assert len(shares) > 200
@@ -89,8 +89,8 @@ def test_where_it_is_expected_to_be_faster():
 @pytest.mark.parametrize(
     ("shape", "layout", "name"),
     [
-        ((771, 143, 71), "nt", "mma_sync_unaligned"),
-        ((117, 115, 7419), "tn", "mma_sync_unaligned"),
+        ((771, 143, 71), "nt", "mma_sync_small"),
+        ((117, 115, 7419), "tn", "mma_sync_small"),
         ((1001, 745, 359), "nn", "hopper_gemm_repacked"),
         ((2047, 2047, 2047), "nn", "hopper_gemm_repacked"),
         ((128, 128, 128), "nn", "hopper_gemm"),

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 
-from .config import FRAGMENT, UnalignedMmaConfig
+from .config import FRAGMENT, SmallMmaConfig
 
 #: Microseconds on an H200, fitted to record 20261129T013040: a launch and its first wait, an instruction of a warp that
 #: waits for its own ones, an element of a tile, a wait for L2, and how much longer it is for device memory. A kernel of
@@ -44,11 +44,11 @@ class _Facts:
 
 
 @cache_for_configs
-def _every_facts(configs: Sequence[UnalignedMmaConfig], copies: tuple[int, int]) -> list[_Facts]:
+def _every_facts(configs: Sequence[SmallMmaConfig], copies: tuple[int, int]) -> list[_Facts]:
     return [_facts(config, copies) for config in configs]
 
 
-def _facts(config: UnalignedMmaConfig, copies: tuple[int, int]) -> _Facts:
+def _facts(config: SmallMmaConfig, copies: tuple[int, int]) -> _Facts:
     warps, steps, parts = config.threads / 32, _STEPS // config.warps_k, config.cluster_k
     fragments = (config.tile_m // config.warps_m + config.tile_n // config.warps_n) // FRAGMENT
     k_tile, fronts = _STEP * steps, _FRAGMENT_FRONTS * steps * fragments
@@ -69,7 +69,7 @@ def _facts(config: UnalignedMmaConfig, copies: tuple[int, int]) -> _Facts:
 
 
 def times_us(
-    problem: GemmProblem, configs: Sequence[UnalignedMmaConfig], gpu: GpuRates, copies: tuple[int, int]
+    problem: GemmProblem, configs: Sequence[SmallMmaConfig], gpu: GpuRates, copies: tuple[int, int]
 ) -> list[float]:
     """Return roughly the times in microseconds; `copies` are bytes at once of A and B, of a row-major D."""
     batch, nbytes = (problem.batch or (1,))[0], problem.bytes_min
