@@ -290,6 +290,8 @@ FOR_TF32 = (
 _LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
+#: Share of the predicted time that `mma_sync_small` must take less than where copies are of 16 bytes: assumed.
+_ALIGNED = 0.8
 #: Configs that a call chooses among; the first is the default.
 CONFIGS: tuple[MmaSyncConfig, ...] = (
     MmaSyncConfig(),
@@ -478,7 +480,9 @@ def _lines_begin(matrix: StridedMatrix) -> int:
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel of small products whose lines begin anywhere, where it is expected to be faster."""
+    """Return the kernel of small products, where it is expected to be faster."""
+    if problem.a.dtype.itemsize == 2 and min(_copied(_oriented(problem))) == max(COPIES):
+        cost *= _ALIGNED
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost, gpu) else None
 
 

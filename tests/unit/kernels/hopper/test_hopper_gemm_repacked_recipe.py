@@ -76,9 +76,11 @@ def test_rows_of_a_result_that_begin_anywhere_take_longer_to_be_written():
 
 
 def test_reading_c_and_an_epilogue_are_counted():
+    others = [spec for spec in REGISTRY if spec.name != "mma_sync_small"]
+
     def read_as_they_lie(change):
         problems = [dataclasses.replace(product(2000, 64, k, "nt"), **change) for k in range(60, 400, 4)]
-        return sum(choose(one, HOPPER, multiprocessors=132).spec.name == "mma_sync_gemm" for one in problems)
+        return sum(choose(one, HOPPER, others, multiprocessors=132).spec.name == "mma_sync_gemm" for one in problems)
 
     plain = read_as_they_lie({})
     # The kernel that multiplies what is packed finishes a tile while it multiplies the next.

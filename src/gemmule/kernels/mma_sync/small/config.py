@@ -1,4 +1,4 @@
-"""Tiles of products of few tiles whose operands begin anywhere."""
+"""Tiles of products of few tiles of any alignment."""
 
 from __future__ import annotations
 

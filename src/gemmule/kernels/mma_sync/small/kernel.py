@@ -1,4 +1,4 @@
-"""Tensor cores by mma.sync for products of few tiles whose matrices begin anywhere: one wait for device memory.
+"""Tensor cores by mma.sync for products of few tiles of any alignment: one wait for device memory.
 
 Idea
     A small product takes as long as what each warp does one after another. All elements of a CTA's first k-tiles are

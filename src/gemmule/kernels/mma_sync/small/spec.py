@@ -1,4 +1,4 @@
-"""Spec of the products of few tiles whose matrices begin anywhere, by mma.sync."""
+"""Spec of the products of few tiles, of any alignment, by mma.sync."""
 
 from __future__ import annotations
 
@@ -94,11 +94,13 @@ def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return the layouts with lines that begin anywhere, then wider copies and results."""
+    """Return the layouts with lines that begin anywhere and those of aligned ones, then other copies and results."""
     del arch
     return (
         *(_signature(FLOAT16, FLOAT16, (a, 2), (b, 2), 1) for a, b in itertools.product("km", "nk")),
         _signature(BFLOAT16, BFLOAT16, ("k", 2), ("n", 2), 1),
+        *(_signature(BFLOAT16, BFLOAT16, (a, 16), (b, 16), 2) for a, b in itertools.product("km", "nk")),
+        _signature(FLOAT16, FLOAT16, ("k", 16), ("n", 16), 2),
         _signature(BFLOAT16, FLOAT32, ("m", 16), ("k", 4), 2),
     )
 
@@ -130,16 +132,13 @@ def costs(problem: GemmProblem, configs: Sequence[SmallMmaConfig], gpu: GpuRates
     return times_us(oriented, configs, gpu, copies)
 
 
-#: Bytes of a problem from which on it is no small one, and of copies that other kernels are as good with: both assumed.
-_MOST_BYTES, _WIDE = 1 << 23, 8
+#: Bytes of a problem from which on it is no small one: assumed.
+_MOST_BYTES = 1 << 23
 
 
 def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
-    """Return whether less than `cost` microseconds are predicted; of large problems and aligned operands none is."""
+    """Return whether less than `cost` microseconds are predicted; of large problems and other types none is."""
     if problem.a.dtype not in DTYPES or problem.bytes_min > _MOST_BYTES:
-        return False
-    oriented = _oriented(problem)
-    if min(_lead(oriented.a).copy_bytes, _lead(oriented.b).copy_bytes) >= _WIDE:
         return False
     return SPEC.least_cost(problem, gpu) < cost
 
