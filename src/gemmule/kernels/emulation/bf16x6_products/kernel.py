@@ -254,7 +254,7 @@ def pair_at(place: cute.Pointer):
 
 
 def buildable(config: SixProductsConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     a, b = (major_tensor("bfloat16", unit, batch=1, vector=8) for unit in units)
     c, d = (major_tensor("float32", 1, batch=1) for _ in range(2))

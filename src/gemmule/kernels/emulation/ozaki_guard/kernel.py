@@ -62,7 +62,7 @@ class LeastMagnitude(ResidueProducts):
 
 
 def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     a, b = (major_tensor("float8_e5m2", 1, batch=1, vector=16) for _ in range(2))
     d = major_tensor("int32", 1, batch=1)
     return Buildable(LeastMagnitude(config, types), (a, b, d, Int32(1)))

@@ -175,7 +175,7 @@ class ResidueProducts:
 
 
 def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     a, b = (major_tensor("int8", 1, batch=1, vector=16) for _ in range(2))
     d = major_tensor("uint8", 1, batch=1, vector=16)
     kernel = ResidueProducts(config, types)

@@ -175,7 +175,7 @@ class HopperGemmUnaligned:
 
 
 def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     name = types["element"]
     contiguous_modes = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     vector = 128 // cute_type(name).width

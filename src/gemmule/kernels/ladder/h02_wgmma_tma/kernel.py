@@ -9,7 +9,7 @@ Change from the rung before
 Data movement
     The tile of 128 x 128: 64 FLOP a byte from L2 for 16-bit types.
 Limits
-    A CTA either loads or multiplies. Only the other CTAs of its multiprocessor fill the time in between.
+    A CTA either loads or multiplies. Only the other CTAs of its SM fill the time in between.
 Sources
     NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier.
 """

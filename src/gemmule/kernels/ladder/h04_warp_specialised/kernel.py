@@ -9,7 +9,7 @@ Change from the rung before
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types.
 Limits
-    One such CTA fills a multiprocessor. During its prologue, and while it writes its tile, nothing is multiplied.
+    One such CTA fills an SM. During its prologue, and while it writes its tile, nothing is multiplied.
 Sources
     The same; NVIDIA CUTLASS, "Efficient GEMM in CUDA": warp specialisation; PTX ISA: setmaxnreg.
 """

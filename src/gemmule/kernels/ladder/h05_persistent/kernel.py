@@ -1,7 +1,7 @@
 """Hopper rung 5: persistent CTAs.
 
 Idea
-    As many CTAs as there are multiprocessors, each computing tile after tile. While its consumers write one tile, its
+    As many CTAs as there are SMs, each computing tile after tile. While its consumers write one tile, its
     producer already loads k-tiles of the next.
 Change from the rung before
     A loop over tiles around both roles; pipeline states go on from tile to tile. Operands, mainloop and scheduler are

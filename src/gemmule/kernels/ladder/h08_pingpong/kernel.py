@@ -9,7 +9,7 @@ Change from the rung before
 Data movement
     The pair of tiles, 256 x 128: 85 FLOP a byte from L2 for 16-bit types, where a pair of 128 x 256 had 128.
 Limits
-    Power, and how the tiles of the last wave fill the multiprocessors.
+    Power, and how the tiles of the last wave fill the SMs.
 Sources
     The same; NVIDIA CUTLASS, "Efficient GEMM in CUDA": ping-pong schedule.
 """

@@ -30,7 +30,7 @@ from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.gemm.kernel import SimtGemm, stand_ins
+from gemmule.kernels.simt.gemm.kernel import SimtGemm, fake_args
 
 
 class GroupEpilogue(VectorEpilogue):
@@ -114,7 +114,7 @@ def _part(gX: cute.Tensor, origin: list[Any], shape: list[Any]) -> cute.Tensor:
 
 
 def buildable(config: SimtConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     kernel = SimtGroupedGemm(config, types)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
-    return Buildable(kernel, stand_ins(kernel, types, (offsets,)))
+    return Buildable(kernel, fake_args(kernel, types, (offsets,)))
