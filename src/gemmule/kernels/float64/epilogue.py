@@ -25,9 +25,9 @@ class Float64Epilogue:
 
     vector: int  #: Elements of D (and C) that are read and written at once, 1 or 2: they divide its rows.
     whole: bool  #: Whether all of the tile is inside the matrix.
-    #: Whether the CTA is persistent. Then what a lane needs is computed again for each tile, and C is read by halves of
-    #: a block, so that no registers are held for them through the loop over K.
-    persistent: bool = False
+    #: Whether registers are scarce, of a persistent CTA. Then what a lane needs is computed again for each tile, and C
+    #: is read by halves of a block, so that no registers are held for them through the loop over K.
+    scarce: bool = False
 
     @cute.jit
     def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):
@@ -42,7 +42,7 @@ class Float64Epilogue:
         """
         tid = self.thread()
         row, columns = m + tid % 32 // 4, self.columns(n, tid % 4)
-        count, loaded = cutlass.const_expr((cute.size(rC, mode=[2]), 1 if self.persistent else 2))
+        count, loaded = cutlass.const_expr((cute.size(rC, mode=[2]), 1 if self.scarce else 2))
         for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
             for first in cutlass.range_constexpr(0, 2, loaded):
                 # All loads of C that they need are issued before their stores.
@@ -72,7 +72,7 @@ class Float64Epilogue:
     def thread(self):
         """Return the number of this thread."""
         tid, _, _ = cute.arch.thread_idx()
-        if cutlass.const_expr(self.persistent):
+        if cutlass.const_expr(self.scarce):
             tid = opaque(tid)
         return tid
 

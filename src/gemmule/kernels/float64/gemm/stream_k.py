@@ -23,6 +23,19 @@ from .shared_tiles import SharedTiles, SharedTileScheduler
 _BARRIER = 1
 
 
+#: Most copies of a k-tile by a thread whose addresses registers hold: of several resident CTAs, and of one.
+_SEVERAL, _ONE = 8, 16
+
+
+def registers_are_scarce(config: Float64Config, types: dict[str, str]) -> bool:
+    """Return whether a thread copies so many pieces of a k-tile that it would spill their addresses.
+
+    With fewer pieces, computing addresses and coordinates again costs 1 to 3 %.
+    """
+    copies = (config.tile_m + config.tile_n) * config.tile_k * config.itemsize // int(types["a_copies"])
+    return copies // config.threads > (_SEVERAL if config.resident > 1 else _ONE)
+
+
 class _Warpgroup(NamedTuple):
     """A warpgroup of a CTA, and its named barrier."""
 
@@ -37,9 +50,9 @@ class StreamKFloat64Gemm(TileGemm):
         # As many as the launch recipe has: what waits for a place would begin a second wave.
         self.threads, self.cluster_k, self.resident = config.threads, 1, config.resident
         self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n, config.group, 1)
-        # Registers hold what every tile needs, too.
-        self.mainloop = Float64Mainloop(config, types, chained=True)
-        self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole", persistent=True)
+        self.scarce = registers_are_scarce(config, types)
+        self.mainloop = Float64Mainloop(config, types, chained=self.scarce)
+        self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole", self.scarce)
         self.shares = SharedTileScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)
 
     @cute.jit
@@ -57,8 +70,7 @@ class StreamKFloat64Gemm(TileGemm):
             self.multiply_filled(own, (mA, mB), self.shares.work_tile(tiles, work_index, every), alpha)
             # Computed again, not held in registers through the mainloop.
             again = opaque(work_index)
-            tid, _, _ = cute.arch.thread_idx()
-            warp = cute.arch.make_warp_uniform(opaque(tid) // 32)
+            warp = cute.arch.make_warp_uniform(self.epilogue.thread() // 32)
             warpgroup = warp // (WARPGROUP // 32)
             ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
             coord, k_range = self.shares.work_tile(tiles, again, every)
