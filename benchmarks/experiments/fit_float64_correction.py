@@ -25,16 +25,16 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.float64 import correction
 from gemmule.kernels.float64.config import Float64Config
-from gemmule.kernels.float64.cost import FACTORS
+from gemmule.kernels.float64.cost import FACTORS, power
 from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.kernels.float64.limits import RATES, Limits, key_of, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
 _TRAINING = Training(units=24, epochs=300, batch=256, rate=1e-2, decay=0.3)
 _CHIPS = ("H200", "H100")
-#: As a logarithm: how near two predictions are that are chosen alike. How much changes of factors count, and fits one
-#: after the other.
-_NEAR, _PRIOR, _FITS = 0.01, 2.0, 3
+#: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
+#: 37 %. How much errors and changes of factors count beside what choices lose; and fits one after the other.
+_NEAR, _FAST, _ERROR, _PRIOR, _FITS = 0.01, 0.05, 0.3, 1.0, 3
 
 
 def measured(one: Product) -> Measured:
@@ -92,22 +92,21 @@ def factors(found: Sequence[Product]) -> dict[tuple[int, ...], float]:
     keys = sorted({key_of(config) for configs in shared for config in configs})
     numbers = [np.array([keys.index(key_of(config)) for config in configs], int) for configs in shared]
     expected = [
-        np.log(limits(one.problem, configs, one.gpu, RATES).times) for one, configs in zip(found, shared, strict=True)
-    ]
-    slower = [
-        np.log([one.times[config] for config in configs]) - math.log(min(one.times[config] for config in configs))
+        np.log(limits(one.problem, configs, one.gpu, RATES).times * power(one.problem))
         for one, configs in zip(found, shared, strict=True)
     ]
+    times = [np.log([one.times[config] for config in configs]) for one, configs in zip(found, shared, strict=True)]
     start = np.log([FACTORS.get(key, 1.0) for key in keys])
 
     def loss(values: Any) -> float:
-        """Return how much slower choices are, and, of a few per cent, how far factors moved."""
+        """Return how much slower choices are, how far predictions of fast configs are off, and how far factors moved."""
         lost = 0.0
-        for number, logs, behind in zip(numbers, expected, slower, strict=True):
-            predicted = logs + values[number]
-            chances = np.exp((predicted.min() - predicted) / _NEAR)
+        for number, logs, measured_logs in zip(numbers, expected, times, strict=True):
+            predicted, slower = logs + values[number], measured_logs - measured_logs.min()
+            chances, weights = np.exp((predicted.min() - predicted) / _NEAR), np.exp(-slower / _FAST)
             # One choice that is far slower is worse than many that are a little slower.
-            lost += float(chances @ (behind + 4 * behind**2) / chances.sum())
+            lost += float(chances @ (slower + 4 * slower**2) / chances.sum())
+            lost += _ERROR * float(weights @ np.abs(predicted - measured_logs) / weights.sum())
         return lost / len(found) + _PRIOR * float(np.square(values - start).mean())
 
     values = start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,54 +19,58 @@ from .limits import RATES, Numbers, key_of, limits
 #: of a cluster (0 with stream-K), and warps: of products that the correction was not fitted to. Of 128 x 128 and 8 by
 #: one CTA it is assumed.
 FACTORS: dict[tuple[int, ...], float] = {
-    (64, 64, 16, 16, 1, 4): 1.004,
-    (64, 64, 16, 8, 1, 4): 1.034,
-    (64, 128, 16, 8, 1, 8): 1.039,
-    (128, 128, 16, 16, 1, 8): 1.131,
+    (64, 64, 16, 16, 1, 4): 0.972,
+    (64, 64, 16, 8, 1, 4): 0.998,
+    (64, 128, 16, 8, 1, 8): 1.001,
+    (128, 128, 16, 16, 1, 8): 1.12,
     (128, 128, 16, 8, 1, 8): 1.2,
-    (64, 64, 16, 8, 2, 4): 1.062,
-    (64, 32, 16, 16, 2, 4): 0.942,
-    (32, 64, 16, 8, 1, 4): 0.903,
-    (32, 64, 16, 8, 2, 4): 0.958,
+    (64, 64, 16, 8, 2, 4): 1.068,
+    (64, 32, 16, 16, 2, 4): 0.914,
+    (32, 64, 16, 8, 1, 4): 0.88,
+    (32, 64, 16, 8, 2, 4): 0.93,
     (32, 32, 32, 16, 2, 4): 0.952,
-    (32, 32, 32, 16, 1, 4): 0.857,
-    (16, 64, 32, 16, 2, 4): 0.927,
-    (16, 64, 32, 16, 4, 2): 0.876,
+    (32, 32, 32, 16, 1, 4): 0.866,
+    (16, 64, 32, 16, 2, 4): 0.867,
+    (16, 64, 32, 16, 4, 2): 0.839,
     (64, 64, 16, 8, 4, 4): 1.021,
-    (32, 64, 16, 8, 4, 4): 0.932,
+    (32, 64, 16, 8, 4, 4): 0.947,
     (64, 64, 16, 8, 6, 4): 1.220,
     (64, 64, 16, 8, 8, 4): 1.147,
-    (32, 64, 16, 8, 6, 4): 1.046,
+    (32, 64, 16, 8, 6, 4): 1.049,
     (32, 64, 16, 8, 8, 4): 1.022,
     (32, 32, 32, 16, 4, 4): 0.920,
     (32, 32, 32, 16, 6, 4): 0.966,
-    (32, 64, 32, 8, 2, 4): 0.953,
-    (32, 64, 32, 8, 4, 4): 0.986,
-    (64, 64, 16, 16, 1, 8): 1.064,
-    (64, 64, 16, 16, 2, 8): 1.03,
-    (96, 64, 16, 8, 1, 4): 1.15,
+    (32, 64, 32, 8, 2, 4): 0.941,
+    (32, 64, 32, 8, 4, 4): 0.992,
+    (64, 64, 16, 16, 1, 8): 1.034,
+    (64, 64, 16, 16, 2, 8): 0.999,
+    (96, 64, 16, 8, 1, 4): 1.11,
     (96, 64, 16, 8, 2, 4): 1.151,
-    (64, 96, 16, 8, 1, 4): 1.15,
-    (64, 112, 16, 8, 1, 4): 1.05,
-    (64, 64, 16, 4, 1, 4): 1.013,
+    (64, 96, 16, 8, 1, 4): 1.042,
+    (64, 112, 16, 8, 1, 4): 1.005,
+    (64, 64, 16, 4, 1, 4): 1.01,
     (128, 128, 16, 4, 1, 8): 1.035,
-    (64, 64, 16, 8, 1, 8): 0.999,
-    (64, 64, 16, 16, 0, 8): 1.208,
-    (64, 64, 16, 16, 0, 4): 1.164,
-    (64, 128, 16, 8, 0, 8): 1.152,
-    (128, 64, 16, 8, 0, 8): 1.09,
+    (64, 64, 16, 8, 1, 8): 0.966,
+    (64, 64, 16, 16, 0, 8): 1.073,
+    (64, 64, 16, 16, 0, 4): 1.085,
+    (64, 128, 16, 8, 0, 8): 1.054,
+    (128, 64, 16, 8, 0, 8): 1.016,
     (96, 64, 16, 8, 0, 4): 1.14,
-    (64, 96, 16, 8, 0, 4): 1.131,
-    (64, 112, 16, 8, 0, 4): 1.11,
-    (128, 128, 16, 16, 0, 8): 0.987,
-    (64, 64, 32, 8, 2, 8): 1.008,
-    (128, 128, 32, 8, 0, 8): 0.863,
-    (128, 128, 16, 8, 0, 8): 0.916,
+    (64, 96, 16, 8, 0, 4): 1.113,
+    (64, 112, 16, 8, 0, 4): 1.094,
+    (128, 128, 16, 16, 0, 8): 0.906,
+    (64, 64, 32, 8, 2, 8): 0.978,
+    (128, 128, 32, 8, 0, 8): 0.833,
+    (128, 128, 16, 8, 0, 8): 0.877,
     (32, 64, 32, 8, 1, 4): 1.086,
     (64, 32, 32, 8, 1, 4): 1.108,
-    (32, 64, 32, 8, 0, 4): 1.083,
-    (32, 64, 16, 8, 0, 4): 1.018,
+    (32, 64, 32, 8, 0, 4): 0.986,
+    (32, 64, 16, 8, 3, 4): 0.988,
+    (64, 32, 32, 8, 4, 4): 1.002,
+    (32, 64, 16, 8, 0, 4): 0.9,
 }
+#: How much longer products take with each doubling of their operations beyond so many, at most so many times these.
+_SLOWER, _FROM, _MOST = 0.012, 2**30, 2**10
 
 
 @cache_for_configs
@@ -73,10 +78,16 @@ def _factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([FACTORS.get(key_of(one), 1.0) for one in configs])
 
 
+def power(problem: GemmProblem) -> float:
+    """Return how much longer a product takes since the power that it needs lowers the clock."""
+    operations = 2 * problem.m * problem.n * problem.k * max((problem.batch or (1,))[0], 1)
+    return 1 + _SLOWER * math.log2(min(max(operations / _FROM, 1.0), _MOST))
+
+
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> Numbers:
     """Return roughly the times in microseconds: those of the limits, and what measured times add to them."""
     found = limits(problem, configs, gpu, RATES)
-    factors, share = _factors(configs), measured_share(problem)
+    factors, share = _factors(configs) * power(problem), measured_share(problem)
     if share > 0:
         learned = correction(problem, configs, found, gpu)
         factors = learned if share == 1 else factors ** (1 - share) * learned**share
