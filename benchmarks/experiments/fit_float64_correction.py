@@ -99,7 +99,7 @@ def factors(found: Sequence[Product]) -> dict[tuple[int, ...], float]:
     start = np.log([FACTORS.get(key, 1.0) for key in keys])
 
     def loss(values: Any) -> float:
-        """Return how much slower choices are, how far predictions of fast configs are off, and how far factors moved."""
+        """Return how much slower choices are, how far predictions of fast configs are off, how far factors moved."""
         lost = 0.0
         for number, logs, measured_logs in zip(numbers, expected, times, strict=True):
             predicted, slower = logs + values[number], measured_logs - measured_logs.min()
