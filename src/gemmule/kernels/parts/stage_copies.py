@@ -205,7 +205,7 @@ class StageCopies:
             valid = self.inside(gX, row0, k0, p)
             address = self.piece_source(gX, source, p)
             for v in cutlass.range_constexpr(cute.size(loaded, mode=[0])):
-                loaded[v, p - first] = _load_or_zero(address + v * self.stage.itemsize, v, valid, self.stage.itemsize)
+                loaded[v, p - first] = load_or_zero(address + v * self.stage.itemsize, v, valid, self.stage.itemsize)
 
     @cute.jit
     def store(self, loaded: cute.Tensor, target, part: cutlass.Constexpr[int]):
@@ -304,8 +304,9 @@ def _issue_masked(operand, source, stage, k_tile, part: cutlass.Constexpr[int]):
 
 def opaque(value: Any) -> Any:
     """Return an Int32 or Int64 of which the compiler does not know how it was computed."""
-    kind = Int64 if isinstance(value, Int64) else Int32
-    return cute.arch.inline_ptx(f"mov.b{kind.width} {{$w0}}, {{$r0}};", write_only_types=[kind], read_only_args=[value])
+    return cute.arch.inline_ptx(
+        f"mov.b{value.width} {{$w0}}, {{$r0}};", write_only_types=[type(value)], read_only_args=[value]
+    )
 
 
 @cute.jit
@@ -319,7 +320,7 @@ def _sum(address, step, number: cutlass.Constexpr[int]):
 
 
 @cute.jit
-def _load_or_zero(address, number: cutlass.Constexpr[int], valid, itemsize: cutlass.Constexpr[int]):
+def load_or_zero(address, number: cutlass.Constexpr[int], valid, itemsize: cutlass.Constexpr[int]):
     """Return the bits of an element, or 0 where fewer than `number` + 1 are valid, without a branch."""
     return cute.arch.inline_ptx(
         f"{{ .reg .pred inside; setp.gt.s32 inside, {{$r1}}, {number}; mov.b32 {{$w0}}, 0; "
