@@ -167,7 +167,7 @@ def streamed() -> str:
 def complex_products() -> str:
     # The page's table, whose figures are the notebook's newest.
     section = (DOCS / "complex.md").read_text().partition("## Measured")[2]
-    rows = re.findall(r"^\| (?:complex\d+)? \| H\d00 \|[^|]*\|([^|]*)\|", section, re.MULTILINE)
+    rows = re.findall(r"^\| (?:complex\d+ )?\| H\d00 \|[^|]*\|([^|]*)\|", section, re.MULTILINE)
     times = span([float(x) for row in rows for x in row.split(",")], 2)
     return f"Complex, without emulation | {times} | cuBLASLt |"
 
