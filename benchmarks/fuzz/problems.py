@@ -113,13 +113,15 @@ RECIPES: dict[str, Recipe] = {
     "mma_sync_gemm": Recipe(
         _of(HALF) * 2 + _TF32 * 2 + _of((INT8,)), ((4, 420),) * 3, aligned="some", epilogues=True, edges=0.04
     ),
-    "mma_sync_unaligned": Recipe(
+    "mma_sync_small": Recipe(
         _of(HALF), ((4, 300), (4, 300), (4, 1500)), aligned="some", epilogues=True, edges=0.04
     ),
     "hopper_gemm": Recipe(
         _of(HALF) * 3 + _TF32 + _of((INT8,)) + _of(FLOAT8, "float8"), ((8, 640),) * 3, "along K", "all", epilogues=True
     ),
-    "hopper_gemm_unaligned": Recipe(_of(HALF), ((8, 500),) * 3, aligned="operands", own_only=True),
+    "hopper_gemm_unaligned": Recipe(
+        _of(HALF), ((200, 900), (200, 900), (8, 900)), aligned="operands", own_only=True
+    ),
     "hopper_gemm_repacked": Recipe(_of(HALF), ((60, 900),) * 3, aligned="some", epilogues=True),
     "bf16x6_gemm": Recipe(_of((SINGLE,), "bf16x6"), ((60, 420),) * 3),
     "hopper_gemm_upcast": Recipe(

@@ -21,7 +21,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 #: Kernels that copy by their threads, the type of their operands, and the number of a small config.
 KERNELS = [
     *(("g07_cp_async", "float32", -1), ("float64_gemm", "float64", 9)),
-    *(("mma_sync_gemm", "bfloat16", -1), ("mma_sync_unaligned", "bfloat16", 0)),
+    *(("mma_sync_gemm", "bfloat16", -1), ("mma_sync_small", "bfloat16", 0)),
 ]
 HOPPER, BEFORE = Arch.parse("sm_90a"), Arch.parse("sm_80")
 

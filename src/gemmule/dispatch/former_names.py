@@ -26,6 +26,7 @@ KERNELS: Mapping[str, str] = {
     "h15_symmetric": "hopper_syrk",
     "h16_mixed": "hopper_gemm_w8a16",
     "h17_along_k": "hopper_gemm_k_major",
+    "mma_sync_unaligned": "mma_sync_small",
     "t12_production": "transpose_tiled",
     "t13_in_place": "transpose_in_place",
     "t14_whole_sectors": "transpose_whole_sectors",

@@ -32,7 +32,7 @@ def gemm(dtype, out, extent=512, **changes):
     [
         (gemm(FLOAT16, FLOAT16), "mma_sync_gemm"),
         (gemm(BFLOAT16, FLOAT32, 2049), "mma_sync_gemm"),
-        (gemm(BFLOAT16, FLOAT32, 127), "mma_sync_unaligned"),
+        (gemm(BFLOAT16, FLOAT32, 127), "mma_sync_small"),
         (gemm(INT8, INT32), "mma_sync_gemm"),
         (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "mma_sync_gemm"),
         (gemm(FLOAT32, FLOAT32), "simt_gemm"),
@@ -112,7 +112,7 @@ def test_shared_memory_of_the_architecture():
 def test_every_extent_finds_a_config(dtype, out, extent):
     # Hopper's own kernels stand before it, and take what has whole 16 bytes; another is for small products.
     others = tuple(
-        spec for spec in REGISTRY if not all(arch.specific for arch in spec.archs) and spec.name != "mma_sync_unaligned"
+        spec for spec in REGISTRY if not all(arch.specific for arch in spec.archs) and spec.name != "mma_sync_small"
     )
     assert choose(gemm(dtype, out, extent), HOPPER, others, multiprocessors=132).spec is SPEC
 

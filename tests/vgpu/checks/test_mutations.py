@@ -33,7 +33,7 @@ UNSEEN = {
 }
 #: K of kernels whose last slice of the ordinary one lies where nothing is written afterwards, or that load all of it at
 #: once.
-DEPTHS = {"mma_sync_gemm": 130, "mma_sync_unaligned": 260, "simt_gemm": 100}
+DEPTHS = {"mma_sync_gemm": 130, "mma_sync_small": 260, "simt_gemm": 100}
 SHAPE = (130, 129, 70)
 #: Of a kernel of small tiles, eight of them a CTA, and of one whose products take longest: two rows of tiles, the last
 #: of which is ragged.

@@ -155,6 +155,7 @@ def _choose_among(
 ) -> tuple[KernelSpec, Config, float | None] | None:
     """Return `choose_next` of kernels of which none refuses the problem whatever its config, or None."""
     fallback: tuple[KernelSpec, Config, float] | None = None
+    names = {spec.name for spec in specs}
     for spec in specs:
         if spec.costs is None:
             if spec.takes(problem, HOPPER):
@@ -163,7 +164,9 @@ def _choose_among(
         if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
             continue
         config, cost = chosen
-        if cost < math.inf and (spec.faster_alternative is None or not spec.faster_alternative(problem, cost, gpu)):
+        if cost < math.inf and (
+            spec.faster_alternative is None or spec.faster_alternative(problem, cost, gpu) not in names
+        ):
             return spec, config, cost
         # By a later one, which may not take it. Infinite costs say that others should.
         if fallback is None or fallback[2] == math.inf:

@@ -34,8 +34,8 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
-from gemmule.kernels.mma_sync.unaligned.spec import SPEC as MMA_SYNC_UNALIGNED
-from gemmule.kernels.mma_sync.unaligned.spec import is_faster as is_faster_unaligned
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.parts.batched_launch import (
     batched_params,
     copies_signature,
@@ -290,6 +290,8 @@ FOR_TF32 = (
 _LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
 _NEXT = 1e-4
+#: Share of the predicted time that `mma_sync_small` must take less than where copies are of 16 bytes: assumed.
+_ALIGNED = 0.8
 #: Configs that a call chooses among; the first is the default.
 CONFIGS: tuple[MmaSyncConfig, ...] = (
     MmaSyncConfig(),
@@ -478,8 +480,10 @@ def _lines_begin(matrix: StridedMatrix) -> int:
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel of small products whose lines begin anywhere, where it is expected to be faster."""
-    return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, cost, gpu) else None
+    """Return the kernel of small products, where it is expected to be faster."""
+    if problem.a.dtype.itemsize == 2 and min(_copied(_oriented(problem))) == max(COPIES):
+        cost *= _ALIGNED
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost, gpu) else None
 
 
 SPEC = KernelSpec(

@@ -58,6 +58,8 @@ from gemmule.kernels.hopper.tma_tiles import (
     scale_params,
     why_not_stored,
 )
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.parts.hopper_facts import SMS
@@ -94,6 +96,9 @@ _MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
 #: cluster splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
+#: Microseconds: predicted times up to which `mma_sync_small` is considered, what they are too long by there (record
+#: 20261129T023120), and the share of the rest that its own are less than.
+_SHORT, _TOO_LONG, _MARGIN = 2.8, 0.4, 0.95
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -424,7 +429,12 @@ def _registers_factor(across: tuple[bool, bool], config: HopperGemmConfig) -> fl
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel without wgmma where that is faster than wgmma with an operand from registers."""
+    """Return a kernel without wgmma: of small 16-bit products, and where an operand of wgmma is in registers."""
+    if problem.a.dtype.itemsize == MN_MAJOR_BYTES:
+        if cost > _SHORT * gpu.launch:
+            return None
+        limit = (cost - _TOO_LONG * gpu.launch) * _MARGIN
+        return MMA_SYNC_SMALL.name if is_faster_small(problem, limit, gpu) else None
     if not _from_registers(problem, majors_of(problem)):
         return None
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None

@@ -21,10 +21,10 @@ from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hoppe
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.mma_sync.spec import is_faster
-from gemmule.kernels.mma_sync.unaligned.spec import SPEC as MMA_SYNC_UNALIGNED
-from gemmule.kernels.mma_sync.unaligned.spec import is_faster as is_faster_unaligned
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
@@ -169,9 +169,12 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
-    return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, cost, gpu) else None
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
 
 
+#: Share of the predicted time that `mma_sync_small` must take less than: of large products its times are predicted too
+#: short by about as much (record 20261129T023120).
+_MARGIN = 0.94
 #: Microseconds on an H200 that no repacked product takes less than: two launches.
 _LEAST = 4.5
 
@@ -181,7 +184,7 @@ def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     if _by_fma(problem):
         return SIMT_GEMM.name if is_small(problem) else None
     least = _LEAST * min(gpu.launch, gpu.load)
-    return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, least, gpu) else None
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, least, gpu) else None
 
 
 SPEC = KernelSpec(

@@ -16,6 +16,8 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import K_BYTES, MAX_SHARED_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.mma_sync.spec import is_faster
 
@@ -136,9 +138,15 @@ def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, 
     ]
 
 
+#: Share of the predicted time that `mma_sync_small` must take less than: assumed.
+_MARGIN = 0.9
+
+
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that splits K, where that pays."""
-    return MMA_SYNC.name if is_faster(problem, cost, gpu, split=True) else None
+    """Return the kernel that splits K, or that of small products, where that pays."""
+    if is_faster(problem, cost, gpu, split=True):
+        return MMA_SYNC.name
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
 
 
 SPEC = KernelSpec(

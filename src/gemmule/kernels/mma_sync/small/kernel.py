@@ -1,4 +1,4 @@
-"""Tensor cores by mma.sync for products of few tiles whose matrices begin anywhere: one wait for device memory.
+"""Tensor cores by mma.sync for products of few tiles of any alignment: one wait for device memory.
 
 Idea
     A small product takes as long as what each warp does one after another. All elements of a CTA's first k-tiles are
@@ -30,19 +30,19 @@ from gemmule.kernels.parts.schedulers.data_parallel import GridTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
-from .config import UnalignedMmaConfig
+from .config import SmallMmaConfig
 from .epilogue import StagedStore
-from .mainloop import UnalignedMainloop
+from .mainloop import SmallMainloop
 
 
-class MmaSyncUnaligned:
+class MmaSyncSmall:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: UnalignedMmaConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: SmallMmaConfig, types: dict[str, str]) -> None:
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
         self.threads, self.cluster_k = config.threads, config.cluster_k
         self.scheduler = GridTileScheduler(config.tile_m, config.tile_n, config.cluster_k)
-        self.mainloop = UnalignedMainloop(config, types)
+        self.mainloop = SmallMainloop(config, types)
         self.epilogue = StagedStore(
             config.tile_m,
             config.tile_n,
@@ -80,7 +80,7 @@ class MmaSyncUnaligned:
         self.epilogue.write(gD, gC, stages, (m0, n0), (alpha, beta), rank, inputs)
 
 
-def buildable(config: UnalignedMmaConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: SmallMmaConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
 
     def operand(name: str) -> Any:
@@ -90,6 +90,6 @@ def buildable(config: UnalignedMmaConfig, types: dict[str, str]) -> Buildable:
 
     results = tuple(major_tensor(types["d"], 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     acc = cute_type(types["acc"])
-    kernel = MmaSyncUnaligned(config, types)
+    kernel = MmaSyncSmall(config, types)
     extras = () if kernel.fused is None else (kernel.fused.fake_args(),)
     return Buildable(kernel, (operand("a"), operand("b"), *results, acc(1), acc(0), *extras))

@@ -10,16 +10,15 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 
-from .config import FRAGMENT, UnalignedMmaConfig
+from .config import FRAGMENT, SmallMmaConfig
 
-#: Microseconds on an H200, fitted to record 20261129T013040: a launch and its first wait, an instruction of a warp that
-#: waits for its own ones, an element of a tile, a wait for L2, and how much longer it is for device memory. A kernel of
-#: that record waited for each k-tile after the first round; the waits of counted rounds are predicted.
-_LAUNCH, _INSTRUCTION, _OUTPUT, _WAIT, _LONGER = 0.374, 2.31e-3, 1.1e-4, 0.0565, 0.3325
+#: Microseconds on an H200, fitted to record 20261129T023120: a launch and its first wait, an instruction of a warp that
+#: waits for its own ones, an element of a tile, a wait for L2, and how much longer it is for device memory.
+_LAUNCH, _INSTRUCTION, _OUTPUT, _WAIT, _LONGER = 0.2189, 2.217e-3, 1.041e-4, 0.171, 0.3829
 #: Adding partial sums in a cluster, by its CTAs; a further CTA of an SM, a wavefront of it; bytes to and from memory.
-_REDUCTION, _PARTIALS, _CTA, _FRONT, _BYTES = 0.863, 0.0139, 0.105, 6.15e-4, 2.72e6
+_REDUCTION, _PARTIALS, _CTA, _FRONT, _BYTES = 0.8943, 5.433e-3, 0.517, 5.123e-4, 2.72e6
 #: Share of its time that a further round of clusters takes, and CTAs of an SM that begin in one, by those of a cluster.
-_ROUND, _BEGIN = 0.854, {2: 2.0, 4: 1.6, 8: 1.6}
+_ROUND, _BEGIN = 0.3975, {2: 2.0, 4: 1.6, 8: 1.6}
 #: Bytes of a product that L2 holds, beside other products of a record; twice as many are read from device memory.
 _CACHED = 8.42e4
 #: Counted (`gemmule explain`, PTX): instructions of a warp for its start and end, for each k-tile that is loaded with
@@ -44,11 +43,11 @@ class _Facts:
 
 
 @cache_for_configs
-def _every_facts(configs: Sequence[UnalignedMmaConfig], copies: tuple[int, int]) -> list[_Facts]:
+def _every_facts(configs: Sequence[SmallMmaConfig], copies: tuple[int, int]) -> list[_Facts]:
     return [_facts(config, copies) for config in configs]
 
 
-def _facts(config: UnalignedMmaConfig, copies: tuple[int, int]) -> _Facts:
+def _facts(config: SmallMmaConfig, copies: tuple[int, int]) -> _Facts:
     warps, steps, parts = config.threads / 32, _STEPS // config.warps_k, config.cluster_k
     fragments = (config.tile_m // config.warps_m + config.tile_n // config.warps_n) // FRAGMENT
     k_tile, fronts = _STEP * steps, _FRAGMENT_FRONTS * steps * fragments
@@ -69,7 +68,7 @@ def _facts(config: UnalignedMmaConfig, copies: tuple[int, int]) -> _Facts:
 
 
 def times_us(
-    problem: GemmProblem, configs: Sequence[UnalignedMmaConfig], gpu: GpuRates, copies: tuple[int, int]
+    problem: GemmProblem, configs: Sequence[SmallMmaConfig], gpu: GpuRates, copies: tuple[int, int]
 ) -> list[float]:
     """Return roughly the times in microseconds; `copies` are bytes at once of A and B, of a row-major D."""
     batch, nbytes = (problem.batch or (1,))[0], problem.bytes_min

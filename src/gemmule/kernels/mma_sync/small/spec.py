@@ -1,4 +1,4 @@
-"""Spec of the products of few tiles whose matrices begin anywhere, by mma.sync."""
+"""Spec of the products of few tiles, of any alignment, by mma.sync."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
 from gemmule.kernels.parts.batched_launch import batched_params, copies_signature, tiles_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
-from .config import UnalignedMmaConfig
+from .config import SmallMmaConfig
 from .cost import times_us
 
 DTYPES = (FLOAT16, BFLOAT16)
@@ -47,7 +47,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     return None
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: UnalignedMmaConfig) -> str | None:
+def why_not(problem: GemmProblem, arch: Arch, config: SmallMmaConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if reason := why_not_cluster(config, config.cluster_k, arch):
         return reason
@@ -62,7 +62,7 @@ def _oriented(problem: GemmProblem) -> GemmProblem:
     return row_result(inner_problem(problem, SPEC.batch_dims))[0]
 
 
-def _grid(problem: GemmProblem, config: UnalignedMmaConfig) -> tuple[int, int, int]:
+def _grid(problem: GemmProblem, config: SmallMmaConfig) -> tuple[int, int, int]:
     tiles_m, tiles_n = -(-problem.m // config.tile_m), -(-problem.n // config.tile_n)
     return tiles_m * config.cluster_k, tiles_n, (problem.batch or (1,))[0]
 
@@ -71,7 +71,7 @@ def _lead(matrix: StridedMatrix) -> LeadingDimension:
     return leading_dimension(matrix, COPIES)
 
 
-def signature(problem: GemmProblem, config: UnalignedMmaConfig) -> Signature:
+def signature(problem: GemmProblem, config: SmallMmaConfig) -> Signature:
     """Specialise for types, the major modes of A and B, and the widths of copies and of what is written."""
     del config
     oriented, _, _ = row_result(problem)
@@ -99,11 +99,12 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return (
         *(_signature(FLOAT16, FLOAT16, (a, 2), (b, 2), 1) for a, b in itertools.product("km", "nk")),
         _signature(BFLOAT16, BFLOAT16, ("k", 2), ("n", 2), 1),
+        _signature(BFLOAT16, BFLOAT16, ("k", 16), ("n", 16), 2),
         _signature(BFLOAT16, FLOAT32, ("m", 16), ("k", 4), 2),
     )
 
 
-def launch(problem: GemmProblem, config: UnalignedMmaConfig) -> Launch:
+def launch(problem: GemmProblem, config: SmallMmaConfig) -> Launch:
     """Return the launch recipe: one CTA, or cluster along K, for each tile of D and matrix of the batch."""
     problem, first, second = row_result(problem)
     if problem.epilogue is not None and problem.epilogue.expression.names_c:
@@ -123,37 +124,34 @@ def launch(problem: GemmProblem, config: UnalignedMmaConfig) -> Launch:
     )
 
 
-def costs(problem: GemmProblem, configs: Sequence[UnalignedMmaConfig], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[SmallMmaConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds."""
     oriented = _oriented(problem)
     copies = _lead(oriented.a).copy_bytes, _lead(oriented.b).copy_bytes
     return times_us(oriented, configs, gpu, copies)
 
 
-#: Bytes of a problem from which on it is no small one, and of copies that other kernels are as good with: both assumed.
-_MOST_BYTES, _WIDE = 1 << 23, 8
+#: Bytes of a problem from which on it is no small one: assumed.
+_MOST_BYTES = 1 << 23
 
 
 def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
-    """Return whether less than `cost` microseconds are predicted; of large problems and aligned operands none is."""
+    """Return whether less than `cost` microseconds are predicted; of large problems and other types none is."""
     if problem.a.dtype not in DTYPES or problem.bytes_min > _MOST_BYTES:
-        return False
-    oriented = _oriented(problem)
-    if min(_lead(oriented.a).copy_bytes, _lead(oriented.b).copy_bytes) >= _WIDE:
         return False
     return SPEC.least_cost(problem, gpu) < cost
 
 
 SPEC = KernelSpec(
-    name="mma_sync_unaligned",
+    name="mma_sync_small",
     operation="gemm",
     summary="float16 and bfloat16, few tiles, any alignment: mma.sync, one wait for device memory",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
-        UnalignedMmaConfig(),
-        *(UnalignedMmaConfig(k_tiles=4, cluster_k=parts) for parts in (1, 2, 4, 8)),
-        *(UnalignedMmaConfig(tile_m=64, tile_n=64, warps_n=4, warps_k=1, cluster_k=parts) for parts in (1, 2, 4, 8)),
+        SmallMmaConfig(),
+        *(SmallMmaConfig(k_tiles=4, cluster_k=parts) for parts in (1, 2, 4, 8)),
+        *(SmallMmaConfig(tile_m=64, tile_n=64, warps_n=4, warps_k=1, cluster_k=parts) for parts in (1, 2, 4, 8)),
     ),
     signatures=signatures,
     why_not=why_not,

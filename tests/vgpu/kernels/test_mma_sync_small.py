@@ -1,4 +1,4 @@
-"""mma_sync_unaligned on the virtual GPU: every layout and copy, short and long K, clusters, C, epilogues, banks."""
+"""mma_sync_small on the virtual GPU: every layout and copy, short and long K, clusters, C, epilogues, banks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Choice
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
+from gemmule.kernels.mma_sync.small.config import SmallMmaConfig
+from gemmule.kernels.mma_sync.small.spec import SPEC
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.mma_sync.unaligned.config import UnalignedMmaConfig
-from gemmule.kernels.mma_sync.unaligned.spec import SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -165,4 +165,4 @@ def test_what_it_refuses():
     assert SPEC.why_not(plain, virtual_arch(), SMALL) is None
     for wrong in ({"tile_m": 48}, {"warps_m": 3}, {"warps_k": 4}, {"cluster_k": 16}, {"k_tiles": 8}):
         with pytest.raises(ArgumentError):
-            dataclasses.replace(UnalignedMmaConfig(), **wrong)
+            dataclasses.replace(SmallMmaConfig(), **wrong)

@@ -1,4 +1,4 @@
-"""Tiles of products of few tiles whose operands begin anywhere."""
+"""Tiles of products of few tiles of any alignment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_REGISTERS = 96
 
 
 @dataclass(frozen=True)
-class UnalignedMmaConfig(Config):
+class SmallMmaConfig(Config):
     """Tile of D that a CTA computes, and its warps.
 
     Attributes

@@ -1,4 +1,4 @@
-"""A round of loads of mma_sync_unaligned is in flight together: none waits for those before it.
+"""A round of loads of mma_sync_small is in flight together: none waits for those before it.
 
 Loads in a block of their own for each k-tile waited for the k-tile before, as its scoreboard is theirs too. Such code
 is right, and takes a wait for device memory for each k-tile; nothing but its speed tells.
@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.mma_sync.unaligned.spec import SPEC
+from gemmule.kernels.mma_sync.small.spec import SPEC
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -11,22 +11,22 @@ from cutlass import Int32, cute
 from gemmule.kernels.mma_sync.mainloop import MmaSyncMainloop
 from gemmule.kernels.parts.pdl import launch_dependents
 
-from .config import UnalignedMmaConfig
+from .config import SmallMmaConfig
 from .copies import ElementCopies
 
 
-class UnalignedMainloop(MmaSyncMainloop):
+class SmallMainloop(MmaSyncMainloop):
     """The loop over K: elements wait in registers, for the other half of the stages; the warps of a slice share steps.
 
     Parameters
     ----------
-    config : UnalignedMmaConfig
+    config : SmallMmaConfig
         Tiles and warps.
     types : dict
         Types, major modes and widths of copies.
     """
 
-    def __init__(self, config: UnalignedMmaConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: SmallMmaConfig, types: dict[str, str]) -> None:
         # It has the fields that mma_sync_gemm's config has, and that are read.
         tiles: Any = config
         super().__init__(tiles, types, 1)
