@@ -56,7 +56,7 @@ clean: ## remove the environment, caches and everything that was built
 	rm -rf $(VENV) build dist docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: an environment is made once, and an extra installed again when pyproject.toml changes.
+# Stamps: an environment is made once, and an extra installed again when pyproject.toml, or what an editable install copies, changes.
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \

@@ -42,13 +42,20 @@ def interruption_ends() -> Iterator[None]:
     """Let Ctrl-C end the process while the block imports, unless somebody else sees to it."""
     # Signals are the main thread's.
     here = threading.current_thread() is threading.main_thread()
+    already = signal.getsignal(signal.SIGINT) is _end
     if here:
         _end_where_interrupted()
     try:
         yield
     finally:
-        if here and signal.getsignal(signal.SIGINT) is _end:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if here and not already:
+            interruption_raises()
+
+
+def interruption_raises() -> None:
+    """Let Ctrl-C raise again, where it would end the process."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_quickly(codes: list[int]) -> None:
@@ -70,9 +77,11 @@ def _end_quickly(codes: list[int]) -> None:
 
 def main() -> None:
     """Run the command; it ends with `SystemExit`."""
+    # The command lets Ctrl-C raise again where it reports that.
     with interruption_ends():
         from gemmule.cli import main as run
-    run(interruption_ends)
+
+        run(interruption_ends)
 
 
 def script() -> None:

@@ -48,7 +48,7 @@ def renamed(key: Key, names: Mapping[str, Any]) -> str:
         Kernel, config and signature.
     names : mapping
         ``kernels``, from old names to new ones; ``fields`` and ``signatures``, by HEAD's kernel, from old config fields
-        and signature keys to new ones (null: left out at HEAD); ``values``, likewise, config fields that HEAD adds.
+        and signature keys to new ones (null: left out at HEAD); ``values``, likewise, config fields that BASE may lack.
     """
     kernel, config, signature = key
     kernel = names.get("kernels", {}).get(kernel, kernel)
@@ -57,7 +57,7 @@ def renamed(key: Key, names: Mapping[str, Any]) -> str:
         new = {**names.get(kind, {}).get("*", {}), **names.get(kind, {}).get(kernel, {})}
         return {new.get(name, name): value for name, value in pairs if new.get(name, name) is not None}
 
-    fields = mapped("fields", list(config.items())) | names.get("values", {}).get(kernel, {})
+    fields = names.get("values", {}).get(kernel, {}) | mapped("fields", list(config.items()))
     return canonical([kernel, fields, [*mapped("signatures", signature).items()]])
 
 

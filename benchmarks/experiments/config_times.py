@@ -44,8 +44,8 @@ from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.refusals import HOPPER
-from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.config import MmaSyncConfig
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as MN_MAJOR
@@ -162,7 +162,7 @@ _SIMT = (
 )
 
 
-#: Candidates of `h01_mma_sync`: rows, columns, warps along M and N, and stages; and CTAs of a cluster.
+#: Candidates of `mma_sync_gemm`: rows, columns, warps along M and N, and stages; and CTAs of a cluster.
 _MMA_SYNC = {
     (64, 64, 2, 2, 4): (1, 2, 3, 4, 5, 6, 7, 8, 12, 16),
     (128, 64, 2, 2, 4): (1, 2, 4, 8),
@@ -285,7 +285,7 @@ def float64_candidates() -> tuple[Float64Config, ...]:
 
 
 def mma_sync_choices() -> tuple[Choice, ...]:
-    """Return the configs of `h01_mma_sync` that TF32 may need, and the kernel that transposes operands first."""
+    """Return the configs of `mma_sync_gemm` that TF32 may need, and the kernel that transposes operands first."""
     found = list(MMA_SYNC.configs)
     for (tile_m, tile_n, warps_m, warps_n, stages), clusters in _MMA_SYNC.items():
         tile = MmaSyncConfig(tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n, stages=stages)

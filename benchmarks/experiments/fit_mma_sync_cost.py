@@ -1,4 +1,4 @@
-"""Fit the rates of `h01_mma_sync`'s predicted times of TF32 to records of `config_times.py --dtype tf32`.
+"""Fit the rates of `mma_sync_gemm`'s predicted times of TF32 to records of `config_times.py --dtype tf32`.
 
 Every fourth product is left out of the fit; of these, the kernel and config that are predicted to be fastest are
 compared with the fastest ones and with cuBLASLt's first choice. `--choose` also says which configs together come
@@ -26,9 +26,9 @@ from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
-from gemmule.kernels.ladder.h01_mma_sync import tf32_cost
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, tf32_us
-from gemmule.kernels.ladder.h01_mma_sync.tf32_cost import Tf32Rates
+from gemmule.kernels.mma_sync import tf32_cost
+from gemmule.kernels.mma_sync.spec import SPEC, tf32_us
+from gemmule.kernels.mma_sync.tf32_cost import Tf32Rates
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 
@@ -57,7 +57,7 @@ class Measured:
     cublaslt : float
         Microseconds of cuBLASLt's first choice.
     own : array
-        Numbers of the choices that are of `h01_mma_sync`.
+        Numbers of the choices that are of `mma_sync_gemm`.
     """
 
     problem: GemmProblem
@@ -72,7 +72,7 @@ class Measured:
         self.configs = tuple(self.choices[number].config for number in self.own)
 
     def predicted(self, rates: Tf32Rates) -> Any:
-        """Return the predicted microseconds of the choices of `h01_mma_sync`."""
+        """Return the predicted microseconds of the choices of `mma_sync_gemm`."""
         return tf32_us(self.problem, self.configs, self.gpu, rates)
 
 

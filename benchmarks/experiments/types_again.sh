@@ -7,7 +7,7 @@ record=${RECORD:-out} python=${PYTHON:-python}
 bench() { "$python" -m gemmule bench gemm --untuned --seconds 0.03 --record "$record" --layout nt "$@"; }
 
 # bfloat16 into odd results, as after packing: few tiles and a long K.
-bench --dtype bfloat16 --kernels "chosen,h01_mma_sync[8],h01_mma_sync[9],h01_mma_sync[10],hopper_gemm_unaligned[tile_n=64]" \
+bench --dtype bfloat16 --kernels "chosen,mma_sync_gemm[8],mma_sync_gemm[9],mma_sync_gemm[10],hopper_gemm_unaligned[tile_n=64]" \
     --sizes 113,217,4640 --sizes 163,101,2832 --sizes 297,133,7776 --sizes 479,229,7736 --sizes 81,311,1864
 # Whether the CTAs of a cluster should share K of 8-bit floats, and whether operands of A or B should change places.
 bench --dtype float8_e4m3fn:float8:bfloat16 \

@@ -13,7 +13,7 @@ tf32() { # kernels layout M,N,K …
     shift 2
     for size in "$@"; do words+=(--sizes "$size"); done
     "$python" -m gemmule bench gemm --untuned --seconds 0.03 --record "$record" --dtype float32:tf32 \
-        --layout "$layout" --kernels "chosen,h01_mma_sync[7],h01_mma_sync[8],h01_mma_sync[9],h01_mma_sync[10],$kernels" \
+        --layout "$layout" --kernels "chosen,mma_sync_gemm[7],mma_sync_gemm[8],mma_sync_gemm[9],mma_sync_gemm[10],$kernels" \
         "${words[@]}"
 }
 
@@ -29,7 +29,7 @@ tf32 hopper_gemm_k_major nn 67,209,1229 79,465,145 1261,1115,253 3909,3321,905 4
 tf32 hopper_gemm_repacked nt 285,175,5531 621,6273,1337 1037,991,1201 97,2113,333
 # bfloat16 into odd results, as after packing: few tiles and a long K.
 "$python" -m gemmule bench gemm --untuned --seconds 0.03 --record "$record" --dtype bfloat16 --layout nt \
-    --kernels "chosen,h01_mma_sync[8],h01_mma_sync[9],h01_mma_sync[10],hopper_gemm_unaligned[tile_n=64]" \
+    --kernels "chosen,mma_sync_gemm[8],mma_sync_gemm[9],mma_sync_gemm[10],hopper_gemm_unaligned[tile_n=64]" \
     --sizes 113,217,4640 --sizes 163,101,2832 --sizes 297,133,7776 --sizes 479,229,7736 --sizes 81,311,1864
 times --dtype float64 --count 60 --seed 27 --seconds 40 --kernels 210
 times --dtype float8_e4m3fn --count 120 --seed 1 --seconds 30 --kernels 180

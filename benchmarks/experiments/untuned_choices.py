@@ -40,7 +40,7 @@ from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.device import Device, get_device
 from gemmule.runtime.workspaces import Workspaces
 
-H01 = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
+MMA_SYNC = next(spec for spec in REGISTRY if spec.name == "mma_sync_gemm")
 #: Types and layouts, with how many of 100 products have them, and the most operations of one.
 KINDS = (
     *(("bfloat16", layout, 16, 4e12) for layout in ("nn", "nt", "tn", "tt")),
@@ -116,7 +116,7 @@ def trial(problem: GemmProblem, device: Device) -> Trial:
     # Of a kernel without a cost model, one config.
     found = tuple(x for x in found if x.spec.cost is not None)
     if any(x.spec.next_kernel is not None for x in found):
-        found += (choose(problem, arch, (H01,), **facts),)
+        found += (choose(problem, arch, (MMA_SYNC,), **facts),)
     every = {(one.spec.name, one.config): one for one in (*found, taken)}
     return Trial(problem, taken, tuple(every.values()))
 

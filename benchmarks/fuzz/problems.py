@@ -110,7 +110,7 @@ def _of(pairs: tuple[tuple[str, str], ...], precision: str | None = None) -> tup
 
 _TF32 = _of((SINGLE,), "tf32")
 RECIPES: dict[str, Recipe] = {
-    "h01_mma_sync": Recipe(
+    "mma_sync_gemm": Recipe(
         _of(HALF) * 2 + _TF32 * 2 + _of((INT8,)), ((4, 420),) * 3, aligned="some", epilogues=True, edges=0.04
     ),
     "hopper_gemm": Recipe(

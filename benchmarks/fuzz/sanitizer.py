@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 #: Without a record of it so far.
 KERNELS = (
-    *("h01", "hopper_", "bf16x6_", "ozaki_", "simt_syrk", "float64_syrk"),
+    *("mma_sync_", "hopper_", "bf16x6_", "ozaki_", "simt_syrk", "float64_syrk"),
     *("transpose_in_registers", "transpose_gathered", "transpose_word_aligned", "transpose_skinny"),
 )
 #: What a tool prints at the end where it found nothing.

@@ -28,7 +28,7 @@ from faithfulness import ALIGNED_SHAPES, ARCH, Case, is_hopper, run_on_hardware
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu import Counter, Counts, Options, launch
-from gemmule.vgpu.engine.observer import AgentAccess, BoxAccess, Observer
+from gemmule.vgpu.engine.observer import AgentAccess, Observer, TmaGlobalAccess
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -73,9 +73,9 @@ class CopyTraffic(Observer):
 
     def __init__(self) -> None:
         self.alone = self.arrived = self.asked = self.stored = 0
-        self._box: BoxAccess | None = None
+        self._box: TmaGlobalAccess | None = None
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         """Count the sectors of each copy."""
         self._box = access
         touched = int(_touched(access).sum())
@@ -98,7 +98,7 @@ class CopyTraffic(Observer):
             self.alone += sectors
 
 
-def _touched(access: BoxAccess) -> Array:
+def _touched(access: TmaGlobalAccess) -> Array:
     """Return the sectors of global memory that each row of boxes touches."""
     last = access.start + access.size - 1
     found: Array = np.where(access.size > 0, last // SECTOR - access.start // SECTOR + 1, 0)

@@ -1,4 +1,4 @@
-"""What the main loop of h01 can reach: its products alone, then with fragments, copies and waits, part by part.
+"""What the main loop of mma_sync_gemm can reach: its products alone, then with fragments, copies and waits.
 
 python benchmarks/records/mma_sync_ceiling.py --record benchmarks/results
 

@@ -98,7 +98,7 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     }
     plan = gm.matmul.plan(a, b)
     config = " ".join(f"{name}={value}" for name, value in plan.config.items())
-    kernel = f"{plan.kernel} [{config}]" + (f", {plan.then}" if plan.then else "")
+    kernel = f"{plan.kernel} [{config}]" + (f", {plan.next_kernel}" if plan.next_kernel else "")
     torch.testing.assert_close(gm.matmul(a, b, out=out), torch.mm(a, b), rtol=0.02, atol=0.1)
     for path, values in in_turns(calls).items():
         own = {"kernel": kernel} if "torch" not in path and path != "transpose" else {}

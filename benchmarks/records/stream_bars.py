@@ -129,7 +129,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
             staged = staged_by(device, settings.pinned, settings.threads)
         print(staged, flush=True)
         rings = cut_rings(("a", "b", "out"), settings.pinned, settings.threads, 1)
-        rates = dataclasses.replace(staged.told(rates), launch=2e-4, allocate=ALLOCATE_S)
+        rates = dataclasses.replace(staged.applied_to(rates), launch=2e-4, allocate=ALLOCATE_S)
         rates = staged_rates(rates, rings, settings.threads, settings.threads)
     print(source, dataclasses.asdict(rates), flush=True)
     made = []

@@ -26,7 +26,7 @@ from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, Precision, accumulator, dty
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
-from gemmule.outofcore.calls.device_engine import beside_parts
+from gemmule.outofcore.calls.device_engine import memory_beside_workspaces
 from gemmule.outofcore.device.engine.buffers import Buffers
 from gemmule.outofcore.device.engine.staging_probe import staged_by
 from gemmule.outofcore.device.engine.streaming import Settings, stream_product
@@ -136,7 +136,7 @@ class Cell:
         return choose_plan(
             Product(*self.shape, a, b, Operand(dtype), added),
             dtype,
-            beside_parts(memory, self.precision),
+            memory_beside_workspaces(memory, self.precision),
             rates,
             symmetric=self.operation == "gram",
         )
@@ -188,7 +188,7 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     with cell.streams() as device, device.near():
         staged = staged_by(device, 256 << 20, THREADS)
     rings = cut_rings(("a", "b", "out"), 256 << 20, THREADS, 1)
-    return staged_rates(dataclasses.replace(staged.told(rates), launch=2e-4), rings, THREADS, THREADS)
+    return staged_rates(dataclasses.replace(staged.applied_to(rates), launch=2e-4), rings, THREADS, THREADS)
 
 
 def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from gemmule.core.errors import (
     ArgumentError,
     CompileError,
+    CompilerMissingError,
     DeviceMemoryError,
     DriverError,
     DTypeError,
@@ -26,7 +27,9 @@ from gemmule.core.errors import (
     FileFormatError,
     GemmuleError,
     HostMemoryError,
+    KernelFailedError,
     MemoryLimitError,
+    NoKernelError,
     OverlapError,
     ShapeError,
     UnsupportedError,
@@ -37,16 +40,25 @@ if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
     from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, transpose
     from gemmule.api.grouped import grouped_gemm
+    from gemmule.api.planning.choice import CompileWarning
     from gemmule.api.quantization import quantize
     from gemmule.api.scaled import scaled_gemm
-    from gemmule.compiler.pack import Pack
-    from gemmule.dispatch.select import clear_choices
+    from gemmule.compiler.cache import CacheWarning
+    from gemmule.compiler.pack import Pack, PackWarning
+    from gemmule.dispatch.rates_file import RatesFileWarning
+    from gemmule.dispatch.recording import RecordingWarning
+    from gemmule.dispatch.select import PackedKernelWarning, clear_choices
+    from gemmule.dispatch.tuned_file import TunedFileWarning
+    from gemmule.outofcore.device.planner.probe_cache import ProbeCacheWarning
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "ArgumentError",
+    "CacheWarning",
     "CompileError",
+    "CompileWarning",
+    "CompilerMissingError",
     "DTypeError",
     "DeviceMemoryError",
     "DriverError",
@@ -54,11 +66,19 @@ __all__ = [
     "FileFormatError",
     "GemmuleError",
     "HostMemoryError",
+    "KernelFailedError",
     "MemoryLimitError",
+    "NoKernelError",
     "OverlapError",
     "Pack",
+    "PackWarning",
+    "PackedKernelWarning",
     "Plan",
+    "ProbeCacheWarning",
+    "RatesFileWarning",
+    "RecordingWarning",
     "ShapeError",
+    "TunedFileWarning",
     "UnsupportedError",
     "WrongResultError",
     "__version__",
@@ -80,10 +100,16 @@ __all__ = [
 _LAZY = {
     "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
     "gemmule.api.grouped": ("grouped_gemm",),
+    "gemmule.api.planning.choice": ("CompileWarning",),
     "gemmule.api.quantization": ("quantize",),
     "gemmule.api.scaled": ("scaled_gemm",),
-    "gemmule.compiler.pack": ("Pack",),
-    "gemmule.dispatch.select": ("clear_choices",),
+    "gemmule.compiler.cache": ("CacheWarning",),
+    "gemmule.compiler.pack": ("Pack", "PackWarning"),
+    "gemmule.dispatch.rates_file": ("RatesFileWarning",),
+    "gemmule.dispatch.recording": ("RecordingWarning",),
+    "gemmule.dispatch.select": ("PackedKernelWarning", "clear_choices"),
+    "gemmule.dispatch.tuned_file": ("TunedFileWarning",),
+    "gemmule.outofcore.device.planner.probe_cache": ("ProbeCacheWarning",),
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 #: Public modules, imported likewise.

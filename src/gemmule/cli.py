@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import click
 
+from gemmule_command import interruption_raises
+
 from .commands.failures import failures_in_one_line
 from .commands.json_output import echo_json
 from .core.name_suggestions import did_you_mean, similar_names
@@ -98,6 +100,7 @@ class OneLineGroup(click.Group):
         """Run the command."""
         ctx.obj = _LAZY.importing
         with failures_in_one_line(ctx):
+            interruption_raises()
             return super().invoke(ctx)
 
 

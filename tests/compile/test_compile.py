@@ -153,7 +153,7 @@ def jobs(configs):
 
 
 #: Steps of the ladders: calls take other kernels.
-STEPS = {*LADDER, *TRANSPOSE_LADDER} - {"float64_gemm", "h01_mma_sync", "hopper_gemm", "transpose_tiled"}
+STEPS = {*LADDER, *TRANSPOSE_LADDER} - {"float64_gemm", "mma_sync_gemm", "hopper_gemm", "transpose_tiled"}
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
@@ -163,7 +163,7 @@ LONG = (
     "simt_syrk",
     "complex64_gemm",
     "complex64_syrk",
-    "h01_mma_sync",
+    "mma_sync_gemm",
     "transpose_tiled",
     "transpose_in_place",
     "transpose_in_registers",
@@ -173,6 +173,8 @@ LONG = (
 #: Bytes that a thread may spill: half of its registers are accumulators, and a few addresses wait in local memory until
 #: the loop over K ends.
 SPILLS = {"complex64_gemm": 40, "complex64_syrk": 40, "float64_gemm": 192, "simt_gemm": 64, "simt_syrk": 64}
+#: Those of other architectures than Hopper, where more: of 2048 FMAs the loop over K has four loads from local memory.
+SPILLS_ELSEWHERE = {"complex64_gemm": 72}
 
 
 def kinds(job):
@@ -219,10 +221,11 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("other", others() if wanted else [], ids=str)
 
 
-@functools.cache
-def compiled_others():
-    """Compile the other specialisations in parallel processes, once."""
-    return {str(job): result for job, result in compile_all(others())}
+@pytest.fixture(scope="module")
+def compiled_others(request):
+    """Compile the other specialisations in parallel processes, once: those whose tests were selected."""
+    selected = (one for one in request.session.items if getattr(one, "originalname", None) == "test_other_configs")
+    return {str(job): result for job, result in compile_all(one.callspec.params["other"] for one in selected)}
 
 
 def check(job, artifact):
@@ -232,11 +235,13 @@ def check(job, artifact):
     assert_in_order(artifact.ptx, job.arch, overlaps=any(one.overlaps for one in launches))
     # Of sums that are touched while a product is under way nothing but the speed tells.
     assert early(artifact.ptx) == []
-    if job.spec.name == "h01_mma_sync" and dict(job.signature)["tiles"] == "whole":
+    if job.spec.name == "mma_sync_gemm" and dict(job.signature)["tiles"] == "whole":
         assert_instructions(artifact, job.config, dict(job.signature)["a"])
     assert f".target {job.arch}" in artifact.ptx
-    assert artifact.resources.spill_bytes <= SPILLS.get(job.spec.name, 0)
-    assert artifact.resources.stack_bytes <= SPILLS.get(job.spec.name, 0)
+    most = SPILLS.get(job.spec.name, 0)
+    most = most if job.arch.major == 9 else SPILLS_ELSEWHERE.get(job.spec.name, most)
+    assert artifact.resources.spill_bytes <= most
+    assert artifact.resources.stack_bytes <= most
     chip = next(
         chip for chip in CHIPS if chip.capability[0] == job.arch.major and chip.capability >= job.arch.capability
     )
@@ -252,8 +257,8 @@ def test_default_config(job):
 
 
 @pytest.mark.slow
-def test_other_configs(other):
-    result = compiled_others()[str(other)]
+def test_other_configs(other, compiled_others):
+    result = compiled_others[str(other)]
     if isinstance(result, CompileError):
         raise result
     check(other, result)

@@ -60,8 +60,8 @@ def test_h09(config, expression):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_100a", marks=pytest.mark.slow)])
-def test_h01(arch):
-    artifact = compiled(SPECS["h01_mma_sync"], SPECS["h01_mma_sync"].default, Arch.parse(arch), GATED_WITH_C)
+def test_mma_sync_gemm(arch):
+    artifact = compiled(SPECS["mma_sync_gemm"], SPECS["mma_sync_gemm"].default, Arch.parse(arch), GATED_WITH_C)
     assert artifact.resources.spill_bytes == 0
 
 

@@ -67,7 +67,7 @@ def test_there_are_configs_of_either_kind():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
-@pytest.mark.parametrize("name", ["h01_mma_sync", "gemm_reference"])
+@pytest.mark.parametrize("name", ["mma_sync_gemm", "gemm_reference"])
 def test_the_others(name, arch):
     artifact = compiled(SPECS[name], SPECS[name].default, Arch.parse(arch), problem(WITH_BIAS, absmax=True))
     assert artifact.resources.spill_bytes == 0

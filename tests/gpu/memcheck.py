@@ -5,7 +5,7 @@ compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.p
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py t10 t11    # kernels of these prefixes
-compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py h01 --part 3/16    # beside 15 others
+compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py mma_ --part 3/16    # of 16
 compute-sanitizer --tool initcheck --error-exitcode 1 python tests/gpu/memcheck.py hopper_syrk --runs 2    # two of them
 
 Most of the time is the compiler's: processes that each take a part of the configs and dtypes compile side by side.
@@ -35,7 +35,7 @@ from support.oracle import assert_product, random_matrix
 RNG = np.random.default_rng()
 #: Kernels that start copies of 16 bytes and ask for fewer (cp.async with a src-size): the sanitizer takes them to read
 #: all 16, so that their buffers end where such a copy does. The virtual GPU knows better, and checks every byte.
-PARTIAL_COPIES = {"h01_mma_sync": 16}
+PARTIAL_COPIES = {"mma_sync_gemm": 16}
 #: Kernels of a block lower triangle.
 TRIANGLES = ("simt_syrk", "float64_syrk")
 SHAPES = [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]
@@ -175,7 +175,7 @@ def runs_of(spec, asked):
                 yield from [1] * found
                 continue
             for precision in precisions(element):
-                if spec.mirrors:
+                if spec.is_syrk:
                     found = check_own_transpose(spec, config, element, precision, shape, kinds, offset)
                 else:
                     found = check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)

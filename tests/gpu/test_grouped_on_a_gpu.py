@@ -128,6 +128,38 @@ def test_gradients(torch, gt, groups, dtype):
     assert torch.equal(weights.grad, wanted.to(a.dtype))
 
 
+@pytest.mark.parametrize("axis", "mnk")
+@pytest.mark.parametrize("columns", [264, 71])
+@pytest.mark.parametrize("transposed_grad", [False, True])
+def test_gradients_of_each_kind_and_of_any_number_of_columns(torch, gt, axis, columns, transposed_grad):
+    a, b = operands(torch, axis, 5, 601 if axis == "m" else 600, 264, 264)
+    # Of the operand that has them, as many columns as wanted, in rows that stay aligned.
+    a, b = (a[:, :columns], b) if axis == "n" else (a, b[..., :columns])
+    a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+    ends = random_ends(torch, 5, 590)
+    got = gt.grouped_mm(a, b, offs=ends)
+    grad = integers(torch, *got.shape)
+    grad = grad.mT.contiguous().mT if transposed_grad else grad
+    wide = [x.detach().double().requires_grad_() for x in (a, b)]
+    parts, start = [], 0
+    for group, end in enumerate(ends.tolist()):
+        part = slice(start, end)
+        parts.append(
+            wide[0][part] @ wide[1][group]
+            if axis == "m"
+            else wide[0][group] @ wide[1][:, part]
+            if axis == "n"
+            else wide[0][:, part] @ wide[1][part]
+        )
+        start = end
+    beyond = {"m": lambda: grad[:start], "n": lambda: grad[:, :start], "k": lambda: grad}[axis]()
+    wanted = torch.stack(parts) if axis == "k" else torch.cat(parts, 0 if axis == "m" else 1)
+    for mine, its in zip(
+        torch.autograd.grad(got, (a, b), grad), torch.autograd.grad(wanted, wide, beyond.double()), strict=True
+    ):
+        assert torch.equal(mine, its.to(mine.dtype))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_captured_graph_reads_the_sizes_of_each_replay(torch, gt, dtype):
     a, b = operands(torch, "m", 5, 800, dtype=dtype)
@@ -241,12 +273,15 @@ def test_experts_of_one_token(torch, gt, slots):
 
 
 def test_rows_that_name_their_matrices(torch):
-    """Repeated calls with other numbers, past the call cache and through it; what is between rows holds NaN."""
+    """Repeated calls with other numbers, past the call cache and through it; a row that names no matrix holds NaN."""
     a, b = integers(torch, 9, 72), integers(torch, 5, 136, 72).mT
     for turn in range(5):
         numbers = torch.randint(-1, 6, (9,), device="cuda", dtype=torch.int32)
         out = torch.full((9, 136), torch.nan, device="cuda", dtype=torch.bfloat16) if turn % 2 else None
-        got = gm.grouped_gemm(a, b, matrices=numbers, out=out)
+        given = torch.where(((numbers >= 0) & (numbers < 5))[:, None], a, torch.nan)
+        got = gm.grouped_gemm(given, b, matrices=numbers, out=out)
+        finished = gm.grouped_gemm(given, b, matrices=numbers, epilogue=lambda acc: acc + 1)
+        assert not finished[(numbers < 0) | (numbers >= 5)].any()
         zero = torch.zeros(72, 136, device="cuda", dtype=torch.bfloat16)
         wanted = torch.stack([a[i] @ (b[n] if 0 <= n < 5 else zero) for i, n in enumerate(numbers.tolist())])
         assert torch.equal(got, wanted)

@@ -66,6 +66,17 @@ def test_parts_of_complex_products_are_within_the_bound(name, dtype, emulated, t
         assert bool(((one - other).abs() <= 2 * (2 * SIDE + 6) * unit * size)[fine].all())
 
 
+def test_long_sums_of_equal_numbers_stay_in_range(torch):
+    """All are rounded up, by which norms grow: the sums are the largest that residues must tell apart."""
+    part, k = 474321.65625, 2**16
+    a, b = (torch.full((1024, k), complex(part, part), device="cuda", dtype=torch.complex64) for _ in range(2))
+    assert gm.matmul.plan(a, b.mH, precision="ozaki").decision() == ("ozaki-7",)
+    got, exact = gm.matmul(a, b.mH, precision="ozaki"), 2 * k * part**2
+    bound = (2 * k + 3) * FLOAT32.unit_roundoff * exact
+    assert bool(((got.real.double() - exact).abs() <= bound).all())
+    assert bool((got.imag.abs() <= bound).all())
+
+
 def test_a_graph_decides_at_each_replay(torch):
     a, b = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float64) for _ in range(2))
     out = torch.full_like(a, float("nan"))

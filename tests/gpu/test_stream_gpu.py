@@ -33,7 +33,7 @@ DIAGONALS = [
 CASES = [
     (strategy, dtype, size, pinned, beta)
     for strategy, dtype in itertools.product(
-        ("paper", "c-stationary", "panels"), ("float32", "float64", "bfloat16", "int8")
+        ("five-buffers", "c-stationary", "panels"), ("float32", "float64", "bfloat16", "int8")
     )
     for size, pinned, beta in ((SIZES[0], True, 0), (SIZES[0], False, 2), (SIZES[1], True, 2), (SIZES[2], False, 0))
 ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
+import gemmule as gm  # noqa: E402
 import gemmule.torch as gt  # noqa: E402
+from gemmule.torch import grouped  # noqa: E402
 
 ENDS = (2, 2, 3, 9)
 
@@ -103,6 +107,33 @@ def test_gradients_of_weights_lie_as_the_weights():
     a, b, offs = operands("m", (False, True))
     (grad,) = torch.autograd.grad(gt.grouped_mm(a, b, offs=offs).sum(), b)
     assert grad.stride() == b.stride()
+
+
+@KINDS
+@pytest.mark.parametrize("columns", [64, 71])
+@pytest.mark.parametrize("transposed_grad", [False, True])
+def test_gradients_of_what_a_kernel_takes_are_products_that_it_takes(kind, columns, transposed_grad, monkeypatch):
+    """16-bit operands whose product Hopper's kernel takes: each product of the backward pass is planned for it."""
+
+    def planned(a, b, offs):
+        gm.grouped_gemm.plan(*(x.detach() for x in (a, b, offs)), executor="vgpu")
+        return compute(a, b, offs)
+
+    compute = grouped._compute
+    monkeypatch.setattr(grouped, "_compute", planned)
+    extent, random = 73, functools.partial(torch.randn, dtype=torch.bfloat16)
+    a, b = {
+        "m": (random(extent, 64), random(4, columns, 64).mT),
+        "n": (random(4, columns, 64), random(extent, 64).mT),
+        "k": (random(extent, 64).mT, random(extent, 72)[:, :columns]),
+    }[kind]
+    a, b = (x.detach().requires_grad_() for x in (a, b))
+    got = gt.grouped_mm(a, b, offs=torch.tensor(ENDS, dtype=torch.int32))
+    grad = random(*got.shape)
+    grad = grad.mT.contiguous().mT if transposed_grad else grad
+    for mine, x in zip(torch.autograd.grad(got, (a, b), grad), (a, b), strict=True):
+        assert mine.shape == x.shape
+    assert torch.isfinite(mine).all()
 
 
 def test_a_batch_without_offsets():

@@ -147,7 +147,7 @@ def test_linear_transposes(rng, name):
 
 
 def test_a_product_of_an_array_with_itself_has_no_transpose():
-    with pytest.raises(ArgumentError, match="not linear in both of its factors"):
+    with pytest.raises(ArgumentError, match="not linear in both operands"):
         jax.linear_transpose(lambda x: gj.matmul(x, x), jnp.ones((3, 3)))(jnp.ones((3, 3)))
 
 

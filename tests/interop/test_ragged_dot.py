@@ -14,6 +14,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
+from gemmule.jax import grouped  # noqa: E402
 
 SIZES = (2, 0, 1, 6)
 
@@ -97,3 +98,27 @@ def test_what_does_not_fit(rng):
         gj.ragged_dot(lhs, rhs.astype("float32"), sizes)
     with pytest.raises(Exception, match="must be at most 9"):
         gj.ragged_dot(lhs, rhs, 2 * sizes).block_until_ready()
+
+
+@pytest.mark.parametrize(("depth", "columns"), [(8, 16), (8, 5), (3, 16), (3, 5)])
+def test_16_bit_floats_have_lines_that_a_kernel_loads(depth, columns, monkeypatch):
+    """Of every product, those of gradients too, contiguous dimensions are multiples of 16 bytes."""
+    call, lines = grouped._call, []
+
+    def seen(stored, shape, a, b, ends):
+        lines.extend((a.shape[-1], b.shape[-1]))
+        return call(stored, shape, a, b, ends)
+
+    monkeypatch.setattr(grouped, "_call", seen)
+    rng = np.random.default_rng()
+    lhs, rhs = (jnp.asarray(rng.integers(-4, 5, x), jnp.bfloat16) for x in ((9, depth), (4, depth, columns)))
+    sizes = jnp.array([2, 0, 1, 5], jnp.int32)
+    weights = jnp.asarray(rng.integers(-4, 5, (9, columns)), jnp.bfloat16)
+    wanted = jax.lax.ragged_dot(lhs.astype(float), rhs.astype(float), sizes)
+    found, back = jax.vjp(lambda *x: gj.ragged_dot(*x, sizes), lhs, rhs)
+    np.testing.assert_array_equal(found.astype(float), wanted)
+    _, exact = jax.vjp(lambda *x: jax.lax.ragged_dot(*x, sizes), lhs.astype(float), rhs.astype(float))
+    for mine, its in zip(back(weights), exact(weights.astype(float)), strict=True):
+        np.testing.assert_array_equal(mine.astype(float), its.astype(jnp.bfloat16).astype(float))
+    assert len(lines) == 6
+    assert not any(count % 8 for count in lines)

@@ -16,7 +16,7 @@ from gemmule.outofcore.tiles.search import least_memory, plan_product
 from support.outofcore.tile_products import multiply, plan_tiles
 
 EXTENT = st.integers(0, 150)
-GRAIN = st.sampled_from([1, 1, 7, 32, 200])
+BLOCK = st.sampled_from([1, 1, 7, 32, 200])
 ORDER = st.sampled_from("CF")
 DTYPES = st.sampled_from(["f2", "f4", "f8", "i1", "i4"])
 
@@ -29,8 +29,8 @@ def tile_bytes(m: int, n: int, k: int) -> int:
 def products(draw):
     operands = [Operand(np.dtype(draw(DTYPES)), draw(ORDER)) for _ in range(3)]
     added = draw(st.none() | st.builds(Operand, DTYPES.map(np.dtype), ORDER))
-    grain = draw(st.tuples(GRAIN, GRAIN))
-    out = Operand(operands[2].dtype, grain=grain)
+    block_shape = draw(st.tuples(BLOCK, BLOCK))
+    out = Operand(operands[2].dtype, block_shape=block_shape)
     return Product(draw(EXTENT), draw(EXTENT), draw(EXTENT), operands[0], operands[1], out, added)
 
 
@@ -40,8 +40,10 @@ def test_tiles_cover_every_element_once_within_the_budget(product, extra):
     budget = least_memory(product, tile_bytes) + extra
     plan = plan_product(product, budget, tile_bytes)
     assert plan.memory_bytes <= budget
-    for tile, extent, grain in zip((plan.tile_m, plan.tile_n), (product.m, product.n), product.out.grain, strict=True):
-        assert tile % grain == 0 or tile == max(extent, 1)
+    for tile, extent, block in zip(
+        (plan.tile_m, plan.tile_n), (product.m, product.n), product.out.block_shape, strict=True
+    ):
+        assert tile % block == 0 or tile == max(extent, 1)
     covered = np.zeros((product.m, product.n), int)
     for i, j in plan.order():
         rows, cols = plan.rows(i), plan.cols(j)

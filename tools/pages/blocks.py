@@ -210,7 +210,7 @@ def bench_block(records: Sequence[Mapping[str, Any]], words: Sequence[str], docs
     KeyError
         If the file has no such kernel.
     """
-    heads = {"/ cuBLAS": "/ cuBLAS (p10 to p90)", "error u": f"[error u]({(docs / 'glossary.md').as_posix()})"}
+    heads = {"vs cuBLASLt": "vs cuBLASLt (p10 to p90)", "error u": f"[error u]({(docs / 'glossary.md').as_posix()})"}
     sizes = {tuple(map(int, word.split("x"))) for word in words if _SIZE.fullmatch(word)}
     kernels = [word for word in words if not _SIZE.fullmatch(word)]
     chosen = [r for r in records if not kernels or r.get("kernel", r.get("library")) in kernels]

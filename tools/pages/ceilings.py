@@ -32,4 +32,4 @@ def ceiling_table(records: Sequence[Mapping[str, Any]]) -> str:
         for record in records
         if record["record"] == "ceiling"
     ]
-    return markdown(("what a CTA does", "clocks per k-tile", "FLOP per clock", "TFLOP/s", "MHz", "watts"), rows)
+    return markdown(("what a CTA does", "cycles per k-tile", "FLOP per cycle", "TFLOP/s", "MHz", "watts"), rows)

@@ -1,7 +1,7 @@
 """What counters say of a kernel, in words: rows of figures that are made from `counts` records only.
 
 A counter has ncu's name, whoever counted: the hardware (``hardware``), or the virtual GPU (``virtual``, and
-``virtual_apart`` if CTAs of a multiprocessor are not in step).
+``virtual_apart`` if CTAs of an SM are not in step).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def dram_bytes(counts: Counts) -> float | None:
 
 
 def l2_bytes(counts: Counts) -> float | None:
-    """Return the bytes between the L2 cache and the multiprocessors; only those read as for `dram_bytes`."""
+    """Return the bytes between the L2 cache and the SMs; only those read as for `dram_bytes`."""
     read = counts.get("lts__t_sectors_op_read.sum")
     return None if read is None else SECTOR * (read + counts.get("lts__t_sectors_op_write.sum", 0.0))
 
@@ -99,7 +99,7 @@ def issue_share(counts: Counts) -> float | None:
 
 
 def occupancy_share(counts: Counts) -> float | None:
-    """Return the warps that were there, as a share of those that a multiprocessor holds."""
+    """Return the warps that were there, as a share of those that an SM holds."""
     return _share(counts, "sm__warps_active.avg.pct_of_peak_sustained_active")
 
 
@@ -174,7 +174,7 @@ ROWS = (
     Row("of them multiply-adds", fma_share, percent),
     Row("cycles in which a scheduler issues", issue_share, percent),
     Row("registers per thread", _counter("launch__registers_per_thread")),
-    Row("warps of a multiprocessor", _counter("sm__warps_active.avg.per_cycle_active")),
+    Row("warps of an SM", _counter("sm__warps_active.avg.per_cycle_active")),
     Row("occupancy, possible", _hits("sm__maximum_warps_per_active_cycle_pct"), percent),
     Row("occupancy, achieved", occupancy_share, percent),
     Row("warps wait for", waits),

@@ -20,19 +20,25 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 
 #: Ends of the axis, ratios; what lies beyond is drawn at the end.
-_LEAST, _MOST = 0.33, 5.0
-_TICKS = (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
-#: Points of height of a type, and of what is around them.
-_ROW, _AROUND = 44.0, 86.0
+_LEAST, _MOST = 0.3, 5.0
+_TICKS = (_LEAST, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
+#: Points of width of the picture, which a phone's screen shows whole; of height of a type, of what is around those of a
+#: GPU, and of what is around all.
+_WIDTH, _ROW, _AROUND, _EDGES = 470.0, 36.0, 44.0, 66.0
 
 
 @dataclasses.dataclass(frozen=True)
 class DrawnType:
-    """Ratios of a type's products to cuBLASLt's first choice: more than 1 is faster."""
+    """Ratios of a type's GEMMs to cuBLASLt's top heuristic: more than 1 is faster."""
 
     types: str
     aligned: tuple[float, ...]
     odd: tuple[float, ...]
+
+    @property
+    def counted(self) -> str:
+        """How many GEMMs are aligned, and how many are odd."""
+        return " + ".join(str(len(ratios)) for ratios in (self.aligned, self.odd) if ratios) or "0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,20 +53,23 @@ class DrawPlot:
 
     def page(self, theme: Theme) -> Page:
         """Return the page that it takes."""
-        return Page(height=_AROUND + _ROW * max(len(types) for _, types in self.gpus), theme=theme)
+        height = _EDGES + sum(_AROUND + _ROW * len(types) for _, types in self.gpus)
+        return Page(width=_WIDTH, height=height, theme=theme)
 
     def draw(self, figure: Figure, page: Page) -> None:
         """Draw it."""
-        panels = figure.subplots(1, len(self.gpus), squeeze=False, sharey=True)[0]
-        for number, (axes, (gpu, types)) in enumerate(zip(panels, self.gpus, strict=True)):
+        heights = [len(types) for _, types in self.gpus]
+        panels = figure.subplots(len(self.gpus), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+        for axes, (gpu, types) in zip(panels, self.gpus, strict=True):
             _panel(axes, types, page)
-            axes.set_title(gpu, pad=8)
-            if number == 0:
-                axes.set_yticks(range(len(types)), [one.types for one in types])
-        figure.suptitle(f"{self.title}: more than 1 is faster", x=0.01, ha="left")
+            axes.set_title(gpu, pad=6)
+            axes.set_yticks(range(len(types)), [f"{one.types}\nn = {one.counted}" for one in types])
+            axes.tick_params(axis="x", labelbottom=True)
+        figure.suptitle(f"{self.title}", x=0.01, ha="left")
         figure.supxlabel(
-            "cuBLASLt's first choice over gemmule; a dot is a product: filled aligned, hollow odd; bars are means",
-            fontsize=page.text - 1.5,
+            "time of cuBLASLt's top heuristic / time of gemmule: more than 1 is faster\n"
+            "dot: one GEMM of n (filled: aligned + hollow: odd); bar: geometric mean",
+            fontsize=page.text - 1,
         )
 
 
@@ -89,11 +98,7 @@ def _short(gpu: str) -> str:
 
 def _drawn(of_gpu: Mapping[str, Sequence[Record]], types: str) -> DrawnType:
     records = of_gpu.get(types, ())
-    # Types in one line; a precision, and the type of the result, in a second one.
-    first, _, out = types.partition(" to ")
-    first, _, precision = first.partition(":")
-    second = f"{precision}{' to ' if out else ''}{out}"
-    return DrawnType(f"{first}\n{second}".strip(), _ratios(records, odd=False), _ratios(records, odd=True))
+    return DrawnType(types.replace(":", ", "), _ratios(records, odd=False), _ratios(records, odd=True))
 
 
 def _ratios(records: Sequence[Record], *, odd: bool) -> tuple[float, ...]:
@@ -120,7 +125,8 @@ def _panel(axes: Axes, types: Sequence[DrawnType], page: Page) -> None:
             )  # fmt: skip
             mean = statistics.geometric_mean(ratios)
             axes.plot([mean, mean], [place - 0.19, place + 0.19], color=theme.ink, linewidth=2.2)
-    axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    ends = {_LEAST: "≤ ", _MOST: "≥ "}
+    axes.set_xticks(_TICKS, [f"{ends.get(tick, '')}{tick:g}" for tick in _TICKS])
     axes.minorticks_off()
     axes.grid(axis="x", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from .markdown import markdown
 
-_BESIDE = {"cublaslt": "/ cuBLASLt", "cublaslt_fast": "/ with fast_accum", "widened": "/ hopper_gemm_upcast"}
-_OTHERS = "hopper_gemm_upcast / cuBLASLt"
+_BESIDE = {"cublaslt": "vs cuBLASLt", "cublaslt_fast": "vs fast_accum", "widened": "vs hopper_gemm_upcast"}
+_OTHERS = "hopper_gemm_upcast vs cuBLASLt"
 
 
 def few_rows_table(records: Sequence[Mapping[str, Any]]) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from .markdown import markdown
 
 _HEADER = [
-    "M x N x K", "`precision=\"float8\"`, TFLOP/s", "/ cuBLASLt", "/ with fast_accum", "error", "default, TFLOP/s",
-    "/ cuBLASLt", "error", "gemm_reference",
+    "M x N x K", "`precision=\"float8\"`, TFLOP/s", "vs cuBLASLt", "vs fast_accum", "error", "default, TFLOP/s",
+    "vs cuBLASLt", "error", "gemm_reference",
 ]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def neighbours(records: Sequence[Record]) -> Table:
     # A column for the types where there are several.
     kinds = len({dtype for dtype, *_ in best}) > 1
     header = ["M x N x K", *(["types"] if kinds else []), "kernel", "median us", "TFLOP/s", "of the neighbour's"]
-    header += ["neighbour's kernel", "/ cuBLAS"]
+    header += ["neighbour's kernel", "vs cuBLASLt"]
     rows = []
     for (dtype, layout, _, size), record in best.items():
         beside = best.get((dtype, layout, False, _aligned(size)))

@@ -44,7 +44,7 @@ def untuned_block(records: Sequence[Record]) -> str:
         kinds[f"{_type(one)} {one['layout']}"].append(one)
     kinds = dict(sorted(kinds.items(), key=lambda item: -len(item[1])))
     rows = [[name, *_figures(of_kind)] for name, of_kind in {**kinds, "all": measured}.items()]
-    header = ["type and layout", "products", "geometric mean", "least", "below 0.9", "below 0.8"]
+    header = ["type and layout", "GEMMs", "geometric mean", "lowest", "below 0.9", "below 0.8"]
     worst = sorted(measured, key=lambda one: float(one["share"]))[:_LISTED]
     listed = [
         [f"{one['m']} x {one['n']} x {one['k']}", f"{_type(one)} {one['layout']}", f"{one['share']:.3f}",
@@ -53,7 +53,7 @@ def untuned_block(records: Sequence[Record]) -> str:
         for one in worst
     ]  # fmt: skip
     below = markdown(["M x N x K", "type and layout", "share", "taken", "us", "best", "us"], listed)
-    return f"{markdown(header, rows)}\n\nThe {len(listed)} least shares:\n\n{below}"
+    return f"{markdown(header, rows)}\n\nThe {len(listed)} lowest shares:\n\n{below}"
 
 
 def _type(record: Record) -> str:

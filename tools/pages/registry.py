@@ -9,7 +9,7 @@ from gemmule.dispatch.select import why_no_gemm
 
 from .markdown import markdown
 
-_LADDER, _CHOSEN_RUNGS = "gemmule.kernels.ladder.", ("h01_mma_sync",)
+_LADDER = "gemmule.kernels.ladder."
 _ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a")
 
 
@@ -23,7 +23,7 @@ def kernel_table() -> str:
             f"{spec.archs[0]}{'' if len(spec.archs) == 1 else ' and newer'}",
         ]
         for spec in EVERY_KERNEL
-        if not spec.package.startswith(_LADDER) or spec.name in _CHOSEN_RUNGS
+        if not spec.package.startswith(_LADDER)
     ]
     return markdown(["kernel", "operation", "takes", "compiled for"], rows)
 

@@ -47,7 +47,7 @@ class Place:
     style : Style
         How it is drawn.
     dram, l2 : float, optional
-        Operations for each byte between chip and memory, and between the L2 cache and the multiprocessors.
+        Operations for each byte between chip and memory, and between the L2 cache and the SMs.
     with_writes : bool
         Whether bytes written were counted too.
     rate : float, optional

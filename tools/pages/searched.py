@@ -65,11 +65,11 @@ def searched(records: Sequence[Record], only: Sequence[str] = ()) -> tuple[Table
             shares.append(taken["ratio"] / best["ratio"])
             row += [text_of(taken, with_name=names) if taken is not best else "the same", f"{taken['ratio']:.3f}"]
         rows.append(row if taken is not None else [*row, "", ""])
-    header = ["M x N x K", *(("types", "layout") if kinds > 1 else ()), "us", "TFLOP/s", "best config", "/ cuBLAS"]
+    header = ["M x N x K", *(("types", "layout") if kinds > 1 else ()), "us", "TFLOP/s", "best config", "vs cuBLASLt"]
     means = f"Geometric means: {_mean(best_ratios)} searched"
     if len(taken_ratios) == len(best_ratios):
         means += f", {_mean(taken_ratios)} unsearched, which is {_mean(shares)} of the searched"
-    return ([*header, "config taken unsearched", "/ cuBLAS"], rows), means
+    return ([*header, "config taken unsearched", "vs cuBLASLt"], rows), means
 
 
 def _mean(ratios: Sequence[float]) -> str:

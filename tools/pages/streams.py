@@ -39,7 +39,7 @@ def stream_peers_table(records: Sequence[Record]) -> str:
     rows = []
     timed = [r for r in records if r["record"] == "stream" and "tflops" in r]
     for own in timed:
-        if "incore_tflops" not in own or own["devices"] != 1 or own["strategy"] == "paper":
+        if "incore_tflops" not in own or own["devices"] != 1 or own["strategy"] == "five-buffers":
             continue
         peers = [r for r in timed if r["strategy"] == "cublasXt" and _product(r) == _product(own)]
         if not peers:

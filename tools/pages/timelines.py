@@ -125,13 +125,13 @@ def timeline_block(records: Sequence[Mapping[str, Any]], kernel: str) -> str:
     config = " ".join(f"{name}={value}" for name, value in one["config"].items())
     tiles = f"the first {found.tiles} tiles of a CTA" if found.tiles > 1 else "a tile"
     if found.ctas > found.multiprocessors:
-        tiles = f"a tile of each of the {found.ctas // found.multiprocessors} CTAs of a multiprocessor"
+        tiles = f"a tile of each of the {found.ctas // found.multiprocessors} CTAs of an SM"
     rules = found.rules
     return "\n".join(
         [
             f"{' x '.join(map(str, one['shape']))}, {one['dtype']}, {one['chip']}, {config}: {tiles}, cut to "
-            f"{found.k_tiles} k-tiles. A step is a k-tile's products, {found.step:,.0f} clocks; {rules.copy_bytes:g} "
-            f"bytes a clock for copies and {rules.copy_latency:g} clocks until the first one comes are assumed. By "
+            f"{found.k_tiles} k-tiles. A step is a k-tile's products, {found.step:,.0f} cycles; {rules.copy_bytes:g} "
+            f"bytes a cycle for copies and {rules.copy_latency:g} cycles until the first one comes are assumed. By "
             "rule, not measured.",
             "",
             "```",

@@ -70,7 +70,7 @@ def tuned_cells_block(results: Path, chip: str, dtype: str, table: Path | None =
     if not ratios:
         raise KeyError(f"the table of {found.name} has no cell in {dtype}")
     header = [
-        "M x N x K", "us", "TFLOP/s", "of memory's rate", "cuBLASLt's", "best config", "/ cuBLAS", "unsearched",
+        "M x N x K", "us", "TFLOP/s", "of memory's rate", "cuBLASLt's", "best config", "vs cuBLASLt", "unsearched",
         "measured",
     ]  # fmt: skip
     return f"{markdown(header, rows)}\n\n{_means(ratios, missing)}"

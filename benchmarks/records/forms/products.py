@@ -80,7 +80,7 @@ def forms() -> Iterator[Form]:
         yield form("wgmma: columns", n, types, "ordinary")
     for types, a, b, swizzle in itertools.product(FORMS[:3], (True, False), (True, False), (0, 32, 64, 128)):
         said = f", A along {'k' if a else 'm'}, B along {'k' if b else 'n'}, swizzle {swizzle}"
-        yield form("wgmma: directions", 64, types, "ordinary", said, a_along_k=a, b_along_k=b, swizzles=(swizzle,) * 2)
+        yield form("wgmma: directions", 64, types, "ordinary", said, a_k_major=a, b_k_major=b, swizzles=(swizzle,) * 2)
     for first, second in itertools.permutations((0, 32, 64, 128), 2):
         yield form("wgmma: swizzles", 40, FORMS[2], "ordinary", f", {first} and {second}", swizzles=(first, second))
     for types, swizzle in itertools.product((FORMS[3], FORMS[4], FORMS[-1]), (0, 32, 64)):

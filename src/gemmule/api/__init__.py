@@ -48,12 +48,12 @@ def matmul(
     """Multiply two arrays, by the rules of the array API standard's matmul.
 
     int8 times int8 wraps: the result is int8, modulo 256. `gemm` gives int32, and so does ``out_dtype="int32"``.
-    ``matmul.plan(a, b, ...)`` takes the same arguments and says what the call would run.
+    ``matmul.plan(a, b, ...)`` takes the same arguments and returns the plan: kernel, config, predicted time.
 
     Parameters
     ----------
     a : array, shape (..., m, k) or (k,)
-        First operand, of NumPy, PyTorch, CuPy, JAX or another library that speaks DLPack; any strides. On a GPU:
+        First operand, of NumPy, PyTorch, CuPy, JAX or another library that supports DLPack; any strides. On a GPU:
         float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, int32, complex64 or complex128; on the
         host also every other number of NumPy.
     b : array, shape (..., k, n) or (k,)
@@ -89,18 +89,18 @@ def matmul(
     -------
     array, shape (..., m, n)
         `out`, or a new array of the library and on the device of the operands. A 1-D operand's dimension is left out.
-        On a GPU the work is queued, not waited for.
+        On a GPU the call is asynchronous.
 
     Raises
     ------
     ShapeError
-        If the shapes do not fit together, or an operand has no dimension.
+        If the shapes do not match, or an operand has no dimension.
     DTypeError
         If an element type is not supported, or there is no common one.
     OverlapError
         If `out` shares memory with an operand.
     ArgumentError
-        If an argument is not understood, or libraries or devices differ.
+        If an argument has an invalid value, or libraries or devices differ.
     HostMemoryError
         If the result does not fit into the host's memory.
 
@@ -169,10 +169,10 @@ def gemm(
     a, b : array
         Operands, as of `matmul`.
     c : array, shape of the result, optional
-        Matrix to add; needed if `beta` is not 0. Given without `beta`, it must be named by `epilogue`.
+        Matrix to add; required if `beta` is not 0. Without `beta`, `epilogue` must have a parameter ``c``.
     alpha, beta : number
-        Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0. Arrays
-        and tensors without dimensions are read as numbers, but for those on a GPU, whose value would be waited for.
+        Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0. 0-d
+        arrays and tensors count as numbers, if they are not on a GPU, where reading them would synchronise.
     out : array, optional
         Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
     out_dtype : dtype or str, optional
@@ -182,27 +182,27 @@ def gemm(
         As of `matmul`.
     bias : array, optional
         Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
-        row. It is added in front of `epilogue`, unless that is a function with a parameter ``bias``.
+        row. It is added before `epilogue`, unless that is a function with a parameter ``bias``.
     epilogue : function or str, optional
         ``'relu'``, ``'gelu'``, ``'gelu_tanh'``, ``'silu'``, or a gated form: ``'swiglu'``, ``'geglu'``,
         ``'geglu_tanh'``, ``'reglu'``.
-        What is done to each element before it is rounded. A function is called once, with stand-ins for its values,
-        and compiled into the kernel: its first parameter is ``alpha * a @ b + beta * c``; those named ``bias`` and
-        ``c`` are these arrays (then `beta` must be 0), all others are in `epilogue_args`.
+        Function of each element, applied before rounding. It is traced with symbolic values and compiled into the
+        kernel: its first parameter is ``alpha * a @ b + beta * c``; parameters named ``bias`` and ``c`` are these
+        arrays (then `beta` must be 0), all others are in `epilogue_args`.
     epilogue_args : mapping of str to array or number, optional
-        Further inputs of the function: floats that broadcast to the result, or numbers. Other numbers in it need no
-        compilation.
+        Further inputs of the function: arrays of floats that broadcast to the result, or numbers. Other values of
+        these numbers do not recompile the kernel.
     gated : {'halves', 'pairs'} or array, optional
-        Makes of a `b` of shape (..., k, 2 * n) a result of n columns: column j of it is a function of two columns of
-        the product, the gate and the other. ``'halves'``: those are j and n + j; ``'pairs'``: 2 * j and 2 * j + 1. Or
-        `b` is (..., k, n), for the gates, and this is the matrix for the others, of its shape and type. The function
-        has two parameters for them, ``lambda gate, up: gm.epilogue.silu(gate) * up``; `bias` has 2 * n values. The
-        named forms take ``'halves'`` by themselves. `beta` must be 0.
+        Gated epilogue: with a `b` of shape (..., k, 2 * n), column j of the n of the result is a function of two
+        columns of the product, the gate and the other. ``'halves'``: those are j and n + j; ``'pairs'``: 2 * j and
+        2 * j + 1. Or `b` is (..., k, n), for the gates, and this is the matrix for the others, of its shape and type.
+        The function has two parameters for them, ``lambda gate, up: gm.epilogue.silu(gate) * up``; `bias` has 2 * n
+        values. The named forms imply ``'halves'``. `beta` must be 0.
     absmax : array of one float32, optional
         Overwritten with the largest absolute value of the result before it is rounded to its type: NaN if one is, 0 of
         an empty result. Not for float64.
     conj_a, conj_b : bool, optional
-        Whether to multiply by the complex conjugate of `a`, or of `b`, which a GPU's kernels read as they lie: with
+        Whether to multiply by the complex conjugate of `a`, or of `b`, which a GPU's kernels read in place: with
         ``a.T``, BLAS's ``transa="C"``. PyTorch's lazily conjugated tensors need no flag.
 
     Returns
@@ -229,7 +229,7 @@ def gemm(
            [10., 12.]])
     """
     if unknown:
-        raise unknown_argument("gemm", unknown)
+        raise unknown_argument(gemm, unknown)
     at: tuple[Any, ...] | None = None
     if beta is None and c is None:
         beta = 0.0
@@ -277,10 +277,10 @@ def transpose(
     x : array
         Source, of any library that `matmul` takes; any strides. On a GPU, elements of 1, 2, 4, 8 or 16 bytes.
     axes : sequence of int, optional
-        Axis of `x` that each axis of the result is; reversed by default.
+        Permutation of the axes: axis i of the result is axis ``axes[i]`` of `x`; reversed by default.
     out : array, optional
         Where the result goes, any strides. It shares no memory with `x`, or is `x` itself: two axes of equal length
-        can then change places, on a GPU if neighbours along one of them touch.
+        can then change places, on a GPU if one of the two is contiguous.
     stream : int or stream, optional
         As of `matmul`.
     executor : {'gpu', 'cpu', 'vgpu'}, optional

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,31 +10,30 @@ import numpy as np
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import dtype_named, numpy_dtype, opaque_dtype
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, shown
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import BY, QuantizeProblem, scales_shape
-from gemmule.dispatch.select import generation, register_clear
+from gemmule.dispatch.select import generation
 from gemmule.runtime.arrays import ArrayView
-from gemmule.runtime.arrays.view import HostArray
+from gemmule.runtime.arrays.view import MOST_ALIGNED, HostArray
 from gemmule.runtime.device import get_device
 
 from .planning import functions as plans
-from .planning.choice import check_device_arrays, wanted_executor
-from .planning.plan import Plan
+from .planning.choice import check_device_arrays, choice_on, only_on_host, wanted_executor
+from .planning.device_products import problem_queue
+from .planning.plan import Plan, kernel_fields
 from .planning.vgpu_products import as_device_view, copy_again
 from .validation.operands import Operands, gather
 from .validation.product import host_array
 from .validation.rules import dtype_name
+from .validation.scales import FLOAT8
 
-_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _INPUTS = ("float32", "float16", "bfloat16")
 #: Types of scales, and what they are stored as.
 _SCALES = {"float32": "float32", "float8_e8m0fnu": "uint8"}
 #: Array libraries with scales by exponents.
 _WITH_EXPONENTS = ("numpy", "torch", "jax")
-_MOST_QUEUES = 1024
-_MOST_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class _Quantization:
         of_rows, of_cols = scales_shape(self.by, rows, cols)
         steps = (x.strides[0] * x.itemsize, rows * cols) if count > 1 else (0, 0)
         addresses = x.address, 0 if values is None else values.address
-        of_x, of_q = (math.gcd(_MOST_ALIGNMENT, *both) for both in zip(addresses, steps, strict=True))
+        of_x, of_q = (math.gcd(MOST_ALIGNED, *both) for both in zip(addresses, steps, strict=True))
         scales = opaque_dtype(1) if self.scale_dtype != "float32" else dtype_named("float32")
         return QuantizeProblem(
             self.by,
@@ -120,12 +118,12 @@ def _as_exponents(scales: Any) -> Any:
     return scales.view(ml_dtypes.float8_e8m0fnu)
 
 
-def _checked(x: Any, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Quantization:
+def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Quantization:
     if by not in BY:
         raise ArgumentError(f"by={shown(by)} is not known; {remedy_for(by, BY)}")
     wanted = dtype_name(dtype, "dtype")
-    if wanted not in _FLOAT8:
-        raise DTypeError(f"dtype={wanted} is no 8-bit float; choose {' or '.join(_FLOAT8)}")
+    if wanted not in FLOAT8:
+        raise DTypeError(f"dtype={wanted} is no 8-bit float; choose {' or '.join(FLOAT8)}")
     of_scales = str(getattr(scale_dtype, "__name__", scale_dtype)).removeprefix("torch.")
     if of_scales not in _SCALES:
         raise DTypeError(f"scale_dtype={shown(scale_dtype)} is not known; choose {' or '.join(_SCALES)}")
@@ -140,54 +138,26 @@ def _checked(x: Any, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Qua
     return _Quantization(operands, by, wanted, of_scales)
 
 
-def _plan(
-    x: Any,
-    /,
-    *,
-    by: str = "row",
-    dtype: Any = "float8_e4m3fn",
-    scale_dtype: Any = "float32",
-    stream: Any = None,
-    executor: str | None = None,
-) -> Plan:
-    """Say what a call of `quantize` would run, and why; nothing is computed until `Plan.execute`.
-
-    The parameters are those of `quantize`.
-
-    Returns
-    -------
-    Plan
-        As of ``matmul.plan``.
-
-    Raises
-    ------
-    ShapeError, DTypeError, ArgumentError, UnsupportedError
-        As of `quantize`.
-    """
+def _plan(x: Any, *, executor: str | None, **options: Any) -> Plan:
     wanted = wanted_executor(executor)
-    call = _checked(x, by, dtype, scale_dtype, stream)
+    call = _checked(x, **options)
     if call.operands.device is not None:
         plan = _on_device(call, wanted)
     else:
         plan = _on_virtual_gpu(call) if wanted == "vgpu" else _on_host(call, wanted)
-    return plan.refreshing(call.operands.views.values(), call.operands.work_stream)
+    return plan.with_refresh(call.operands.views.values(), call.operands.work_stream)
 
 
 def _planned(call: _Quantization, run: Callable[[], Any], **fields: Any) -> Plan:
     elements = math.prod(call.shape)
     nbytes = elements * (call.operands.views["x"].itemsize + 1)
     nbytes += math.prod(call.scales_shape) * numpy_dtype(_SCALES[call.scale_dtype]).itemsize
-    return Plan(
-        operation="quantize", refused=(), flop=0, bytes_min=nbytes, bound_s=None, run=run,
-        **({"problem": None, "config": {}} | fields),
-    )  # fmt: skip
+    return Plan(operation="quantize", flop=0, bytes_min=nbytes, run=run, **fields)
 
 
 def _on_host(call: _Quantization, executor: str | None) -> Plan:
     if executor == "gpu":
-        raise UnsupportedError(
-            "executor='gpu' cannot take this: host arrays are quantised on the host; copy them to a GPU first"
-        )
+        raise only_on_host("host arrays are quantised")
     x = host_array(call.operands.views["x"])
 
     def run() -> Any:
@@ -221,10 +191,8 @@ def _on_virtual_gpu(call: _Quantization) -> Plan:
             run_kernel(problem, choice, dict(zip(problem.operands(), matrices, strict=True)))
         return finish()
 
-    return _planned(
-        call, run, executor="vgpu", device=device_name(), kernel=choice.spec.name, config=choice.config.as_dict(),
-        reason="executor='vgpu' is set", problem=problem, choice=choice,
-    )  # fmt: skip
+    reason = "executor='vgpu' is set"
+    return _planned(call, run, executor="vgpu", device=device_name(), reason=reason, **kernel_fields(choice, problem))
 
 
 def _on_device(call: _Quantization, executor: str | None) -> Plan:
@@ -236,14 +204,14 @@ def _on_device(call: _Quantization, executor: str | None) -> Plan:
     assert operands.device is not None
     device, x = get_device(operands.device), operands.views["x"]
     problem = call.problem(x)
-    choice = choose_quantize(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+    choice = choice_on(choose_quantize, problem, device)
 
     def run() -> Any:
         stream = operands.work_stream()
         assert stream is not None
         values, scales, finish = call.outputs(stream)
         if math.prod(call.scales_shape):
-            queue = _queue(call.problem(x, values), device.ordinal, generation())
+            queue = problem_queue(choose_quantize, call.problem(x, values), device.ordinal, generation())
             count, rows = call.parts(x)
             # Bytes from each matrix to the next; scales of all have one column behind another.
             steps = x.strides[0] * x.itemsize, rows * call.shape[-1], call.scales_shape[0] // count * scales.itemsize
@@ -253,33 +221,10 @@ def _on_device(call: _Quantization, executor: str | None) -> Plan:
         operands.keep_until_done(stream, values, scales)
         return finish()
 
-    return _planned(
-        call, run, executor="gpu", device=device.name, kernel=choice.spec.name, config=choice.config.as_dict(),
-        reason=reason, problem=problem, choice=choice, chosen_by=choice.chosen_by,
-    )  # fmt: skip
+    return _planned(call, run, executor="gpu", device=device.name, reason=reason, **kernel_fields(choice, problem))
 
 
-@functools.lru_cache(maxsize=_MOST_QUEUES)
-def _queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a problem, given the addresses of X, Q and the scales."""
-    del began
-    from gemmule.dispatch.quantize import choose_quantize
-    from gemmule.runtime.repeated import repeated
-
-    device = get_device(ordinal)
-    choice = choose_quantize(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
-    matrices = problem.operands()
-    # Addresses that are as aligned as those to come stand in for them.
-    aligned = [(1 << 20) + matrix.alignment for matrix in matrices.values()]
-    queue = repeated(problem, choice, tuple(matrices), aligned, ordinal)
-    assert queue is not None
-    return queue
-
-
-register_clear(_queue.cache_clear)
-
-
-@plans.attached(_plan)
+@plans.planned_by(_plan)
 def quantize(
     x: Any,
     /,

@@ -6,26 +6,20 @@ import math
 from typing import Any
 
 from gemmule.core.block_scales import BLOCK, SCALES
-from gemmule.core.errors import ArgumentError, DTypeError, NoKernelError, ShapeError, UnsupportedError
+from gemmule.core.errors import ArgumentError, NoKernelError, ShapeError, UnsupportedError
 
 from .calls.dispatcher import product
 from .epilogues.scaling import Scaling
 from .planning import functions as plans
+from .planning.functions import plan_to_read
 from .planning.plan import Plan
-from .planning.products import plan_product
 from .validation.product import ProductArguments
+from .validation.scales import as_read, check_factors, name_of
 
-FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-_EXPONENTS = "float8_e8m0fnu"
 #: The kernel that takes scales by blocks.
 _KERNEL = "hopper_gemm"
 #: What stands for scales that do not depend on K: of everything, and of each row or column.
 _TENSOR, _LINE = "tensor", "line"
-
-
-def name_of(x: Any) -> str:
-    """Return the name of an array's type."""
-    return str(getattr(x, "dtype", "")).removeprefix("torch.")
 
 
 def _shape(x: Any, role: str) -> tuple[int, ...]:
@@ -56,22 +50,14 @@ def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
     return found
 
 
-def as_read(role: str, scale: Any) -> Any:
-    """Return scales as kernels read them, in float32; those of 8 bits are converted by their library."""
-    name = name_of(scale)
-    if name == "float32":
-        return scale
-    if name != _EXPONENTS:
-        raise DTypeError(f"{role} is {name or type(scale).__name__}; scales are float32 or {_EXPONENTS}")
-    return scale.float() if type(scale).__module__.startswith("torch") else scale.astype("float32")
-
-
-def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any, **options: Any) -> ProductArguments:
+def _arguments(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, *, bias: Any, scale_result: Any, **options: Any
+) -> ProductArguments:
     """Hold the arguments against each other; return those of the product that computes it."""
-    a, b, scale_a, scale_b = operands
+    if options["out"] is None and options["out_dtype"] is None:
+        options["out_dtype"] = "bfloat16"
+    check_factors(a, b)
     for role, x in (("a", a), ("b", b)):
-        if name_of(x) not in FLOAT8:
-            raise DTypeError(f"{role} is {name_of(x) or type(x).__name__}; scaled products take {' or '.join(FLOAT8)}")
         if len(x.shape) != 2:
             raise ShapeError(f"{role} has shape {tuple(x.shape)}; scaled products are of matrices: reshape it")
     (m, k), (inner, n) = a.shape, b.shape
@@ -99,38 +85,9 @@ def _arguments(operands: tuple[Any, Any, Any, Any], bias: Any, scale_result: Any
     )  # fmt: skip
 
 
-def _plan(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    /,
-    *,
-    bias: Any = None,
-    scale_result: Any = None,
-    absmax: Any = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    stream: Any = None,
-    executor: str | None = None,
-) -> Plan:
-    """Say what a call of `scaled_gemm` would run, and why; nothing is computed until `Plan.execute`.
-
-    The parameters are those of `scaled_gemm`.
-
-    Returns
-    -------
-    Plan
-        As of ``matmul.plan``.
-
-    Raises
-    ------
-    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
-        As of `scaled_gemm`.
-    """
-    options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
+def _plan(*operands: Any, **options: Any) -> Plan:
     with _Refusals():
-        return plan_product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+        return plan_to_read(_arguments(*operands, **options))
 
 
 class _Refusals:
@@ -145,14 +102,7 @@ class _Refusals:
                 raise UnsupportedError(f"no scaled product: {reason}") from None
 
 
-def _with_default(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with the type of the result, where neither that nor an output is given."""
-    if options["out"] is None and options["out_dtype"] is None:
-        options["out_dtype"] = "bfloat16"
-    return options
-
-
-@plans.attached(_plan)
+@plans.planned_by(_plan)
 def scaled_gemm(
     a: Any,
     b: Any,
@@ -224,4 +174,4 @@ def scaled_gemm(
     """
     options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
     with _Refusals():
-        return product(_arguments((a, b, scale_a, scale_b), bias, scale_result, **_with_default(options)))
+        return product(_arguments(a, b, scale_a, scale_b, bias=bias, scale_result=scale_result, **options))

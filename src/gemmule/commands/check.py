@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.name_suggestions import did_you_mean, similar_names
 from ..files.file_errors import errors_name
 from .failures import FAILURE_CODE
 from .json_output import echo_json, json_option
@@ -196,9 +197,11 @@ def _function(target: str) -> Any:
         raise click.UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
     found: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            raise click.UsageError(f"{file} has no {name}; give the name of a function in it")
+        if not hasattr(found, part):
+            near = similar_names(part, [one for one in dir(found) if callable(getattr(found, one))])
+            remedy = did_you_mean(near) if near else "give the name of a function in it"
+            raise click.UsageError(f"{file} has no {name}; {remedy}")
+        found = getattr(found, part)
     if not callable(found):
         raise click.UsageError(f"{name} in {file} is no function")
     return found

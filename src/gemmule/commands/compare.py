@@ -187,7 +187,7 @@ def _print_times(host: Mapping[str, Any], records: Sequence[Record]) -> None:
 
     unit = rate_unit([*records, {"tflops": host["gflops"] / 1e3}])
     scale = RATES[unit]
-    header = ["computed by", "time ms", unit, "of peak", "/ cuBLAS", "mean squared error", "error u", "note"]
+    header = ["computed by", "time ms", unit, "of peak", "vs cuBLASLt", "mean squared error", "error u", "note"]
     rows = [["CPU", _ms(host["median_ms"]), f"{host['gflops'] / 1e3 * scale:.4g}", "", "", *_errors(host)]]
     names = labels(records)
     for one in records:

@@ -30,7 +30,7 @@ def _positive(ctx: click.Context, param: click.Parameter, value: float | None) -
     return value
 
 
-def _positive_clocks(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+def _positive_cycles(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     del ctx
     if value is not None and not 0 < value < float("inf"):
         raise click.BadParameter(
@@ -78,12 +78,12 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
     help="Measured bandwidth of the L2 cache; NVIDIA publishes none.",
 )  # fmt: skip
 @click.option(
-    "--copy-bytes", type=float, callback=_positive_clocks, metavar="B",
-    help="Assumed bytes a clock that TMA loads from L2 for an SM, in the timeline. Default: 64.",
+    "--copy-bytes", type=float, callback=_positive_cycles, metavar="B",
+    help="Assumed bytes a cycle that TMA loads from L2 for an SM, in the timeline. Default: 64.",
 )  # fmt: skip
 @click.option(
-    "--copy-latency", type=float, callback=_positive_clocks, metavar="CLOCKS",
-    help="Assumed latency of a TMA load in clocks, in the timeline. Default: 600.",
+    "--copy-latency", type=float, callback=_positive_cycles, metavar="CYCLES",
+    help="Assumed latency of a TMA load in cycles, in the timeline. Default: 600.",
 )  # fmt: skip
 @click.option(
     "--timeline", metavar="T.png", type=click.Path(), help="Draw the timeline of the pipeline (.png or .svg).",
@@ -172,7 +172,7 @@ class Rates:
     #: bandwidth, l2_bandwidth: GB/s of device memory and of the L2 cache.
     bandwidth: float | None = None
     l2_bandwidth: float | None = None
-    #: copy_bytes, copy_latency: Bytes a clock that TMA loads for an SM, and the latency of a TMA load in clocks, in a
+    #: copy_bytes, copy_latency: Bytes a cycle that TMA loads for an SM, and the latency of a TMA load in cycles, in a
     #: timeline.
     copy_bytes: float | None = None
     copy_latency: float | None = None

@@ -152,6 +152,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
                 "summary": spec.summary,
                 "architectures": [str(arch) for arch in spec.archs],
                 "configs": len(spec.configs),
+                "config_list": [config.as_dict() for config in spec.configs],
             }
             for spec in EVERY_KERNEL
         ],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.quantities import flop_rate
+from ..dispatch.former_names import STRATEGIES
 from .choice import NameChoice
 from .json_output import echo_json, json_option
 from .progress import product_progress
@@ -127,7 +128,7 @@ class _Number(click.ParamType[Any]):
     help="Limit for pinned staging buffers of files and pageable arrays. Default: 256MiB.",
 )  # fmt: skip
 @click.option(
-    "--strategy", type=NameChoice(["c-stationary", "panels", "resident-c", "paper"]),
+    "--strategy", type=NameChoice(["c-stationary", "panels", "resident-c", "five-buffers"], STRATEGIES),
     help="Operand that stays on the GPU while the others are streamed. Default: least predicted time.",
 )  # fmt: skip
 @click.option("--devices", type=_Numbers(), help="GPUs of one model that share the tiles, e.g. 0,1. Default: 0.")
@@ -268,8 +269,8 @@ def _kept_is_told(session: StreamSession) -> Iterator[None]:
     finally:
         same = "the same command" if session.request.resume else "the same command without --no-resume"
         going_on = f"; {same} resumes" if goes_on else ""
-        if session.kept:
-            click.get_current_context().meta[LEFT] = f"{session.kept}{going_on}"
+        if session.partial_path:
+            click.get_current_context().meta[LEFT] = f"{session.partial_path}{going_on}"
 
 
 def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:

@@ -20,7 +20,7 @@ def product_progress(text: str, clock: Callable[[], float] = time.perf_counter) 
     Yields
     ------
     callable or None
-        To be told of multiplications done and multiplications in all, and what else is to be shown.
+        To be called with the multiply-adds done, the total, and a text.
     """
     if not _is_terminal(sys.stderr):
         yield None
@@ -53,7 +53,7 @@ def steps_progress(text: str, total: int) -> Iterator[Callable[[str, int], None]
     Yields
     ------
     callable
-        To be told what is being done, and how many more steps are done.
+        To be called with the current step and the number of further steps done.
     """
     if not _is_terminal(sys.stderr):
         yield lambda *_: None

@@ -66,7 +66,7 @@ def asked_problems(
 
 
 def of_chip(name: str) -> tuple[Arch, int, str]:
-    """Return architecture, multiprocessors and name of a chip that is not here."""
+    """Return architecture, SMs and name of a chip that is not here."""
     from ..core.arch import Arch as Architecture
 
     chip = gpu.chip_called(name)

@@ -1,4 +1,4 @@
-"""Facts of a chip: limits of its multiprocessors, peaks, memory and host link."""
+"""Facts of a chip: limits of its SMs, peaks, memory and host link."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Multiprocessor:
     shared_bytes_per_block: int
     shared_unit: int  #: Allocation unit of shared memory in bytes.
     shared_reserved: int  #: Bytes of shared memory that the driver reserves in each block.
-    shared_bytes_per_clock: int  #: Bandwidth of an SM's shared memory in bytes a clock.
+    shared_bytes_per_clock: int  #: Bandwidth of an SM's shared memory in bytes a cycle.
     sources: tuple[str, ...]  #: Sources of the figures.
 
 

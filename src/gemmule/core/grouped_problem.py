@@ -26,7 +26,7 @@ class GroupedProblem:
 
     The ends are int32: group g has the indices from ``offsets[g - 1]``, or 0, to ``offsets[g]``. What is beyond the
     last end belongs to no group; along M and N, D is zero there. Of ``row``, row i of A is multiplied by matrix
-    ``matrices[i]`` of B, also int32; by zeros, where B has no such matrix.
+    ``matrices[i]`` of B, also int32; where B has no such matrix, D is zero.
     """
 
     #: The divided dimension. ``m``: B has a matrix for each group; ``n``: A has; ``k``: D has; ``row``: B has `groups`.

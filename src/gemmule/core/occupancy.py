@@ -1,4 +1,4 @@
-"""Occupancy: resident blocks of a kernel on a multiprocessor, and the limiting resource.
+"""Occupancy: resident blocks of a kernel on an SM, and the limiting resource.
 
 The rules are those of NVIDIA's ``cuda_occupancy.h`` (CUDA Toolkit 13.5) and, for compute capability 1.x, of NVIDIA's
 CUDA Occupancy Calculator, with the largest shared memory configuration.
@@ -16,7 +16,7 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Occupancy of a multiprocessor."""
+    """Occupancy of an SM."""
 
     blocks: int  #: Resident blocks of an SM; 0 if the kernel cannot be launched.
     #: active_warps, max_warps: Resident warps, and the most of an SM.

@@ -178,13 +178,15 @@ class KernelSpec:
     cost_in_us: bool = False  #: Whether costs are predicted times in microseconds.
     #: ``further()`` are additional configs for a search.
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
-    #: ``outdone(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
-    outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
-    #: ``yields_to(problem, gpu)`` is the name of a later kernel that is surely faster for a problem, if that takes it,
+    #: ``faster_alternative(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
+    faster_alternative: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(
+        default=None, compare=False
+    )
+    #: ``defers_to(problem, gpu)`` is the name of a later kernel that is surely faster for a problem, if that takes it,
     #: or None: then no time is predicted.
-    yields_to: Callable[[Any, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
+    defers_to: Callable[[Any, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
     #: Whether it is a SYRK kernel, which computes half of a product of a matrix and its own transpose.
-    mirrors: bool = False
+    is_syrk: bool = False
     #: own_refuses, own_why_not: `refuses` without the reasons of `refuses_types`, and `why_not` without those of
     #: `refuses`: for a choice, which evaluates one after the other.
     own_refuses: _Refuses | None = dataclasses.field(init=False, compare=False)
@@ -429,9 +431,9 @@ class Choice:
     config: Config
     #: Kernels of higher rank, and why they were not chosen; `refused` has the texts.
     refusals: tuple[tuple[str, Reason], ...] = dataclasses.field(default=(), compare=False)
-    #: ``tuned``: by measured time; ``cost``: by least predicted cost; ``only one``: without alternative; ``packed``:
+    #: ``tuned``: by measured time; ``cost``: by least predicted cost; ``single``: without alternative; ``packed``:
     #: compiled already, where the compiler is not installed.
-    chosen_by: str = "only one"
+    chosen_by: str = "single"
     predicted_us: float | None = None  #: Measured or predicted time in microseconds, if there is one.
     source: str = ""  #: Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
     gpu: GpuRates = H200_RATES  #: Rates of the GPU of the choice, by which the next kernel is chosen too.

@@ -1,4 +1,4 @@
-"""Former names of kernels, config fields and precisions, in old records, tuned tables and packs."""
+"""Former names of kernels, config fields, precisions and strategies: in records, tuned tables, packs and journals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ KERNELS: Mapping[str, str] = {
     "d03_mma_f64": "float64_gemm",
     "d04_triangle_f64": "float64_syrk",
     "g08_triangle": "simt_syrk",
+    "h01_mma_sync": "mma_sync_gemm",
     "h09_production": "hopper_gemm",
     "h10_ragged_result": "hopper_gemm_unaligned",
     "h11_packed": "hopper_gemm_repacked",
@@ -39,6 +40,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
 }
 #: Values of `Precision` by their former names.
 PRECISIONS: Mapping[str, str] = {"int8x14": "ozaki-14", "int8x15": "ozaki-15", "int8x16": "ozaki-16"}
+#: Strategies of streamed GEMMs by their former names, which calls take too.
+STRATEGIES: Mapping[str, str] = {"paper": "five-buffers"}
 _WORDS: Mapping[str, str] = {**KERNELS, **PRECISIONS}
 #: Fields of a record whose text has names of kernels or precisions.
 _NAMED_FIELDS = frozenset(
@@ -68,7 +71,7 @@ def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_record(value: Any, *, names: bool = False) -> Any:
-    """Return a record, or a part of one, with current names of kernels, config fields and precisions.
+    """Return a record, or a part of one, with current names of kernels, config fields, precisions and strategies.
 
     Parameters
     ----------
@@ -84,6 +87,8 @@ def current_record(value: Any, *, names: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     record = {current_names(field): current_record(one, names=field in _NAMED_FIELDS) for field, one in value.items()}
+    if isinstance(strategy := record.get("strategy"), str):
+        record["strategy"] = STRATEGIES.get(strategy, strategy)
     for field, config in record.items():
         # A config is that of the kernel of the same prefix (best_, default_ …), else of the record's kernel.
         prefix = field.removesuffix("s").removesuffix("config")

@@ -20,9 +20,9 @@ from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC as HOPPER_GEMM_W8A16
 from gemmule.kernels.hopper.grouped.spec import SPEC as HOPPER_GROUPED
 from gemmule.kernels.hopper.syrk.spec import SPEC as HOPPER_SYRK
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as SIMT_GEMM_MN_MAJOR
@@ -39,7 +39,7 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     HOPPER_GEMM_REPACKED,
     HOPPER_GEMM_W8A16,
     HOPPER_GEMM_UPCAST,
-    H01,
+    MMA_SYNC_GEMM,
     BF16X6_GEMM,
     OZAKI_GEMM,
     OZAKI_COMPLEX,
@@ -81,6 +81,6 @@ LADDER: tuple[str, ...] = tuple(
     for spec in (
         *(G01, G02, G03, G04, G05, G06, G07),
         *(D01, D02, FLOAT64_GEMM),
-        *(H01, H02, H03, H04, H05, H06, H07, H08, HOPPER_GEMM),
+        *(MMA_SYNC_GEMM, H02, H03, H04, H05, H06, H07, H08, HOPPER_GEMM),
     )
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 from gemmule.compiler.cache import is_compiled
@@ -11,26 +10,23 @@ from gemmule.compiler.toolchain import compiler_installed
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice, KernelSpec
 from gemmule.kernels.hopper.grouped.spec import SPEC as HOPPER_GROUPED
 from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_GROUPED
 
 from .rates_table import rates_for
-from .select import generation, register_clear
-
-#: Most cached choices.
-_MOST_CHOSEN = 4096
+from .select import cached_choice
 
 
-def choose_grouped(
-    problem: GroupedProblem, arch: Arch, *, multiprocessors: int | None = None, chip: str | None = None
-) -> Choice:
+@cached_choice
+def choose_grouped(problem: Any, arch: Arch, multiprocessors: int | None, chip: str | None) -> Choice:
     """Return the kernel of the type, and its config of least predicted time; the first one without a number of SMs.
 
     Parameters
     ----------
-    problem, arch, multiprocessors, chip
+    problem : GroupedProblem
+        The problem.
+    arch, multiprocessors, chip
         As of `select.choose`.
 
     Raises
@@ -38,14 +34,6 @@ def choose_grouped(
     UnsupportedError
         If the kernel cannot take the problem.
     """
-    return _chosen(problem, arch, multiprocessors, chip, generation())
-
-
-@functools.lru_cache(_MOST_CHOSEN)
-def _chosen(
-    problem: Any, arch: Arch, multiprocessors: int | None, chip: str | None, began: int
-) -> Choice:  # fmt: skip
-    del began
     spec = SIMT_GROUPED if problem.a.dtype == problem.b.dtype == FLOAT32 else HOPPER_GROUPED
     assert spec.refuses is not None
     if reason := spec.refuses(problem, arch):
@@ -55,7 +43,7 @@ def _chosen(
     gpu = rates_for(chip, multiprocessors)
     found = spec.cheapest(problem, arch, gpu)
     if found is None:
-        raise UnsupportedError(f"no grouped product: {spec.name} has no config for {multiprocessors} multiprocessors")
+        raise UnsupportedError(f"no grouped product: {spec.name} has no config for {multiprocessors} SMs")
     choice = Choice(spec, found[0], (), "cost", found[1], gpu=gpu)
     if compiler_installed() or _is_compiled(spec, problem, arch, choice.config):
         return choice
@@ -67,6 +55,3 @@ def _chosen(
 
 def _is_compiled(spec: KernelSpec, problem: Any, arch: Arch, config: Any) -> bool:
     return is_compiled(spec, config, spec.signature(problem, config), arch)
-
-
-register_clear(_chosen.cache_clear)

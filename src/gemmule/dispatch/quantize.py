@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES
-from gemmule.core.quantize_problem import QuantizeProblem
 from gemmule.core.spec import Choice
 from gemmule.kernels.quantize.spec import BY_TENSOR, FLOAT8_ARCH, SPEC
 
 from .rates_table import rates_for
-from .select import generation, register_clear
-
-#: Most cached choices.
-_MOST_CHOSEN = 4096
+from .select import cached_choice
 
 
-def choose_quantize(
-    problem: QuantizeProblem, arch: Arch, *, multiprocessors: int | None = None, chip: str | None = None
-) -> Choice:
+@cached_choice
+def choose_quantize(problem: Any, arch: Arch, multiprocessors: int | None, chip: str | None) -> Choice:
     """Return the kernel and config.
 
     Parameters
     ----------
-    problem, arch, multiprocessors, chip
+    problem : QuantizeProblem
+        The problem.
+    arch, multiprocessors, chip
         As of `select.choose`.
 
     Raises
@@ -34,14 +30,6 @@ def choose_quantize(
     UnsupportedError
         If the kernel cannot take the problem, or the GPU has no 8-bit floats.
     """
-    return _chosen(problem, arch, multiprocessors, chip, generation())
-
-
-@functools.lru_cache(_MOST_CHOSEN)
-def _chosen(
-    problem: Any, arch: Arch, multiprocessors: int | None, chip: str | None, began: int
-) -> Choice:  # fmt: skip
-    del began
     spec = BY_TENSOR if problem.by == "tensor" else SPEC
     if arch.capability < FLOAT8_ARCH.capability:
         raise UnsupportedError(f"no quantisation: 8-bit floats need compute capability 8.9; this GPU is {arch.name}")
@@ -52,6 +40,3 @@ def _chosen(
     if found is None:
         raise UnsupportedError(f"no quantisation: {reason or spec.why_not(problem, arch, spec.default)}")
     return Choice(spec, found[0], (), "cost", gpu=gpu)
-
-
-register_clear(_chosen.cache_clear)

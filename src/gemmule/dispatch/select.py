@@ -7,6 +7,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY, compiler_installed
@@ -35,20 +36,19 @@ from .tuned_table import TunedTable, table_for
 
 #: Kernels that were not chosen, and why.
 _Refused = tuple[tuple[str, str], ...]
-#: Most launches of one product of small matrices by a kernel that covers fewer batch dimensions than others.
-MAX_LAUNCHES = 16
-#: Most launches of one product where none of the others takes it. A transpose has as many as it needs: it is what makes
-#: a product's batch dimensions merge.
-MOST_LAUNCHES = 4096
-#: Multiply-adds of a matrix that take so much longer than a launch that kernels for small matrices are not needed.
-_WORTH_A_LAUNCH = 2**22
+#: Most launches of a batch of small GEMMs by a kernel that covers fewer batch dimensions than others.
+MAX_LAUNCHES_SMALL = 16
+#: Most launches of a batch of large GEMMs. A transpose may need any number: it makes a batch's dimensions merge.
+MAX_LAUNCHES_LARGE = 4096
+#: Multiply-adds from which on a GEMM is large: it takes much longer than a launch.
+_LARGE_GEMM_FMAS = 2**22
 
 #: Most cached choices.
 _MOST_CHOSEN = 4096
 # Number of invalidations. It is part of the key: a choice that was made before one and cached after it is never found.
 _generation = [0]
-#: Kernels that were missing, of which there was a warning.
-_missing_known: set[tuple[str, Config, Signature]] = set()
+#: Missing compiled kernels that a warning has named.
+_warned: set[tuple[str, Config, Signature]] = set()
 #: Functions that clear caches derived from choices.
 _clear_functions: list[Callable[[], object]] = []
 
@@ -62,7 +62,7 @@ def choose(
     chip: str | None = None,
     tuned: bool = True,
 ) -> Choice:
-    """Return the fastest measured kernel and config, else the first kernel that supports the problem.
+    """Return the tuned kernel and config, else the supported kernel of least predicted time; of equals, the first.
 
     Parameters
     ----------
@@ -143,10 +143,10 @@ def _chosen(
 
 
 def clear_choices() -> None:
-    """Forget all choices of this process: what is called next is planned, as if for the first time.
+    """Clear this process's caches of plans and kernel choices.
 
-    A change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK``, ``GEMMULE_RECORD`` or the user's tuned configurations is seen by
-    calls of known kinds only after this. `load_pack` does it itself.
+    Call it after a change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK``, ``GEMMULE_RECORD`` or the user's tuned table:
+    cached calls ignore the change otherwise. `load_pack` calls it itself.
     """
     _generation[0] += 1
     _chosen.cache_clear()
@@ -163,6 +163,21 @@ def generation() -> int:
 def register_clear(clear: Callable[[], object]) -> None:
     """Register a function that clears a cache derived from choices, for `clear_choices`."""
     _clear_functions.append(clear)
+
+
+def cached_choice(choose: Callable[[Any, Arch, int | None, str | None], Choice]) -> Callable[..., Choice]:
+    """Return a choice that is cached until choices are cleared; what a GPU is comes by names, as of `choose`."""
+
+    @functools.lru_cache(_MOST_CHOSEN)
+    def cached(problem: Any, arch: Arch, multiprocessors: int | None, chip: str | None, generation: int) -> Choice:
+        del generation
+        return choose(problem, arch, multiprocessors, chip)
+
+    def chosen(problem: Any, arch: Arch, /, *, multiprocessors: int | None = None, chip: str | None = None) -> Choice:
+        return cached(problem, arch, multiprocessors, chip, generation())
+
+    register_clear(cached.cache_clear)
+    return functools.update_wrapper(chosen, choose)
 
 
 def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
@@ -190,7 +205,7 @@ def _runnable(
     found = _best_compiled(problem, arch, registry, gpu)
     if found is None:
         return choice
-    lacking = f"it can, and its compiled kernel ({choice.config}) is in no pack"
+    lacking = f"supported, but its compiled kernel ({choice.config}) is in no pack"
     refused = ((choice.spec.name, lacking), *choice.refusals)
     _warn_of_packed(choice, problem, found)
     return dataclasses.replace(found, refusals=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
@@ -205,7 +220,7 @@ def _best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec],
         inner, launches = _part(problem, spec)
         if spec.is_refused(inner, arch):
             continue
-        if launches > _most_launches(problem) and (
+        if launches > _max_launches(problem) and (
             _needs_fewer(spec, problem, arch, registry) or _why_too_many(spec, problem, launches, registry)
         ):
             continue
@@ -235,9 +250,9 @@ class PackedKernelWarning(UserWarning):
 def _warn_of_packed(choice: Choice, problem: Problem, found: Choice) -> None:
     """Warn once in a process of each compiled kernel that is missing."""
     missing = (choice.spec.name, choice.config, choice.signature(problem))
-    if missing in _missing_known:
+    if missing in _warned:
         return
-    _missing_known.add(missing)
+    _warned.add(missing)
     times = (
         f", {found.predicted_us:.3g} us instead of {choice.predicted_us:.3g} us by prediction,"
         if found.predicted_us is not None and choice.predicted_us is not None
@@ -280,22 +295,22 @@ def _choose(
         if spec.own_refuses is not None and spec.is_refused(inner, arch):
             refused.append((spec.name, functools.partial(spec.own_refuses, inner, arch)))
             continue
-        if spec.yields_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES:
-            larger = spec.yields_to(inner, gpu) if why_not_epilogue(spec, inner) is None else None
-            if (faster := _able(larger, problem, arch, registry)) is not None:
-                refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
+        if spec.defers_to is not None and measured is None and gpu is not None and launches <= MAX_LAUNCHES_SMALL:
+            larger = spec.defers_to(inner, gpu) if why_not_epilogue(spec, inner) is None else None
+            if (faster := _supported_name(larger, problem, arch, registry)) is not None:
+                refused.append((spec.name, f"supported, but {faster} has a lower predicted time"))
                 continue
         config, reason, by, cost = _config(spec, inner, arch, gpu)
         if config is None:
             refused.append((spec.name, reason))
-        elif launches > _most_launches(problem) and _needs_fewer(spec, problem, arch, registry):
+        elif launches > _max_launches(problem) and _needs_fewer(spec, problem, arch, registry):
             refused.append((spec.name, f"it would need {launches} launches, one for each matrix of the batch"))
         elif (too_many := _why_too_many(spec, problem, launches, registry)) is not None:
             limited.append((spec.name, too_many))
-        elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
-            refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
+        elif measured is not None and not (spec.is_syrk and _is_less(cost, measured)):
+            refused.append((spec.name, f"supported, but {measured.spec.name} was measured to be faster"))
         elif (faster := _faster(spec, problem, inner, cost, arch, gpu, registry)) is not None:
-            refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
+            refused.append((spec.name, f"supported, but {faster} has a lower predicted time"))
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
@@ -317,15 +332,15 @@ def _faster(
     registry: Sequence[KernelSpec],
 ) -> str | None:
     """Return the name of a later supported kernel with a lower predicted time, or None."""
-    if spec.outdone is None or cost is None or gpu is None:
+    if spec.faster_alternative is None or cost is None or gpu is None:
         return None
-    return _able(spec.outdone(inner, cost, gpu), problem, arch, registry)
+    return _supported_name(spec.faster_alternative(inner, cost, gpu), problem, arch, registry)
 
 
-def _able(name: str | None, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> str | None:
+def _supported_name(name: str | None, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> str | None:
     """Return a kernel's name if the kernel is among those to choose from and supports the problem, else None."""
     other = _by_name(registry).get(name) if name is not None else None
-    return name if other is not None and _is_able(other, problem, arch) else None
+    return name if other is not None and _supports(other, problem, arch) else None
 
 
 @cache_for_configs
@@ -334,16 +349,16 @@ def _by_name(registry: Sequence[KernelSpec]) -> dict[str, KernelSpec]:
     return {spec.name: spec for spec in reversed(registry)}
 
 
-def _is_able(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
-    """Return whether a kernel supports a problem in some config, in no more launches than it may take."""
+def _supports(spec: KernelSpec, problem: Problem, arch: Arch) -> bool:
+    """Return whether a kernel supports a problem in some config, within the limit of launches."""
     part, launches = _part(problem, spec)
-    return launches <= _most_launches(problem) and spec.takes(part, arch)
+    return launches <= _max_launches(problem) and spec.takes(part, arch)
 
 
-def _most_launches(problem: Problem) -> int:
-    """Return up to how many launches a kernel may take that covers fewer batch dimensions than others."""
-    is_large = isinstance(problem, GemmProblem) and problem.m * problem.n * problem.k >= _WORTH_A_LAUNCH
-    return MOST_LAUNCHES if is_large else MAX_LAUNCHES
+def _max_launches(problem: Problem) -> int:
+    """Return the most launches of a batch by a kernel that covers fewer batch dimensions than others."""
+    is_large = isinstance(problem, GemmProblem) and problem.m * problem.n * problem.k >= _LARGE_GEMM_FMAS
+    return MAX_LAUNCHES_LARGE if is_large else MAX_LAUNCHES_SMALL
 
 
 def _part(problem: Problem, spec: KernelSpec) -> tuple[Problem, int]:
@@ -367,7 +382,7 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
         return None
     inner, outer, _ = split_batch(problem, spec.batch_dims)
     config = tuned_config(spec, entry, inner, arch)
-    if config is None or math.prod(outer) > _most_launches(problem):
+    if config is None or math.prod(outer) > _max_launches(problem):
         return None
     predicted = entry.us if found.same else None
     return Choice(spec, config, (), "tuned", predicted, f"{found.source}: {entry.source}")
@@ -396,12 +411,12 @@ def _candidates(
         The kernels, best first, and the GPU's architecture.
     """
     if isinstance(problem, GemmProblem):
-        return _taking(among[0], among[1], "gemm", problem.types, own=problem.own_transpose)
-    return _taking(among[0], among[1], "transpose", None, in_place=problem.in_place)
+        return _candidates_of_types(among[0], among[1], "gemm", problem.types, own=problem.own_transpose)
+    return _candidates_of_types(among[0], among[1], "transpose", None, in_place=problem.in_place)
 
 
 @cache_for_configs
-def _taking(
+def _candidates_of_types(
     registry: Sequence[KernelSpec],
     arch: Arch,
     operation: str,
@@ -418,7 +433,7 @@ def _taking(
     before: list[tuple[str, str]] = []
     for spec in registry:
         # SYRK kernels are no candidates for plain products, and no reason among their refusals.
-        wanted = own or not spec.mirrors or len(registry) == 1
+        wanted = own or not spec.is_syrk or len(registry) == 1
         if spec.operation == operation and spec.in_place == in_place and wanted:
             reason = spec.refuses_types(types, arch) if spec.refuses_types is not None and types is not None else None
             if reason is not None:
@@ -435,11 +450,13 @@ def _needs_fewer(spec: KernelSpec, problem: Problem, arch: Arch, registry: Seque
 
 
 def _why_too_many(spec: KernelSpec, problem: Problem, launches: int, registry: Sequence[KernelSpec]) -> str | None:
-    """Return why a product has no such number of launches, by a kernel that covers less than others, or None."""
-    if launches <= MOST_LAUNCHES or not isinstance(problem, GemmProblem) or not any(_covering_more(spec, registry)):
+    """Return the error if a batch needs more launches than the limit, else None."""
+    if launches <= MAX_LAUNCHES_LARGE or not isinstance(problem, GemmProblem):
+        return None
+    if not any(_covering_more(spec, registry)):
         return None
     return (
-        f"it would need {launches} launches for a batch of {problem.batch}, of at most {MOST_LAUNCHES}; pass "
+        f"it would need {launches} launches for a batch of {problem.batch}, of at most {MAX_LAUNCHES_LARGE}; pass "
         "contiguous copies, or multiply the batch in parts"
     )
 
@@ -464,7 +481,7 @@ def _config(
     supported ones only.
     """
     configs = spec.configs_on(gpu)
-    by = "cost" if gpu is not None and len(configs) > 1 else "only one"
+    by = "cost" if gpu is not None and len(configs) > 1 else "single"
     if gpu is None or spec.costs is not None or spec.ctas is not None:
         # The first supported config in order of cost; the others need no check.
         ordered: Iterable[tuple[Config, float | None]] = ((config, None) for config in configs)
@@ -477,15 +494,15 @@ def _config(
             if spec.own_why_not(problem, arch, config) is None and (eligible is None or eligible(config)):
                 return config, "", by, cost
     else:
-        able = [config for config in configs if spec.own_why_not(problem, arch, config) is None]
-        able = able if eligible is None else [config for config in able if eligible(config)]
-        if able:
-            config = _suitable(spec, problem, able, gpu)
+        supported = [config for config in configs if spec.own_why_not(problem, arch, config) is None]
+        supported = supported if eligible is None else [config for config in supported if eligible(config)]
+        if supported:
+            config = _least_cost_config(spec, problem, supported, gpu)
             return config, "", by, spec.cost(problem, config, gpu) if spec.cost is not None else None
     return None, spec.own_why_not(problem, arch, spec.default) or "", "", None
 
 
-def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], gpu: GpuRates) -> Config:
+def _least_cost_config(spec: KernelSpec, problem: Problem, configs: Sequence[Config], gpu: GpuRates) -> Config:
     """Return the config with the least cost, or the first by the size of its tiles."""
     if spec.cost is not None:
         cost = spec.cost

@@ -42,6 +42,8 @@ def file_error(error: OSError, name: str, *, written: bool = False) -> FileAcces
     if code in _MISSING and written:
         return MissingFileError(code, "its folder does not take new files; name a folder that does", name)
     if code in _MISSING:
+        if "://" in name:
+            return MissingFileError(code, "it is a URL, and files alone are read; download it first", name)
         relative = "" if os.path.isabs(name) else f", which is looked for in {os.getcwd()}"
         return MissingFileError(code, f"there is no such file; check the name{relative}", name)
     if code in _FORBIDDEN:

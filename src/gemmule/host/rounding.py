@@ -133,14 +133,25 @@ def write(
             if total is not None:
                 value = total[piece]
                 if factor_total is not None:
-                    value = value.astype(scale, copy=False) * factor_total
+                    value = _times(value.astype(scale, copy=False), factor_total)
             if c is not None:
-                term = widened(c[piece]).astype(scale, copy=False) * factor_c
+                term = _times(widened(c[piece]).astype(scale, copy=False), factor_c)
                 value = term if value is None else value.astype(scale, copy=False) + term
             if value is None:
                 out[piece] = 0
             else:
                 _round_into(out[piece], value)
+
+
+def _times(value: Array, factor: Any) -> Array:
+    """Return numbers times a scalar of their type; a real one leaves the infinities of complex ones in their part."""
+    if value.dtype.kind != "c" or factor.imag:
+        scaled: Array = value * factor
+        return scaled
+    scaled = np.empty_like(value)
+    np.multiply(value.real, factor.real, out=scaled.real)
+    np.multiply(value.imag, factor.real, out=scaled.imag)
+    return scaled
 
 
 def _round_into(out: Array, value: Array) -> None:

@@ -1,6 +1,6 @@
 """gemmule in JAX: products that `jit`, `grad` and `vmap` take, through XLA's foreign function interface.
 
-`gemmule.matmul` and its kin take JAX arrays too, outside of JAX's transformations.
+`gemmule.matmul` and the other functions also take JAX arrays, outside of JAX's transformations.
 """
 
 try:

@@ -12,6 +12,9 @@ from gemmule.core.errors import DTypeError, ShapeError
 from .handlers import GROUPED
 from .product import REAL_DTYPES
 
+#: Bytes of the types that kernels load by TMA, and of how many elements, 16 bytes, its lines are multiples.
+_HALF, _LINE = 2, 8
+
 
 def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
     """Multiply groups of rows with a matrix each, as `jax.lax.ragged_dot`; under `jit` and `grad` too.
@@ -55,7 +58,12 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
         )
     if sizes.dtype != jnp.int32:
         raise DTypeError(f"group_sizes is {sizes.dtype.name}; it must be int32: convert it")
-    return _rows(lhs, rhs, jnp.cumsum(sizes, dtype=jnp.int32))
+    ends, (depth, columns) = jnp.cumsum(sizes, dtype=jnp.int32), rhs.shape[1:]
+    if lhs.dtype.itemsize == _HALF and (depth % _LINE or columns % _LINE):
+        beyond = (0, -depth % _LINE)
+        lhs, rhs = jnp.pad(lhs, ((0, 0), beyond)), jnp.pad(rhs, ((0, 0), beyond, (0, -columns % _LINE)))
+        return _rows(lhs, rhs, ends)[:, :columns]
+    return _rows(lhs, rhs, ends)
 
 
 def _call(stored: str, shape: tuple[int, ...], a: Any, b: Any, ends: Any) -> Any:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import gemmule as gm
-from gemmule.api.planning.device_products import grouped_queue
+from gemmule.api.planning.grouped_device_products import grouped_queue
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.grouped_problem import GroupedProblem

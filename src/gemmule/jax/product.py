@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from gemmule.api.validation.rules import product_shape, said_beta, scalar
+from gemmule.api.validation.rules import default_beta, product_shape, scalar
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
@@ -31,16 +31,16 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
     Parameters
     ----------
     a : array, shape (..., m, k) or (k,)
-        First factor: float64, float32, float16, bfloat16, complex64 or complex128.
+        First operand: float64, float32, float16, bfloat16, complex64 or complex128.
     b : array, shape (..., k, n) or (k,)
-        Second factor, of the same type. Batch dimensions are broadcast.
+        Second operand, of the same type. Batch dimensions are broadcast.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
-        For float32 and float64, as of `gemmule.matmul`.
+        For float32, float64 and complex types, as of `gemmule.matmul`.
 
     Returns
     -------
     array, shape (..., m, n)
-        The product. A 1-D factor's dimension is left out.
+        The product. A 1-D operand's dimension is left out.
 
     Raises
     ------
@@ -64,10 +64,10 @@ def gemm(
     Parameters
     ----------
     a, b : array
-        Factors, as of `matmul`.
+        Operands, as of `matmul`.
     c : array, broadcastable to the shape of the product, optional
-        What is added, of the factors' type; needed if `beta` is not 0, not read if it is, and refused if
-        that is not said: `alpha` is 1 and `beta` 0 by default.
+        Matrix to add, of the operands' type; required if `beta` is not 0, not read if it is, and an error if `beta`
+        is omitted: `alpha` is 1 and `beta` 0 by default.
     alpha, beta : number
         Scalars, not traced.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
@@ -115,7 +115,7 @@ def _gemm(alpha: Any, beta: Any, precision: Any, a: Any, b: Any, c: Any = None) 
     _check_dtypes(arrays)
     shape = product_shape(arrays["a"].shape, arrays["b"].shape)
     real = {"integer": False, "complex_allowed": False}
-    beta = said_beta(beta, unread=c is not None)
+    beta = default_beta(beta, unread=c is not None)
     options = Options(scalar("alpha", alpha, **real), scalar("beta", beta, **real), precision=precision)
     Precision.of_inputs(precision, [arrays["a"].dtype.name])
     if options.beta != 0 and c is None:
@@ -215,13 +215,13 @@ def _forward_mode(primals: Sequence[Any], tangents: Sequence[Any], *, options: O
 
 
 def _transposed(grad: Any, *operands: Any, options: Options) -> list[Any]:
-    """Return the gradients of what the product is linear in: of one factor, what is added, or both."""
+    """Return the gradients of what the product is linear in: of one operand, what is added, or both."""
     a, b, *c = operands
     wanted = [ad.is_undefined_primal(x) for x in operands]
     if type(grad) is ad.Zero:
         return [None] * len(operands)
     if wanted[0] and wanted[1]:
-        raise ArgumentError("a product is not linear in both of its factors; transpose it in one of them")
+        raise ArgumentError("a product is not linear in both operands; transpose it in one of them")
     shapes = [x.aval.shape if own else x.shape for x, own in zip(operands, wanted, strict=True)]
     across, along = options.transpose_a, options.transpose_b
 

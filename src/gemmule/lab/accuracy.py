@@ -88,17 +88,18 @@ def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Re
     products float64 holds exactly (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012), summed in pairs of
     numbers. Of complex inputs, that of `real_form`.
     """
+    factors = as_matrix(inputs["a"], problem.a), as_matrix(inputs["b"], problem.b)
+    block_of = _float64_columns
     if problem.accumulator.kind is Kind.COMPLEX:
-        problem, inputs = real_form(problem, inputs)
-    a = as_matrix(inputs["a"], problem.a)[rows].astype(np.float64)
-    b = as_matrix(inputs["b"], problem.b)
+        problem, factors, block_of = *real_form(problem, *factors), _real_columns
+    a, b = factors[0][rows].astype(np.float64), factors[1]
     high, low, size = (np.zeros((len(rows), problem.n)) for _ in range(3))
     signs = _signs(problem)
     sums = np.zeros(problem.k)
     magnitudes = np.abs(a)
 
     def multiply(columns: slice) -> Array | None:
-        part = b[:, columns].astype(np.float64)
+        part = block_of(b, columns)
         if problem.a.dtype.itemsize == 8:
             high[:, columns], low[:, columns] = _sliced_product(a, part)
         else:
@@ -114,29 +115,34 @@ def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Re
                 sums += signed
     if signs is None:
         return Reference(problem, rows, high, low, size)
-    return Reference(problem, rows, high, low, size, signs, _times(as_matrix(inputs["a"], problem.a), sums))
+    return Reference(problem, rows, high, low, size, signs, _times(factors[0], sums))
 
 
-def real_form(problem: GemmProblem, inputs: dict[str, Array]) -> tuple[GemmProblem, dict[str, Array]]:
-    """Return a complex product as the real one of the parts of its elements, side by side, and its inputs.
+def real_form(problem: GemmProblem, a: Array, b: Array) -> tuple[GemmProblem, tuple[Array, Array]]:
+    """Return a complex product as the real one of the parts of its elements, side by side, with its A, and complex B.
 
-    A row of D is (Re, Im, Re, ...): the same of A, (m, 2 k), times (2 k, 2 n) with the blocks (Re, Im; -Im, Re) of B.
-    Errors are held against the bound of each part, with 2 k products.
+    A row of D is (Re, Im, Re, ...): the same of A, (m, 2 k), times (2 k, 2 n) with the blocks (Re, Im; -Im, Re) of B,
+    as `_real_columns` makes them. Errors are held against the bound of each part, with 2 k products.
     """
-    a, b = (
-        np.ascontiguousarray(matrix.conj() if operand.conj else matrix)
-        for operand, matrix in (
-            (one, as_matrix(inputs[name], one)) for name, one in (("a", problem.a), ("b", problem.b))
-        )
-    )
+    a, b = (one.conj() if operand.conj else one for operand, one in ((problem.a, a), (problem.b, b)))
     part = problem.accumulator.part
     m, n, k = problem.m, 2 * problem.n, 2 * problem.k
-    wide: Array = np.empty((k, n), part.numpy())
-    wide[0::2, 0::2], wide[0::2, 1::2] = b.real, b.imag
-    np.negative(b.imag, out=wide[1::2, 0::2])
-    wide[1::2, 1::2] = b.real
     real = GemmProblem(m, n, k, (), contiguous(part, m, k), contiguous(part, k, n), None, contiguous(part, m, n))
-    return real, {"a": a.view(part.numpy()), "b": wide}
+    return real, (np.ascontiguousarray(a).view(part.numpy()), b)
+
+
+def _float64_columns(b: Array, columns: slice) -> Array:
+    return b[:, columns].astype(np.float64)
+
+
+def _real_columns(b: Array, columns: slice) -> Array:
+    """Return columns of the real form of a complex matrix, as float64: an even number of them, from an even one on."""
+    of_b = b[:, columns.start // 2 : columns.stop // 2]
+    wide: Array = np.empty((2 * of_b.shape[0], 2 * of_b.shape[1]))
+    wide[0::2, 0::2] = wide[1::2, 1::2] = of_b.real
+    wide[0::2, 1::2] = of_b.imag
+    np.negative(of_b.imag, out=wide[1::2, 0::2], casting="same_kind")
+    return wide
 
 
 def accuracy(reference: Reference, output: Array) -> Accuracy:
@@ -268,7 +274,8 @@ def _not_finite(output: Array) -> list[tuple[int, int]]:
 
 
 def _blocks(k: int, n: int) -> Iterator[slice]:
-    step = max(1, _BLOCK // max(k, 1))
+    # An even number of columns: those of the parts of complex numbers.
+    step = max(2, _BLOCK // max(k, 1) // 2 * 2)
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
@@ -16,6 +17,9 @@ from gemmule.dispatch.registry import LADDER, REGISTRY
 
 #: Remedy for a kernel name that is similar to none.
 KERNELS_LISTED = "`gemmule info --kernels` lists all"
+_CONFIGS_LISTED = "`gemmule info --kernels --json` lists all"
+# Configs that a message shows.
+_MOST_SHOWN = 3
 # A comma inside brackets belongs to a config.
 _WORD = re.compile(r"(?P<name>[^,\[\]]+)(?:\[(?P<config>[^\[\]]*)\])?(?:,|$)")
 
@@ -58,12 +62,13 @@ def parse_kernels(
             chosen.setdefault((spec.name, config), Choice(spec, config))
 
     for name, config_text in (part for word in words for part in _split(word)):
-        if name in ("all", "ladder") and config_text is not None:
+        several = name in ("all", "ladder") and bool(ladder)
+        if several and config_text is not None:
             raise ArgumentError(f"{name!r} takes no config; give it to a kernel, as in g07_cp_async[{config_text}]")
-        if name == "all":
+        if several and name == "all":
             for spec in specs.values():
                 add(spec, [spec.default])
-        elif name == "ladder":
+        elif several:
             for rung in ladder:
                 spec = _named(rung, specs, ())
                 if arch is None or spec.why_not(probe, arch, spec.default) is None:
@@ -114,26 +119,70 @@ def _named(name: str, specs: dict[str, KernelSpec], words: Sequence[str]) -> Ker
     return specs[name]
 
 
+def only_choice(word: str, registry: Sequence[KernelSpec], probe: Problem) -> Choice:
+    """Return the kernel that a word names, in one config.
+
+    Raises
+    ------
+    ArgumentError
+        If a name or a config is not known, or several are meant.
+    """
+    found = parse_kernels([word], probe, None, registry, ())
+    names = list(dict.fromkeys(choice.spec.name for choice in found))
+    if len(names) > 1:
+        raise ArgumentError(f"{word!r} names {len(names)} kernels; give one of them: {' or '.join(names)}")
+    if len(found) > 1:
+        configs = _few_configs(found[0].spec, [choice.config for choice in found])
+        raise ArgumentError(f"{word!r} names {len(found)} configs; give one by its number, e.g. {configs}")
+    return found[0]
+
+
+def _few_configs(spec: KernelSpec, configs: Sequence[Config], fields: Collection[str] = ()) -> str:
+    """Return the numbers of the first of some configs, with those fields, and how to list all."""
+    shown = [
+        " ".join([f"[{spec.configs.index(one)}]", *(f"{name}={one.as_dict()[name]}" for name in fields)])
+        for one in configs[:_MOST_SHOWN]
+    ]
+    return f"{', '.join(shown)}; {_CONFIGS_LISTED}"
+
+
 def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
     """Return the configs that a text in brackets stands for."""
     if text is None:
         return [spec.default]
     if text.strip() == "*":
         return spec.configs
-    numbered = "; ".join(f"{number}: {config}" for number, config in enumerate(spec.configs))
-    unknown = ArgumentError(f"{spec.name} has no config [{text}]; it has {numbered}")
-    if text.strip().isdecimal():
-        if int(text) >= len(spec.configs):
-            raise unknown
-        return [spec.configs[int(text)]]
+    fields, unknown = spec.default.as_dict(), f"{spec.name} has no config [{text}]; "
     try:
-        wanted = {name.strip(): int(value) for name, value in (item.split("=") for item in text.split(","))}
-    except ValueError:
-        raise unknown from None
+        if text.strip().isdecimal():
+            return [spec.configs[int(text)]]
+        given = [(name.strip(), int(value)) for name, value in (item.split("=") for item in text.split(","))]
+    except (IndexError, ValueError):
+        last = len(spec.configs) - 1
+        numbers = f"a number from 0 to {last}" if last else "0 (it has one)"
+        example = "".join(f", or fields such as {name}={value}" for name, value in [*fields.items()][:1])
+        raise ArgumentError(f"{unknown}give {numbers}{example}; {_CONFIGS_LISTED}") from None
+    wanted = dict(given)
+    if twice := [name for name, value in given if wanted[name] != value]:
+        raise ArgumentError(f"{unknown}it names {twice[0]} twice; give it once")
+    if strange := [name for name in wanted if name not in fields]:
+        raise ArgumentError(f"{unknown}its configs have no field {strange[0]!r}; {_have(fields)}")
     fitting = [config for config in spec.configs if wanted.items() <= config.as_dict().items()]
-    if not fitting and spec.further is not None and wanted.keys() <= spec.default.as_dict().keys():
+    if not fitting and spec.further is not None:
         # A kernel with more configs than are registered checks by itself which there can be.
         return [type(spec.default)(**wanted)]
     if not fitting:
-        raise unknown
+        nearest = sorted(spec.configs, key=lambda config: _distance(config.as_dict(), wanted))
+        raise ArgumentError(f"{unknown}the nearest are {_few_configs(spec, nearest, wanted)}")
     return fitting
+
+
+def _have(fields: Iterable[str]) -> str:
+    names = ", ".join(fields)
+    return f"they have {names}" if names else "they have none"
+
+
+def _distance(fields: dict[str, int], wanted: dict[str, int]) -> tuple[int, float]:
+    """Return how many fields differ from the wanted ones, and by how much, in factors."""
+    differ = [(fields[name], value) for name, value in wanted.items() if fields[name] != value]
+    return len(differ), sum(abs(math.log2((one + 1) / (max(value, 0) + 1))) for one, value in differ)

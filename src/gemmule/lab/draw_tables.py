@@ -14,12 +14,12 @@ Record = Mapping[str, Any]
 
 #: Ratios below which products are counted.
 LOW, VERY_LOW = 0.95, 0.80
-_HEADER = ["type", "extents", "products", "compared", "vs first choice", "vs best of 8", "vs PyTorch", "least"]
-_HEADER += [f"below {LOW}", f"below {VERY_LOW:.2f}"]
+_HEADER = ["type", "shapes", "vs top heuristic", "vs best of 8", "vs PyTorch", "lowest", f"below {LOW}"]
+_HEADER += [f"below {VERY_LOW:.2f}", "compared", "GEMMs"]
 
 
 def first_ratio(record: Record) -> float | None:
-    """Return the time of cuBLASLt's first choice over a call's; None where it was not measured."""
+    """Return the time of cuBLASLt's top heuristic over a call's; None where it was not measured."""
     first = record.get("yardstick_first_us")
     return None if first is None else float(first) / float(record["median_us"])
 
@@ -49,10 +49,10 @@ def is_odd(record: Record) -> bool:
 
 
 def draw_rows(records: Sequence[Record]) -> Table:
-    """Return a row for each type, of aligned and of odd extents: geometric means, the least, and shares.
+    """Return a row for each type, of aligned and of odd shapes: geometric means, the lowest ratio, and shares.
 
-    The least and the shares are of the ratio to cuBLASLt's first choice; the ratios are a baseline's time over a
-    call's. The mean of that ratio comes with its standard error, by which draws of other products differ.
+    The lowest and the shares are of the ratio to cuBLASLt's top heuristic; the ratios are a baseline's time over a
+    call's. The mean of that ratio comes with its standard error, by which draws of other GEMMs differ.
     """
     calls = [one for one in records if one["record"] == "gemm" and one.get("chosen_by") == "dispatch"]
     rows = []
@@ -60,7 +60,7 @@ def draw_rows(records: Sequence[Record]) -> Table:
         for odd in (False, True):
             group = [one for one in calls if types_of(one) == types and is_odd(one) == odd]
             if group:
-                rows.append([types, "odd" if odd else "multiples of 16 bytes", str(len(group)), *_figures(group)])
+                rows.append([types, "odd" if odd else "aligned", *_figures(group), str(len(group))])
     return _HEADER, rows
 
 
@@ -72,7 +72,7 @@ def _figures(group: Sequence[Record]) -> list[str]:
     means = [f"{statistics.geometric_mean(some):.3f}" if some else "" for some in (first, best, torch)]
     if len(first) > 1:
         means[0] += f" ± {_standard_error(first):.3f}"
-    return [str(len(first)), *means, f"{first[0]:.2f}" if first else "", *below]
+    return [*means, f"{first[0]:.2f}" if first else "", *below, str(len(first))]
 
 
 def _standard_error(ratios: Sequence[float]) -> float:

@@ -89,7 +89,7 @@ def _columns(records: Sequence[Record], paired: bool) -> list[Column]:
         Column(unit, lambda one: f"{one['tflops'] * RATES[unit]:.4g}"),
         Column("of peak", lambda one: percent(one.get("peak_share"))),
         Column("of FMA peak", lambda one: percent(one.get("fma_share"))),
-        Column("/ cuBLAS", ratio),
+        Column("vs cuBLASLt", ratio),
         Column("error u", lambda one: f"{one['error_u']:.2f}" if "error_u" in one else ""),
     ]
     beyond_fma = any("fma_share" in record for record in records)

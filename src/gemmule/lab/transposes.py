@@ -76,9 +76,12 @@ def itemsize_of(word: str) -> int:
         size = int(word)
     else:
         try:
-            size = numpy_dtype(word).itemsize
+            dtype = numpy_dtype(word)
         except DTypeError as error:
             raise DTypeError(f"{error}; or give the bytes of an element") from None
+        if dtype.hasobject:
+            raise DTypeError(f"dtype {word!r} holds Python objects; name one of numbers, or its bytes")
+        size = dtype.itemsize
     if size not in ITEMSIZES:
         raise ArgumentError(f"{word!r} is {size} bytes an element; transposes move {', '.join(map(str, ITEMSIZES))}")
     return size

@@ -1,4 +1,4 @@
-"""cuBLASLt as the yardstick: its heuristic's first choice and the ones that follow, called by pointer.
+"""cuBLASLt as the baseline: its top heuristic and the ones that follow, called by pointer.
 
 It is reached through the low-level bindings of nvmath-python, which need no array library.
 """
@@ -91,7 +91,7 @@ class CublasLt:
 
     @contextlib.contextmanager
     def algorithms(self, problem: GemmProblem, operands: OperandSets) -> Iterator[list[Algorithm]]:
-        """Give up to eight algorithms for a product, the heuristic's first choice first.
+        """Give up to eight algorithms for a product, the top heuristic first.
 
         Raises
         ------

@@ -303,7 +303,7 @@ def direct_launch(
 def serial_queue(queue: Callable[[tuple[int, ...], int], None]) -> Callable[[tuple[int, ...], int], None]:
     """Return what queues a product without programmatic dependent launch (PDL), where that is one launch.
 
-    Behind a kernel that triggers no dependent launch, such as PyTorch's, a dependent launch begins later than another.
+    Kernels of PyTorch's trigger no dependent launch: behind one, there is nothing to overlap with.
     """
     direct: DirectLaunch | None = getattr(queue, "direct", None)
     return queue if direct is None else direct.serial().queue

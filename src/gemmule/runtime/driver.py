@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 from types import ModuleType
@@ -33,6 +34,16 @@ class _Process:
 def lost_by_fork() -> bool:
     """Return whether the driver was started before this process was forked, so that it cannot be used here."""
     return _Process.forked
+
+
+@functools.cache
+def driver_is_missing() -> bool:
+    """Return whether no driver is installed; it is not initialised, after which processes could not be forked."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    return False
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from .memory import LentMemory
 from .replay import Queue
 from .workspaces import Workspaces, clear, needs_zeros
 
-#: Launches of one problem beyond which they are not kept: packing them then costs little of the whole.
-MOST_LAUNCHES = 32
+#: Most launches of one problem that are cached: packing more costs little of the whole.
+MAX_REPEATED_LAUNCHES = 32
 
 # What memory of the driver's begins at a multiple of.
 _ALIGNMENT = 256
@@ -62,7 +62,7 @@ def run_packed(
 
 
 def _packed(work: Launches, operands: Sequence[str], addresses: Sequence[int], ordinal: int) -> Queue | None:
-    if not 0 < work.number <= MOST_LAUNCHES:
+    if not 0 < work.number <= MAX_REPEATED_LAUNCHES:
         return None
     if work.number == 1 and not work.workspaces:
         (step,) = work.steps()

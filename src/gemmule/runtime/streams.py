@@ -40,7 +40,7 @@ class GpuStreams:
     Parameters
     ----------
     choose : callable
-        Chooses the kernel of a problem for an architecture and a number of multiprocessors.
+        Chooses the kernel of a problem for an architecture and a number of SMs.
     precision : Precision
         What float32 products may be rounded to.
     """

@@ -1,6 +1,6 @@
 """gemmule in PyTorch: operators with a backward, which `torch.compile` and CUDA graphs take.
 
-`gemmule.matmul` and its kin take tensors too, and know nothing of gradients; what is here does.
+`gemmule.matmul` and the other functions also take tensors, without gradients.
 """
 
 try:

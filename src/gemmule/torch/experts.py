@@ -19,7 +19,7 @@ _HALF = 2
 
 
 class Experts:
-    """What `replace_experts` puts in front of a class of experts: their products are two grouped ones."""
+    """A base class that `replace_experts` puts first: two grouped GEMMs compute a layer of experts."""
 
     def forward(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
         """Return for each token the weighted sum of what its experts make of it.

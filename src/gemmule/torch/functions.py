@@ -20,17 +20,17 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     Parameters
     ----------
     input : Tensor, shape (..., m, k) or (k,)
-        First factor: float64, float32, float16, bfloat16, complex64 or complex128, on a CUDA device or the CPU, any
-        strides; lazy conjugates are read as they lie.
+        First operand: float64, float32, float16, bfloat16, complex64 or complex128, on a CUDA device or the CPU, any
+        strides; lazy conjugates are read in place.
     other : Tensor, shape (..., k, n) or (k,)
-        Second factor, of the same type. Batch dimensions are broadcast.
+        Second operand, of the same type. Batch dimensions are broadcast.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
-        For float32 and float64, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
+        For float32, float64 and complex types, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
 
     Returns
     -------
     Tensor, shape (..., m, n)
-        The product. A 1-D factor's dimension is left out.
+        The product. A 1-D operand's dimension is left out.
 
     Raises
     ------
@@ -74,12 +74,12 @@ def addmm(
     input : Tensor, broadcastable to (m, n)
         What is added: of shape (m, n), (1, n), (m, 1), (1, 1), (n,), (1,) or (). With ``beta=0`` it is not read.
     mat1 : Tensor, shape (m, k)
-        First factor, types as of `matmul`.
+        First operand, types as of `matmul`.
     mat2 : Tensor, shape (k, n)
-        Second factor, of the same type, as is `input`.
+        Second operand, of the same type, as is `input`.
     beta, alpha : number
-        Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
-        value would be waited for.
+        Scalars without a gradient; 0-d arrays and tensors too, if they are not on a GPU, where reading them would
+        synchronise.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
@@ -114,12 +114,12 @@ def baddbmm(
     input : Tensor, broadcastable to (batch, m, n)
         What is added. With ``beta=0`` it is not read.
     batch1 : Tensor, shape (batch, m, k)
-        First factors, types as of `matmul`.
+        First operands, types as of `matmul`.
     batch2 : Tensor, shape (batch, k, n)
-        Second factors, of the same type, as is `input`.
+        Second operands, of the same type, as is `input`.
     beta, alpha : number
-        Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
-        value would be waited for.
+        Scalars without a gradient; 0-d arrays and tensors too, if they are not on a GPU, where reading them would
+        synchronise.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 

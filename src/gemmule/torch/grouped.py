@@ -14,10 +14,12 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .functions import as_autocast_wants
 from .functions import matmul as product
-from .product import as_factor, may_skip_operator
+from .product import as_factor, lies_in_columns, may_skip_operator
 from .shapes import check_dtypes, check_tensors
 
 _NAME = "gemmule::grouped_mm"
+#: Bytes of the types that kernels load by TMA, and of what its lines are multiples of.
+_HALF, _LINE_BYTES = 2, 16
 
 
 def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
@@ -130,28 +132,44 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
     wants_a, wants_b, _ = ctx.needs_input_grad
     if a.ndim == b.ndim:
         # Groups of rows of A.T and of B: their gradients are too.
-        grad_a = multiply_groups(_across(b, 0), grad.mT, offs).mT if wants_a else None
-        grad_b = multiply_groups(_across(a.mT, 0), grad, offs) if wants_b else None
+        grad = _loadable(grad, 1 if lies_in_columns(grad) else 2)
+        grad_a = multiply_groups(_loadable(b, 1), grad.mT, offs).mT if wants_a else None
+        grad_b = multiply_groups(_loadable(a.mT, 1), grad, offs) if wants_b else None
     elif b.ndim == 3:
-        grad_a = multiply_groups(_across(grad, 0), b.mT, offs) if wants_a else None
+        grad = _loadable(grad, 1)
+        grad_a = multiply_groups(grad, b.mT, offs) if wants_a else None
         grad_b = _of_groups(a.mT, grad, offs, b) if wants_b else None
     else:
+        grad = _loadable(grad, 0)
         grad_a = _of_groups(grad, b.mT, offs, a) if wants_a else None
-        grad_b = multiply_groups(_across(grad.mT, 0), a, offs).mT if wants_b else None
+        grad_b = multiply_groups(grad.mT, a, offs).mT if wants_b else None
     return grad_a, grad_b, None
 
 
 def _of_groups(left: Any, right: Any, offs: Any, like: Any) -> Any:
     """Return a product of each group's part of K, whose matrices lie as those of `like`."""
-    left, right = _across(left, 1), _across(right, 0)
-    if like.stride(-2) == 1 and like.stride(-1) != 1:
+    left, right = _loadable(left, 0), _loadable(right, 1)
+    if lies_in_columns(like):
         return multiply_groups(right.mT, left.mT, offs).mT
     return multiply_groups(left, right, offs)
 
 
-def _across(x: Any, dim: int) -> Any:
-    """Return a matrix that is not contiguous along the dimension that is divided, which TMA could not start within."""
-    return x.mT.contiguous().mT if x.stride(dim) == 1 and x.stride(1 - dim) != 1 else x
+def _loadable(x: Any, dim: int) -> Any:
+    """Return a factor contiguous along a dimension, which is not divided, in lines of whole 16 bytes, as TMA loads it.
+
+    Kernels of wider types take any layout.
+    """
+    lines, multiple = x.transpose(dim, -1), _LINE_BYTES // x.element_size()
+    *steps, step = lines.stride()
+    whole = step == 1 and not any(other % multiple for other in (*steps, x.storage_offset()))
+    if whole or x.element_size() > _HALF:
+        return x
+    count, lines = lines.shape[-1], lines.contiguous()
+    if beyond := -count % multiple:
+        lines = torch.nn.functional.pad(lines, (0, beyond))[..., :count]
+    elif lines.storage_offset() % multiple:
+        lines = lines.clone()
+    return lines.transpose(dim, -1)
 
 
 class _Grouped(torch.autograd.Function):

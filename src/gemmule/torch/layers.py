@@ -25,7 +25,7 @@ class Linear(torch.nn.Linear):
     device, dtype
         As of `torch.nn.Linear`.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
-        For float32 and float64, as of `gemmule.matmul`.
+        For float32, float64 and complex types, as of `gemmule.matmul`.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def replace_linear(
     """Let the linear layers of a model compute by gemmule's kernels, in place.
 
     Every module that is a `torch.nn.Linear` becomes a `Linear`: the same object with the same parameters, hooks and
-    names, so that optimizers, checkpoints and references to it stay good. Subclasses of `torch.nn.Linear` are left
+    names, so that optimizers, checkpoints and references to it stay valid. Subclasses of `torch.nn.Linear` are left
     alone, since they compute something else.
 
     Parameters
@@ -84,7 +84,7 @@ def replace_linear(
     model : torch.nn.Module
         The model; it may itself be the layer.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
-        For float32 and float64, as of `gemmule.matmul`.
+        For float32, float64 and complex types, as of `gemmule.matmul`.
     where : callable, optional
         Takes a module's name and the module, and says whether it is replaced; by default all are.
 

@@ -63,8 +63,8 @@ _last = [0, 0]
 def _follows(x: int, stream: int) -> bool:
     """Return whether the last layer had this input, at an address, and so is likely to be the predecessor in a stream.
 
-    Such are the projections of a query, a key and a value: they overlap, while a layer behind a kernel of PyTorch's
-    begins sooner where it does not wait for that as a dependent launch. The results are the same.
+    Such are the projections of a query, a key and a value: they overlap. PyTorch's kernels trigger no dependent launch.
+    The results are the same.
     """
     follows = _last[0] == x and _last[1] == stream
     _last[:] = x, stream

@@ -9,7 +9,7 @@ import torch
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
-#: Types that have a backward: what `addmm` and its kin take.
+#: Types that have a backward: of the operands of `addmm` and the like.
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 
 

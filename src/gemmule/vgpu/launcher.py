@@ -21,7 +21,7 @@ from gemmule.core.spec import Buildable
 from .arch import virtual_arch
 from .arrays import DeviceArrays, workspaces_of
 from .checks import Collected, all_checks
-from .engine.batch import Geometry, Setting
+from .engine.batch import Geometry, LaunchState
 from .engine.binder import SHARED_START
 from .engine.observer import Observer
 from .engine.program import Program, program_of
@@ -171,7 +171,7 @@ def launch(
     Parameters
     ----------
     kernel : Artifact, Buildable or str
-        A compiled kernel; a ``@cute.jit`` callable with stand-ins for its arguments, compiled now; or PTX text.
+        A compiled kernel; a ``@cute.jit`` callable with fake arguments, compiled now; or PTX text.
     recipe : Launch
         Grid, block, shared memory and parameters.
     arrays : mapping of str to ndarray
@@ -277,7 +277,7 @@ def run_packed(
     _check_geometry(program, geometry)
     if geometry.threads > _MAX_THREADS:
         raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
-    setting = Setting(
+    launch_state = LaunchState(
         kernel=program.kernel,
         binder=program.binder,
         geometry=geometry,
@@ -303,7 +303,7 @@ def run_packed(
         raise ArgumentError(f"ctas={chosen} are not neighbours among the grid's {geometry.ctas} CTAs")
     if chosen.start % geometry.cluster_ctas or chosen.stop % geometry.cluster_ctas:
         raise ArgumentError(f"ctas={chosen} are not whole clusters of {geometry.cluster_ctas} CTAs")
-    _run_batches(program, setting, observers, _batches(geometry, chosen, options.batch_lanes, workers), workers)
+    _run_batches(program, launch_state, observers, _batches(geometry, chosen, options.batch_lanes, workers), workers)
     for observer in observers:
         observer.end()
 
@@ -343,18 +343,22 @@ def _batches(geometry: Geometry, ctas: range, lanes: int, workers: int) -> list[
 
 
 def _run_batches(
-    program: Program, setting: Setting, observers: tuple[Observer, ...], batches: list[tuple[int, int]], workers: int
+    program: Program,
+    launch_state: LaunchState,
+    observers: tuple[Observer, ...],
+    batches: list[tuple[int, int]],
+    workers: int,
 ) -> None:
     """Run batches in order, or, where the first shows that it pays, the others in several processes."""
     with np.errstate(all="ignore"):
         for number, batch in enumerate(batches):
             begun = time.perf_counter()
-            program.run(setting, range(*batch), observers)
+            program.run(launch_state, range(*batch), observers)
             rest = batches[number + 1 :]
             left = (time.perf_counter() - begun) * len(rest)
             # Where one failed, this process continues alone and meets the error in its order.
             worth = workers > 1 and number == 0 and len(rest) > 1 and left > WORTH_SECONDS
-            if worth and pool.run(program, setting, rest, min(workers, len(rest))):
+            if worth and pool.run(program, launch_state, rest, min(workers, len(rest))):
                 return
 
 

@@ -109,7 +109,7 @@ class VirtualTileSum:
         addend = _native(c).reshape(-1, 1) if c is not None and beta != 0 else None
         result = np.empty((out.size, 1), out.dtype.newbyteorder("="))
         one = np.ones((1, 1), self._total.dtype)
-        # The sum is not to be rounded as the factors may be.
+        # The sum is not to be rounded as the operands may be.
         self._executor.multiply(self._total.reshape(-1, 1), one, result, alpha, beta, addend, exact=True)
         out[...] = result.reshape(out.shape)
 

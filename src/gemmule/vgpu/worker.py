@@ -14,14 +14,14 @@ import numpy as np
 
 from gemmule.core.errors import GemmuleError
 
-from .engine.batch import Setting
+from .engine.batch import LaunchState
 from .engine.program import Program
 from .launch_request import launch_of
 
 
 def main() -> None:
     """Answer requests until the input ends."""
-    launch: tuple[Program, Setting] | None = None
+    launch: tuple[Program, LaunchState] | None = None
     for line in sys.stdin:
         request = json.loads(line)
         if "ptx" in request:
@@ -30,8 +30,8 @@ def main() -> None:
         assert launch is not None
         try:
             with np.errstate(all="ignore"):
-                program, setting = launch
-                program.run(setting, range(*request["ctas"]))
+                program, launch_state = launch
+                program.run(launch_state, range(*request["ctas"]))
         except GemmuleError:
             print("failed", flush=True)
         else:

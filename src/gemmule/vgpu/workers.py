@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from .dataflow.polling import is_strong
-from .engine.batch import Setting
+from .engine.batch import LaunchState
 from .engine.program import Program
 from .launch_request import request_of
 from .ptx.module import Instruction, Kernel
@@ -92,21 +92,21 @@ class _Pool:
         self._lock = threading.Lock()
         atexit.register(self.stop)
 
-    def run(self, program: Program, setting: Setting, batches: Sequence[tuple[int, int]], count: int) -> bool:
-        """Run batches of CTAs; return whether all succeeded. The setting's memory changes only then."""
+    def run(self, program: Program, launch_state: LaunchState, batches: Sequence[tuple[int, int]], count: int) -> bool:
+        """Run batches of CTAs; return whether all succeeded. The launch's memory changes only then."""
         with self._lock, tempfile.NamedTemporaryFile(prefix="gemmule-vgpu-") as file:
-            setting.memory.data.tofile(file)
+            launch_state.memory.data.tofile(file)
             file.flush()
             while len(self._workers) < count:
                 self._workers.append(_Worker())
-            request = request_of(program, setting, Path(file.name))
+            request = request_of(program, launch_state, Path(file.name))
             waiting = list(reversed(batches))
             with concurrent.futures.ThreadPoolExecutor(count) as threads:
                 tasks = [threads.submit(_serve, worker, request, waiting) for worker in self._workers[:count]]
                 concurrent.futures.wait(tasks)
                 good = all(task.result() for task in tasks)
             if good:
-                setting.memory.data[...] = np.fromfile(file.name, np.uint8)
+                launch_state.memory.data[...] = np.fromfile(file.name, np.uint8)
             else:
                 self.stop()
             return good

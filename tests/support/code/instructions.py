@@ -1,4 +1,4 @@
-"""Instructions of h01_mma_sync, counted in its machine code."""
+"""Instructions of mma_sync_gemm, counted in its machine code."""
 
 from __future__ import annotations
 

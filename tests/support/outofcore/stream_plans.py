@@ -16,7 +16,7 @@ from gemmule.outofcore.tiles.plan import Operand, Product
 RATES = Rates(1e9, 1e9, 1e8, 1e8)
 
 
-STRATEGIES = ["paper", "c-stationary", "panels"]
+STRATEGIES = ["five-buffers", "c-stationary", "panels"]
 
 
 SMALL = Settings(pinned=48 << 10, threads=3)

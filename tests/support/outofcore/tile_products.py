@@ -15,7 +15,7 @@ def multiply(a, b, sink, executor, *, memory, alpha=1, beta=0, c=None, plan=None
     problem = StreamProblem(a, b, c, sink.shape, sink.dtype, alpha, beta)
     if plan is None:
         plan = engine.plan_tiles(
-            problem, executor, memory=memory, grain=sink.grain, scratch=sink.scratch_bytes, mirrored=True
+            problem, executor, memory=memory, block_shape=sink.block_shape, scratch=sink.scratch_bytes, mirrored=True
         )
     return engine.stream_tiles(problem, sink, executor, plan, **options)
 

@@ -1,4 +1,4 @@
-"""Products of a warpgroup as PTX, their factors in shared memory and in registers."""
+"""Products of a warpgroup as PTX, their operands in shared memory and in registers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def swizzled(address, swizzle):
 
 
 def place(row, column, item, along_k, swizzle, leading, stride):
-    """Where an element of a factor lies, `row` of M or N, `column` of K: in a piece of 8 lines of 16 bytes or more."""
+    """Where an element of an operand is, `row` of M or N, `column` of K: in a piece of 8 lines of 16 bytes or more."""
     across, down = (column, row) if along_k else (row, column)
     width = swizzle or 16
     piece, byte = divmod(across * item, width)
@@ -40,7 +40,7 @@ def place(row, column, item, along_k, swizzle, leading, stride):
 
 
 def image_of(matrix, start, along_k, swizzle, image):
-    """Put a factor, (extent, K), into shared memory; return its descriptor."""
+    """Put an operand, (extent, K), into shared memory; return its descriptor."""
     extent, k = matrix.shape
     item = matrix.itemsize
     width = swizzle or 16
@@ -134,17 +134,17 @@ def fragment_of_a(matrix):
     return found
 
 
-def product(a, b, c, types, *, a_along_k=True, b_along_k=True, swizzles=(128, 128), registers=False, signs=(1, 1),
+def product(a, b, c, types, *, a_k_major=True, b_k_major=True, swizzles=(128, 128), registers=False, signs=(1, 1),
             scale=1, twice=True):  # fmt: skip
     """Return the body that multiplies A, (64, K), by B, (N, K), and adds C, and its arrays; `d` is to be written."""
     n, k = b.shape
     image = np.full(40960, 0xFF, np.uint8)
     descriptors = [
-        image_of(a, A_AT, a_along_k, swizzles[0], image), image_of(b, B_AT, b_along_k, swizzles[1], image)
+        image_of(a, A_AT, a_k_major, swizzles[0], image), image_of(b, B_AT, b_k_major, swizzles[1], image)
     ]  # fmt: skip
     tail = "" if types[0] == "s32" else f", {signs[0]}, {signs[1]}"
     if types[1] in ("f16", "bf16"):
-        tail += ("" if registers else f", {int(not a_along_k)}") + f", {int(not b_along_k)}"
+        tail += ("" if registers else f", {int(not a_k_major)}") + f", {int(not b_k_major)}"
     arrays = {"image": image, "c": fragment_of_d(c), "a": fragment_of_a(a)}
     arrays["d"] = np.full(arrays["c"].shape, 0x7FFFFFFF, np.uint32)
     arrays["again"] = np.array([descriptors[1]], np.uint64)

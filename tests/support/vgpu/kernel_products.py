@@ -47,7 +47,7 @@ OF_HOPPER = [spec for spec in SINGLE if spec.operation == "gemm" and all(arch.sp
 
 
 #: Those among them that take products of any two matrices; what takes 8-bit weights along K only is in another file.
-HOPPER = [spec for spec in OF_HOPPER if not spec.mirrors and spec.name != "hopper_gemm_w8a16"]
+HOPPER = [spec for spec in OF_HOPPER if not spec.is_syrk and spec.name != "hopper_gemm_w8a16"]
 
 
 #: Kernels of results of which not all is needed: they have tests of their own, too.
@@ -56,7 +56,7 @@ TRIANGLES = ("simt_syrk", "float64_syrk")
 
 GEMMS = [
     spec for spec in SINGLE
-    if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES and not spec.mirrors
+    if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES and not spec.is_syrk
 ]  # fmt: skip
 
 

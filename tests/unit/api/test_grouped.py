@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api import grouped
 from gemmule.api.planning import choice
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
 
@@ -38,6 +37,15 @@ def expected(axis, a, b, ends):
 def test_groups_and_nothing_beyond_the_last_end(axis, rng):
     a, b, ends = given(axis, rng)
     np.testing.assert_allclose(gm.grouped_gemm(a, b, ends), expected(axis, a, b, ends), rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "complex128"])
+def test_types_that_no_kernel_takes_are_multiplied_on_the_host(dtype, rng):
+    a, b, ends = given("m", rng)
+    a, b = (x > 0 if dtype == "bool" else np.abs(10 * x).astype(dtype) for x in (a, b))
+    got = gm.grouped_gemm(a, b, ends)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got[2:7], a[2:7] @ b[2])
 
 
 @AXES
@@ -171,15 +179,34 @@ def test_scales_that_do_not_fit(change, error, message, rng):
 @pytest.mark.parametrize("epilogue", [None, "swiglu", "relu"])
 def test_rows_that_name_their_matrices(executor, epilogue, rng):
     dtype = np.float32 if executor == "cpu" else BFLOAT16.numpy()
-    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((5, 16), (3, 32, 16)))
-    numbers = np.array([2, 0, 2, 3, -1], np.int32)
-    got = gm.grouped_gemm(a, b.swapaxes(1, 2), matrices=numbers, epilogue=epilogue, executor=executor)
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((5, 16), (4, 32, 16)))
+    # A matrix that no row names may hold anything.
+    b[1], numbers = np.nan, np.array([2, 0, 2, 3, 0], np.int32)
+    out = np.full((5, 16 if epilogue == "swiglu" else 32), np.nan, dtype)
+    got = gm.grouped_gemm(a, b.swapaxes(1, 2), matrices=numbers, epilogue=epilogue, executor=executor, out=out)
     one = {"epilogue": epilogue, "out_dtype": "float64"}
     for row, number in enumerate(numbers):
-        factor = b[number].T if 0 <= number < 3 else np.zeros((16, 32))
-        wanted = gm.gemm(a[row : row + 1].astype(np.float64), factor.astype(np.float64), **one)
+        wanted = gm.gemm(a[row : row + 1].astype(np.float64), b[number].T.astype(np.float64), **one)
         np.testing.assert_allclose(got[row : row + 1].astype(np.float64), wanted, rtol=2**-8, atol=1e-4)
     assert np.abs(got.astype(np.float64)).max() > 1
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize("groups", [0, 2])
+def test_numbers_that_are_none_of_a_matrix(executor, groups):
+    """The host sees them, when it plans and when it runs."""
+    a, b, numbers = np.ones((3, 16), np.float16), np.ones((groups, 16, 8), np.float16), np.zeros(3, np.int32)
+    plan = gm.grouped_gemm.plan(a, b, matrices=numbers, executor=executor) if groups else None
+    for number in (groups, -1, 2**31 - 1, -(2**31)):
+        numbers[2] = number
+        row = 2 if groups else 0
+        message = rf"^matrices\[{row}\] is {numbers[row]}; it must be at least 0 and below {groups}, the matrices of b"
+        for call in (gm.grouped_gemm, gm.grouped_gemm.plan):
+            with pytest.raises(gm.ArgumentError, match=message):
+                call(a, b, matrices=numbers, executor=executor)
+        if plan is not None:
+            with pytest.raises(gm.ArgumentError, match=message):
+                plan.execute()
 
 
 @pytest.mark.parametrize(
@@ -199,11 +226,33 @@ def test_numbers_of_matrices_that_do_not_fit(change, error, message):
 
 
 @pytest.mark.parametrize("executor", ["cpu", "vgpu"])
-@pytest.mark.parametrize(("groups", "k"), [(0, 16), (2, 0), (0, 0)])
-def test_an_epilogue_of_rows_that_nothing_is_multiplied_with(executor, groups, k):
-    a, b = np.ones((3, k), np.float16), np.ones((groups, k, 8), np.float16)
-    got = gm.grouped_gemm(a, b, matrices=np.zeros(3, np.int32), epilogue=lambda x: x + 1, executor=executor)
+def test_an_epilogue_of_rows_that_nothing_is_multiplied_with(executor):
+    a, b, numbers = np.ones((3, 0), np.float16), np.ones((2, 0, 8), np.float16), np.array([1, 0, 1], np.int32)
+    got = gm.grouped_gemm(a, b, matrices=numbers, epilogue=lambda x: x + 1, executor=executor)
     np.testing.assert_array_equal(got, np.ones((3, 8), np.float16))
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 16), (5, 0)])
+def test_scales_of_results_without_elements(executor, rows, columns, rng):
+    a, b = float8(rng, rows, 32), float8(rng, 2, columns, 32).swapaxes(1, 2)
+    scales = {"scale_a": np.ones((rows, 1), np.float32), "scale_b": np.ones((2, 1, columns), np.float32)}
+    ends = np.array([0, rows], np.int32)
+    assert gm.grouped_gemm(a, b, ends, **scales, executor=executor).shape == (rows, columns)
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_nothing_is_scaled_without_k(executor, biased):
+    """An infinite scale of a sum of nothing would make it NaN."""
+    a, b, ends = float8(np.random.default_rng(), 5, 0), float8(np.random.default_rng(), 2, 16, 0), np.int32([2, 4])
+    bias = np.full((2, 16), 3, np.float32) if biased else None
+    scales = {"scale_a": np.full((5, 1), np.inf, np.float32), "scale_b": np.full((2, 1, 16), np.nan, np.float32)}
+    got = gm.grouped_gemm(a, b.swapaxes(1, 2), ends, **scales, bias=bias, executor=executor)
+    wanted = np.full((5, 16), 3.0 if biased else 0.0)
+    wanted[4:] = 0
+    assert got.dtype == BFLOAT16.numpy()
+    np.testing.assert_array_equal(got.astype(np.float64), wanted)
 
 
 def test_float32_rows_with_numbers_are_sorted_by_the_caller(rng):
@@ -274,8 +323,7 @@ def test_a_bias_with_strides_is_named(rng):
 
 @pytest.mark.parametrize(("gpus", "message"), [(0, "no NVIDIA GPU found; .*'vgpu'"), (1, "copy them to a GPU")])
 def test_host_arrays_do_not_pass_through_a_gpu(gpus, message, rng, monkeypatch):
-    for module in (grouped, choice):
-        monkeypatch.setattr(module, "device_count", lambda: gpus)
+    monkeypatch.setattr(choice, "device_count", lambda: gpus)
     with pytest.raises(gm.UnsupportedError, match=f"^executor='gpu' cannot take this: .*{message}"):
         gm.grouped_gemm(*given("m", rng), executor="gpu")
 

@@ -157,9 +157,19 @@ def test_both_factors_are_copies_of_their_own(gpu, rates):
     assert "3.031 ms through the GPU" in planned(512).reason
 
 
-def test_small_products_start_no_driver(rates, monkeypatch):
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        (False, "host arrays; fewer than 2**24 FLOP do not repay copies to a GPU"),
+        (True, "no NVIDIA GPU found"),
+    ],
+)
+def test_small_products_start_no_driver(rates, monkeypatch, missing, reason):
     monkeypatch.setattr("gemmule.api.planning.choice.device_count", None)
-    assert planned(200).reason == "host arrays; fewer than 2**24 FLOP do not repay copies to a GPU"
+    monkeypatch.setattr("gemmule.api.planning.functions.driver_is_missing", lambda: missing)
+    assert planned(200).reason == reason
+    a = np.ones((200, 200), np.float32)
+    assert gm.gemm.plan(a, a, a, beta=2).reason == reason
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")

@@ -35,13 +35,27 @@ def test_a_plan_takes_the_arguments_of_the_call(function):
     assert inspect.isfunction(function.plan)
 
 
+@pytest.mark.parametrize("function", [gm.grouped_gemm, gm.scaled_gemm, gm.quantize], ids=lambda one: one.__name__)
+def test_a_plan_of_the_parameters_of_the_call(function):
+    assert inspect.signature(function.plan).parameters == inspect.signature(function).parameters
+    assert function.plan.__doc__.startswith(f"Say what a call of `{function.__name__}` would run")
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\.plan\(\) missing a required argument: '[ax]'$"):
+        function.plan()
+
+
 def test_arguments_are_refused_as_the_call_refuses_them():
     for function in (gm.matmul, gm.matmul.plan):
         name = function.__qualname__
         with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'epilogue'"):
             function(X, X, epilogue="relu")
-    with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'epilog'$"):
+    with pytest.raises(
+        TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'epilog'; did you mean epilogue"
+    ):
         gm.gemm(X, X, epilog="relu")
+    with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'aplha'; did you mean alpha\?$"):
+        gm.gemm(X, X, aplha=2)
+    with pytest.raises(TypeError, match=r"^gemm\(\) got .* argument 'zzz'; help\(gemmule\.gemm\) lists all$"):
+        gm.gemm(X, X, zzz=2)
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'transb'; .* pass a\.T or b\.T"):
         gm.gemm(X, X, transb=True)
     with pytest.raises(TypeError, match=r"^gemm\.plan\(\) missing 1 required positional argument: 'b'$"):
@@ -63,8 +77,8 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
     choice = Choice(spec, dataclasses.replace(spec.default, **config))
     problem = contiguous_gemm(*shape, (dtype, dtype, dtype), precision=precision)
     then = choice.next_kernel(problem)
-    return Plan("matmul", "gpu", "GPU", name, {}, "so", (), problem, 0, 0, None, lambda: None,
-                then=then.spec.name if then else "", choice=choice)  # fmt: skip
+    return Plan("matmul", "gpu", "GPU", name, "so", 0, 0, lambda: None, problem=problem,
+                next_kernel=then.spec.name if then else "", choice=choice)  # fmt: skip
 
 
 def test_the_workspaces_of_stream_k_are_told():
@@ -84,17 +98,17 @@ def test_no_workspace_is_not_mentioned():
 
 def test_packed_operands_are_workspaces():
     plan = plan_on_a_gpu("hopper_gemm_repacked", (515, 301, 317))
-    assert plan.then
+    assert plan.next_kernel
     assert plan.workspace_bytes >= 2 * (515 + 301) * 317
     assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 
 def test_parts_of_float32_are_workspaces():
     plan = plan_on_a_gpu("bf16x6_gemm", (512, 256, 640), "float32", Precision.BF16X6)
-    assert plan.then == "bf16x6_products"
+    assert plan.next_kernel == "bf16x6_products"
     # Three parts of 16 bits.
     assert plan.workspace_bytes == 6 * (512 + 256) * 640
-    assert "then: bf16x6_products" in str(plan).splitlines()
+    assert "next kernel: bf16x6_products" in str(plan).splitlines()
 
 
 def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
@@ -105,8 +119,8 @@ def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
 
 def test_a_plan_says_what_chose_and_what_is_expected():
     plan = gm.matmul.plan(X32, X32, executor="vgpu")
-    assert plan.chosen_by == "only one"
-    assert "chosen by: only one" in str(plan).splitlines()
+    assert plan.chosen_by == "single"
+    assert "chosen by: single (nothing to compare)" in str(plan).splitlines()
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
     assert "chosen by: tuned (tuned.json: H200, today)" in str(tuned).splitlines()
     assert str(tuned).splitlines()[0].endswith(f"; expected 9.0 us, {2 * 16**3 / 9.04:.4g} MFLOP/s")

@@ -85,7 +85,7 @@ def test_an_ordinary_function_runs_its_kernels_itself(tmp_path):
     [
         (["axpy"], "is no FILE.py::FUNCTION"),
         (["nowhere.py::axpy"], "is no file"),
-        ([f"{FILE}::axpi"], "has no axpi"),
+        ([f"{FILE}::axpi"], "has no axpi; did you mean axpy?"),
         ([f"{FILE}::THREADS"], "is no function"),
         ([f"{FILE}::axpy", "float32(3)"], "is no array such as"),
         ([f"{FILE}::axpy", "floaty[3]"], "is no type"),

@@ -61,7 +61,7 @@ def test_the_table_of_each_size_and_the_ratios_of_all(device):
     ):
         assert word in [line.rstrip() for line in lines]
     (header, *_) = [line for line in lines if "GFLOP/s" in line]
-    for name in ("min us", "mean us", "median us", "max us", "of peak", "/ cuBLAS"):
+    for name in ("min us", "mean us", "median us", "max us", "of peak", "vs cuBLASLt"):
         assert name in header
     rows = [line.split() for line in lines if line.startswith((" g01_naive", "g01_naive"))]
     assert rows[0][1:5] == ["2000.0"] * 4
@@ -261,7 +261,10 @@ def test_without_a_gpu_it_says_what_works(no_gpu):
     ("arguments", "message"),
     [
         (["--kernels", "g01_naiv"], "kernel 'g01_naiv' is not known; did you mean g01_naive"),
-        (["--kernels", "g01_naive[7]"], "g01_naive has no config [7]; it has 0: tile_m=64"),
+        (
+            ["--kernels", "g01_naive[7]"],
+            "g01_naive has no config [7]; give a number from 0 to 2, or fields such as tile_m=64",
+        ),
         (["--sizes", "sorce"], "size 'sorce' is not known; did you mean source"),
         (["--sizes", "1,2"], "size '1,2' is not M,N,K"),
         (["--dtype", "float33"], "dtype 'float33' is not known; did you mean float32"),
@@ -350,7 +353,7 @@ def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_
     assert len(timed) == 12
     assert {one["chosen_by"] for one in timed} == {"dispatch"}
     assert "float64" in result.output
-    assert "vs first choice" in result.output
+    assert "vs top heuristic" in result.output
 
 
 def test_untuned_without_what_a_call_would_run_is_refused():

@@ -30,6 +30,7 @@ def info(tmp_path, monkeypatch):
 def test_it_names_everything(info):
     found = json.loads(info("--json"))
     assert [kernel["name"] for kernel in found["kernels"]] == [spec.name for spec in EVERY_KERNEL]
+    assert all(kernel["configs"] == len(kernel["config_list"]) for kernel in found["kernels"])
     assert len(found["devices"]) == device_count()
     assert "blas" in found["executors"]["cpu"].lower()
     assert "virtual GPU (sm_90a)" in found["executors"]["vgpu"]

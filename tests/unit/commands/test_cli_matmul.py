@@ -162,6 +162,15 @@ def test_failures_are_one_line(folder):
     assert names(folder) == sorted([*before, "C.npy"])
 
 
+def test_the_former_name_of_a_strategy(folder):
+    plans = [
+        run("A.npy", "B.npy", "-o", "C.npy", "--strategy", name, "--dry-run") for name in ("paper", "five-buffers")
+    ]
+    assert [plan.exit_code for plan in plans] == [0, 0]
+    assert all("five-buffers" in plan.output for plan in plans)
+    assert run("A.npy", "B.npy", "-o", "C.npy", "--strategy", "napkin", "--dry-run").exit_code == 2
+
+
 def test_a_reader_that_leaves_is_no_failure_of_the_command():
     command = [sys.executable, "-m", "gemmule", "matmul", "--help"]
     reading, writing = os.pipe()

@@ -156,6 +156,24 @@ def test_ctrl_c_while_the_package_is_loaded_is_no_traceback(pause):
 
 
 @pytest.mark.parametrize(
+    ("method", "said"),
+    [("parse_args", "nothing was begun"), ("resolve_command", "no partial results were left")],
+)
+def test_ctrl_c_before_a_command_runs_is_one_line(method, said):
+    """Between the import of the command and its beginning, click would say `Aborted!` and end with 1."""
+    begun = (
+        "import os, signal, sys, time\nfrom gemmule_command import script\n"
+        "from gemmule.cli import OneLineGroup as group\n"
+        f"plain = group.{method}\n"
+        "stop = lambda *given: (os.kill(os.getpid(), signal.SIGINT), time.sleep(1), plain(*given))[2]\n"
+        f"group.{method} = stop; sys.argv = ['gemmule', 'info']; script()"
+    )
+    env = os.environ | {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"gemmule: interrupted; {said}\n")
+
+
+@pytest.mark.parametrize(
     ("word", "code", "injected"), [("--version", 0, ""), ("--versions", 2, ""), ("--version", 0, "x.so")]
 )
 def test_a_process_ends_with_its_code_once_its_threads_have_ended(word, code, injected):

@@ -12,7 +12,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.name_suggestions import did_you_mean, remedy_for, similar_names
 
-STRATEGIES = ["c-stationary", "panels", "resident-c", "paper"]
+STRATEGIES = ["c-stationary", "panels", "resident-c", "five-buffers"]
 
 
 def test_a_suggestion_is_a_question():
@@ -24,6 +24,8 @@ def test_at_most_three_and_none_of_a_short_list():
     assert len(similar_names("naive", ["a_naive", "b_naive", "c_naive", "d_naive"])) == 3
     # "host" looks like none of them.
     assert similar_names("host", ["gpu", "cpu", "vgpu"]) == ()
+    # A letter is a part of most names.
+    assert similar_names("x", ["bf16x6", "tf32", "ieee", "float8"]) == ()
 
 
 def test_values_are_quoted_as_in_python():

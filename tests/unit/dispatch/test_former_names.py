@@ -52,9 +52,10 @@ def test_records_are_read_under_the_names_of_today(tmp_path):
         {"record": "configs", "kernel": "h15_symmetric", "configs": [{"swapped": 0}, {"tile_m": 128}]},
         {"record": "errors", "precision": "int8x14", "kind": "int8x16", "error_u": {"int8x15": 0.5, "cuBLAS": 0.25}},
         {"record": "check", "what": "memcheck of h15_symmetric", "by": {"d03_mma_f64": [{"kernel": "t12_production"}]}},
+        {"record": "stream", "strategy": "paper", "host": "paper"},
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    experiment, gemm, epilogue, configs, errors, check = read_records(path)
+    experiment, gemm, epilogue, configs, errors, check, stream = read_records(path)
     assert experiment == lines[0]  # the command is what was typed
     assert gemm == {"record": "gemm", "kernel": "hopper_gemm", "config": {"swap_ab": 1, "tile_m": 64}, "m": 3}
     assert epilogue["plain_config"] == {"swap_ab": 0}
@@ -63,6 +64,7 @@ def test_records_are_read_under_the_names_of_today(tmp_path):
     assert errors["error_u"] == {"ozaki-15": 0.5, "cuBLAS": 0.25}
     assert check["what"] == "memcheck of hopper_syrk"
     assert check["by"] == {"float64_gemm": [{"kernel": "transpose_tiled"}]}
+    assert (stream["strategy"], stream["host"]) == ("five-buffers", "paper")
 
 
 def test_a_product_of_before_has_the_precision_of_today():

@@ -48,7 +48,7 @@ def packed(tmp_path, monkeypatch):
     monkeypatch.setattr(PACKS, "installed", list)
     compile_by(monkeypatch, missing)
     compiler_is_installed(monkeypatch, False)
-    monkeypatch.setattr(select, "_missing_known", set())
+    monkeypatch.setattr(select, "_warned", set())
     clear_choices()
 
     def pack(*choices):
@@ -108,7 +108,7 @@ def test_the_packed_config_of_least_predicted_time_runs_and_one_notice_says_so(p
         found = chosen(BF16)
     assert (found.config, found.chosen_by) == (later[3].config, "packed")
     assert found.predicted_us == pytest.approx(later[3].predicted_us)
-    assert found.refused[0] == ("hopper_gemm", f"it can, and its compiled kernel ({first.config}) is in no pack")
+    assert found.refused[0] == ("hopper_gemm", f"supported, but its compiled kernel ({first.config}) is in no pack")
     assert str(first.config) in found.source
     (line,) = [str(warning.message) for warning in told]
     assert line.startswith(f"hopper_gemm ({first.config}) is in no pack, and the kernel compiler is not installed")

@@ -20,7 +20,7 @@ PROBLEM = contiguous_gemm(8, 8, 8, ("float32", "float32", "float64"))
 
 def test_the_message_has_the_reason_that_no_choice_gets_around():
     # Kernels for a matrix and its own transpose are not asked.
-    specs = [spec for spec in REGISTRY if spec.operation == "gemm" and not spec.mirrors]
+    specs = [spec for spec in REGISTRY if spec.operation == "gemm" and not spec.is_syrk]
     with pytest.raises(NoKernelError) as told:
         choose(PROBLEM, Arch.parse("sm_90a"))
     text = str(told.value)

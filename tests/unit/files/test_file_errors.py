@@ -39,6 +39,12 @@ def test_a_file_that_is_not_there(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["a.npy"]
 
 
+def test_a_url_is_no_file(folder):
+    for url in ("https://example.org/a.npy", "s3://bucket/a.npy"):
+        with pytest.raises(MissingFileError, match=r": it is a URL, and files alone are read; download it first$"):
+            multiply("a.npy", url, "c.npy")
+
+
 def test_a_folder_that_is_not_there(folder):
     with pytest.raises(MissingFileError, match=r"^no/c.npy: its folder does not exist; make it first"):
         multiply("a.npy", "a.npy", "no/c.npy", transpose_b=True)

@@ -59,6 +59,17 @@ def test_complex_scalars(rng):
     assert_close(out, a, b, 1j, 2 - 1j, c, sum_roundoff=2.0**-24)
 
 
+@pytest.mark.parametrize("one", [1.0, 1 + 0j])
+@pytest.mark.parametrize("dtype", ["F", "D"])
+def test_real_scalars_leave_infinities_in_their_part(dtype, one):
+    a, b = np.array([[3, 0]], dtype), np.array([[1, 2], [np.nan, 1]], dtype)
+    c, out = np.array([[complex(1, np.inf), complex(-np.inf, 1)]], dtype), poisoned((1, 2), np.dtype(dtype))
+    gemm(a[:, :0], b[:0], out, beta=2 * one, c=c)
+    np.testing.assert_array_equal(out.view(dtype.lower()), [[2, np.inf, -np.inf, 2]])
+    gemm(a[:, :1], b[:1], out, alpha=2 * one, beta=-1 * one, c=c[:, ::-1])
+    np.testing.assert_array_equal(out.view(dtype.lower()), [[np.inf, -1, 11, -np.inf]])
+
+
 def test_c_of_a_wider_type_is_not_narrowed(rng):
     out = poisoned((1, 1), np.dtype("d"))
     gemm(np.ones((1, 1), "f"), np.ones((1, 1), "f"), out, beta=1, c=np.array([[2.0**-40]]))

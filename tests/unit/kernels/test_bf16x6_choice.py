@@ -20,7 +20,7 @@ from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.bf16x6_config import SixProductsConfig, SplitConfig
 from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS, SPEC
 from gemmule.lab.products import gemm_problem
-from gemmule.outofcore.calls.device_engine import beside_parts
+from gemmule.outofcore.calls.device_engine import memory_beside_workspaces
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -48,7 +48,7 @@ def test_products_for_which_splitting_does_not_pay(shape):
     choice = chosen(problem_of(*shape))
     assert choice.spec.name == "simt_gemm"
     reason = dict(choice.refused)[SPEC.name]
-    assert reason.endswith("0") if 0 in shape else reason == "it can, and simt_gemm is expected to be faster"
+    assert reason.endswith("0") if 0 in shape else reason == "supported, but simt_gemm has a lower predicted time"
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
@@ -137,8 +137,8 @@ def test_it_is_for_float32_and_the_host_computes_exactly():
 
 def test_a_budget_leaves_room_for_the_parts():
     """A and B and their parts: 2.5 times the matrices."""
-    assert beside_parts(10 << 30, Precision.BF16X6) == 4 << 30
-    assert beside_parts(10 << 30, Precision.IEEE) == 10 << 30
+    assert memory_beside_workspaces(10 << 30, Precision.BF16X6) == 4 << 30
+    assert memory_beside_workspaces(10 << 30, Precision.IEEE) == 10 << 30
 
 
 def test_long_sums_are_kept_for_each_cta():

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from gemmule.core.dtype import GUARDED_COMPLEX64
 from gemmule.kernels.emulation.residues import (
     FLOAT_BASE,
     FLOAT_BITS,
@@ -37,16 +38,17 @@ def test_moduli_have_no_common_factor_and_fit_into_bytes():
     assert MOST_K * 128 * 128 + 255 <= 2**30 + 255
 
 
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("count", [*GUARDED_COMPLEX64, *COUNTS])
 def test_norms_leave_room_for_roundings(count):
     mantissa, exponent = norm_limit(count)
     limit = Fraction(mantissa) * 2**exponent
     assert 1 <= mantissa < 2
     assert limit < Fraction(product(count), 2) * (1 - Fraction(1, 2**21))
-    # Integers of 64 bits hold what one element alone may be; and half is added to each of K of them.
+    # Integers of 64 bits hold what one element alone may be; and half is added to each of 2**32 of them, the parts of
+    # complex numbers.
     norm = math.isqrt(int(limit)) + 1
     assert norm < 2**63
-    assert (norm + 2**14) ** 2 < product(count) // 2 * (1 - 2.0**-22)
+    assert (norm + 2**15) ** 2 < product(count) // 2 * (1 - 2.0**-22)
 
 
 def float32(value):

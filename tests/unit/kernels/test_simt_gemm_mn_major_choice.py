@@ -44,6 +44,22 @@ def test_results_that_are_written_by_element_have_no_tile_that_is_alone_in_its_m
     assert {chosen(4095, 4095, 4095, layout)[1].config.outputs for layout in layouts} == {64 * 128}
 
 
+@pytest.mark.parametrize(
+    ("extent", "layout", "tile"),
+    [(512, "tn", (32, 32, 1, 4)), (512, "nt", (64, 64, 2, 2)), (1024, "tn", (64, 64, 1, 2))],
+)
+def test_groups_of_warps_share_small_tiles(extent, layout, tile):
+    """The fastest that were measured: rows, columns, CTAs of a cluster and groups of warps."""
+    config = chosen(extent, extent, extent, layout)[1].config
+    assert (config.tile_m, config.tile_n, config.cluster_k, config.warps_k) == tile
+
+
+def test_results_of_mn_major_operands_that_are_written_by_element_are_not_computed_in_groups_of_warps():
+    name, last = chosen(1023, 1023, 1023, "tn")
+    assert name == SIMT
+    assert last.config.warps_k == 1
+
+
 def test_few_rows_are_not_worth_a_transpose_of_the_other_operand():
     assert chosen(96, 8192, 8192, "nt")[0] == SIMT
 

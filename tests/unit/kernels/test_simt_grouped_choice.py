@@ -69,6 +69,8 @@ def test_there_is_a_cta_for_each_of_the_most_tiles():
         (dataclasses.replace(grouped("m"), d=contiguous(INT8, 4096, 2048)), "the output is int8"),
         (grouped("m", groups=MAX_GROUPS + 1), f"{MAX_GROUPS + 1} groups, of at most {MAX_GROUPS}"),
         (grouped("m", k=0), "nothing to multiply"),
+        # Offsets that decrease may let every group have all rows.
+        (grouped("m", m=1 << 27, n=8, k=8, groups=512), "there may be 1073741824 tiles; multiply fewer groups"),
         (dataclasses.replace(grouped("m"), d=matrix(4096, 2048, False)), "D is not row-major"),
         (
             dataclasses.replace(grouped("m"), a=dataclasses.replace(grouped("m").a, col_stride=2, row_stride=2048)),

@@ -241,6 +241,9 @@ def test_sizes_and_elements():
         itemsize_of("3")
     with pytest.raises(DTypeError, match="float12"):
         itemsize_of("float12")
+    for objects in ("object", "O"):
+        with pytest.raises(DTypeError, match="holds Python objects; name one of numbers"):
+            itemsize_of(objects)
 
 
 def test_random_bits_depend_on_the_seed_only(monkeypatch):

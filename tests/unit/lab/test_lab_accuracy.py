@@ -43,6 +43,18 @@ def test_a_right_product_is_within_the_bound(dtype, out, layout):
     assert (right.error_u == 0) == (out in ("int32", "int8"))
 
 
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_parts_of_complex_products_by_blocks(dtype, layout, monkeypatch):
+    monkeypatch.setattr("gemmule.lab.accuracy._BLOCK", 700)
+    expected, output = case(dtype, dtype, layout=layout)
+    right = accuracy(expected, output)
+    assert right.failure is None
+    assert 0 < right.over_bound <= 1
+    output.imag[expected.rows[7], 29] += 5
+    assert f"({expected.rows[7]}, 59) is " in accuracy(expected, output).failure
+
+
 @pytest.mark.parametrize(("dtype", "out"), TYPES)
 def test_one_wrong_element_is_found(dtype, out):
     expected, output = case(dtype, out)

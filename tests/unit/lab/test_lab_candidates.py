@@ -22,6 +22,7 @@ FLOAT32, FLOAT64 = (gemm_problem(4096, 4096, 4096, dtype, dtype, "nn") for dtype
 RUNGS = [kernel_spec("g01_naive", only("float32")), kernel_spec("g07_cp_async", only("float32"))]
 DOUBLES = [kernel_spec("d01_shared_ab", only("float64"), CONFIGS[:2])]
 SPECS = [*RUNGS, *DOUBLES, GEMM_REFERENCE, TRANSPOSE_REFERENCE]
+LISTED = "`gemmule info --kernels --json` lists all"
 LADDER = ("g01_naive", "g07_cp_async", "d01_shared_ab")
 
 
@@ -83,9 +84,17 @@ def test_words_mix_and_nothing_comes_twice():
         ("ladr", "did you mean ladder"),
         ("zzz", "kernel 'zzz' is not known; `gemmule info --kernels` lists all"),
         ("transpose_reference", "kernel 'transpose_reference' is not known"),
-        ("g07_cp_async[9]", "0: tile_m=64 stages=2; 1: tile_m=128 stages=2"),
-        ("g07_cp_async[tile=1]", "g07_cp_async has no config [tile=1]; it has 0: tile_m=64 stages=2"),
-        ("g07_cp_async[fast]", "has no config [fast]"),
+        ("g07_cp_async[9]", f"has no config [9]; give a number from 0 to 2, or fields such as tile_m=64; {LISTED}"),
+        ("g07_cp_async[fast]", f"[fast]; give a number from 0 to 2, or fields such as tile_m=64; {LISTED}"),
+        ("g07_cp_async[tile_m=x]", "has no config [tile_m=x]; give a number from 0 to 2"),
+        (f"g07_cp_async[{'9' * 5000}]", "give a number from 0 to 2"),
+        ("gemm_reference[3]", "has no config [3]; give 0 (it has one), or fields such as"),
+        ("g07_cp_async[tile=1]", "has no config [tile=1]; its configs have no field 'tile'; they have tile_m, stages"),
+        ("g07_cp_async[tile_m=64,tile_m=128]", "it names tile_m twice; give it once"),
+        (
+            "g07_cp_async[tile_m=100,stages=2]",
+            f"nearest are [1] tile_m=128 stages=2, [0] tile_m=64 stages=2, [2] tile_m=128 stages=3; {LISTED}",
+        ),
         ("g07_cp_async[1", "mind the brackets"),
         ("g07_cp_async[1]x", "mind the brackets"),
         ("", "does not name kernels"),

@@ -66,7 +66,7 @@ def test_names_tell_configs_apart_and_no_more(records):
 def test_figures_have_a_row_for_each_kernel_and_size(records):
     header, rows = bench_tables.figures(GEMM, records)
     assert header == ["kernel", "M x N x K", "min us", "mean us", "median us", "max us", "GFLOP/s", "of peak",
-                      "/ cuBLAS", "error u"]  # fmt: skip
+                      "vs cuBLASLt", "error u"]  # fmt: skip
     assert len(rows) == 4 * 4
     assert all(len(row) == len(header) for row in rows)
     assert [row[0] for row in rows[:2]] == ["cuBLASLt", "g01"]

@@ -84,7 +84,7 @@ def test_a_call_takes_the_cheapest_config_that_can(dtype, layout):
         if able and found.spec is not SPEC:
             # Of TF32 operands that are not both K-major, others may be predicted to be faster.
             assert (dtype, layout != "nt") == ("float32", True)
-            assert found.spec.name in ("hopper_gemm_k_major", "h01_mma_sync")
+            assert found.spec.name in ("hopper_gemm_k_major", "mma_sync_gemm")
         elif able:
             taken += 1
             # Of many, times of those that do not lead by the limits are bounds.
@@ -109,14 +109,14 @@ def test_options_narrow_what_is_tried():
     assert any(config not in SPEC.configs for config in every)
     assert len(configs(problem, most=6, factor=1.0)) < len(every)
     assert len(configs(problem, most=2)) <= 4
-    named = candidates(problem, HOPPER, REGISTRY, H200_RATES, kernels=("h01_mma_sync",))
-    assert {choice.spec.name for choice in named} == {"h01_mma_sync"}
+    named = candidates(problem, HOPPER, REGISTRY, H200_RATES, kernels=("mma_sync_gemm",))
+    assert {choice.spec.name for choice in named} == {"mma_sync_gemm"}
 
 
 def test_a_kernel_that_packs_is_tried_beside_one_that_does_not():
     problem = gemm_problem(127, 127, 127, "bfloat16", "bfloat16", "nn")
     names = {choice.spec.name for choice in candidates(problem, HOPPER, REGISTRY, H200_RATES)}
-    assert names == {"hopper_gemm_repacked", "h01_mma_sync"}
+    assert names == {"hopper_gemm_repacked", "mma_sync_gemm"}
 
 
 def test_further_configs_fit_and_are_not_registered():

@@ -40,7 +40,7 @@ _RULES = {
     "config.py": "config.py imports core and kernels, but no spec.py and no kernel.py",
 }
 #: Kernels whose kernel.py imports no spec.py: kernel → config ← spec.
-_NO_SPEC = re.compile(r"kernels/(hopper|emulation|transpose)/|kernels/ladder/h\d\d_")
+_NO_SPEC = re.compile(r"kernels/(hopper|emulation|mma_sync|transpose)/|kernels/ladder/h\d\d_")
 GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
 
 

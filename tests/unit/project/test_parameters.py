@@ -12,10 +12,8 @@ MOST = 8
 #: Public functions, whose options are their documentation.
 PUBLIC = {
     "api/__init__.py:gemm",
-    "api/grouped.py:_plan",
     "api/grouped.py:grouped_gemm",
     "api/planning/functions.py:gemm",
-    "api/scaled.py:_plan",
     "api/scaled.py:scaled_gemm",
     "outofcore/calls/matmul.py:matmul",
 }

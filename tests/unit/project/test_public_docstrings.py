@@ -1,6 +1,7 @@
 """What docstrings of public names name can be imported from gemmule."""
 
 import ast
+import builtins
 import inspect
 import re
 from pathlib import Path
@@ -9,8 +10,10 @@ import gemmule as gm
 import gemmule.vgpu
 
 SOURCE = Path(gm.__file__).parent
+DOCS = SOURCE.parents[1] / "docs"
 #: Where docstrings name types and functions: ``name : Type``, a line of Returns or Raises, `` `Name` ``.
 _TYPED = re.compile(r"^ *[\w, *]+ : (.*)$|^ *([A-Z]\w*(?:, [A-Z]\w*)*)$(?!\n *---)", re.MULTILINE)
+_ERROR = re.compile(r"\b[A-Z][A-Za-z]+(?:Error|Warning)\b")
 _QUOTED = re.compile(r"(?<!`)`([A-Za-z_]\w*)(?:\.\w+)?`(?!`)")
 
 
@@ -72,7 +75,16 @@ def test_the_types_are_found():
     assert names_in(text, known) == {"Budgeted", "ShapeError", "DTypeError", "Plan", "Traced"}
 
 
-def test_every_public_error_is_in_the_reference():
-    listed = (SOURCE.parents[1] / "docs" / "reference" / "api.md").read_text(encoding="utf-8").split()
-    errors = {name for module in (gm, gm.vgpu) for name in module.__all__ if name.endswith("Error")}
-    assert errors <= set(listed)
+def test_every_public_name_is_in_the_reference():
+    listed = (DOCS / "reference" / "api.md").read_text(encoding="utf-8").split()
+    names = {name for module in (gm, gm.vgpu) for name in module.__all__ if callable(getattr(module, name))}
+    assert names <= set(listed)
+
+
+def test_errors_and_warnings_that_pages_and_docstrings_name_are_public():
+    public = {*gm.__all__, *gm.vgpu.__all__, *vars(builtins)}
+    pages = {page.name: page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md") if "notebook" not in page.parts}
+    texts = {name: inspect.getdoc(one) or "" for module in (gm, gm.vgpu) for name, one in documented(module)}
+    found = {(name, word) for name, text in (pages | texts).items() for word in _ERROR.findall(text)}
+    assert {"PackedKernelWarning", "PtxError"} <= {word for _, word in found}
+    assert sorted((name, word) for name, word in found if word not in public) == []

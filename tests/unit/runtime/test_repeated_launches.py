@@ -44,11 +44,11 @@ def test_nothing_to_widen_is_not_launched_and_the_result_is_written(launched, b_
     problem = contiguous_gemm(16, 48, 0, ("float8_e4m3fn", b_type, "bfloat16"))
     queue_of(problem, "hopper_gemm_upcast")((1, 2, 3), 9)
     ((kernel, places, stream),) = launched.made
-    assert (kernel, places["d"], stream) == ("h01_mma_sync", 3, 9)
+    assert (kernel, places["d"], stream) == ("mma_sync_gemm", 3, 9)
     # Not only where the launches are kept.
     spec = SPECS["hopper_gemm_upcast"]
     (step,) = execute.launches_of(problem, Choice(spec, spec.default), 0, ("a", "b", "d")).steps()
-    assert (step.kernel.name, step.places["d"]) == ("h01_mma_sync", ("d", 0))
+    assert (step.kernel.name, step.places["d"]) == ("mma_sync_gemm", ("d", 0))
 
 
 def test_operands_that_are_packed_first(launched):
@@ -104,6 +104,6 @@ def test_a_batch_that_takes_several_launches(launched):
 
 
 def test_a_batch_of_too_many_launches_is_not_kept(launched, monkeypatch):
-    monkeypatch.setattr(repeated, "MOST_LAUNCHES", 1)
+    monkeypatch.setattr(repeated, "MAX_REPEATED_LAUNCHES", 1)
     problem = contiguous_gemm(131, 99, 77, (BFLOAT16.name,) * 3)
     assert queue_of(problem, "hopper_gemm_repacked") is None

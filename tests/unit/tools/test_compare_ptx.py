@@ -86,6 +86,9 @@ def test_renamed_kernels_fields_and_signatures_are_paired(tools):
     new = ["gemm_sm90", {"stream_k": 0, "pingpong": 0, "swap_ab": 1}, [["element", "bfloat16"], ["a_major", "k"]]]
     assert compare.renamed(old, names) == compare.canonical(new)
     assert compare.renamed(old, {}) == compare.canonical(old)
+    # A field that BASE has keeps its value.
+    there = ["h09", {"swapped": 1, "stream_k": 1}, []]
+    assert compare.renamed(there, names) == compare.canonical(["gemm_sm90", {"stream_k": 1, "swap_ab": 1}, []])
 
 
 def test_a_sample_has_every_config_and_every_signature_in_turn(tools):

@@ -21,7 +21,7 @@ def test_products_are_dots():
     ]
     plot = draw_plot(records)
     assert [gpu for gpu, _ in plot.gpus] == ["H100", "H200"]
-    assert plot.gpus[0][1] == (DrawnType("bfloat16", (1.2,), (0.8,)), DrawnType("float32\ntf32", (), ()))
+    assert plot.gpus[0][1] == (DrawnType("bfloat16", (1.2,), (0.8,)), DrawnType("float32, tf32", (), ()))
     assert plot.gpus[1][1][1].aligned == (0.9,)
 
 

@@ -21,7 +21,7 @@ def test_the_fastest_of_searched_configs_and_a_type_that_cublaslt_does_not_take(
     lines = few_rows_table([one | found, one | {"mixed_us": 6.0, "tile_n=8 blocks=1_us": 7.0}]).splitlines()
     assert (
         lines[0]
-        == "| M x N x K | hopper_gemm_w8a16, us | fastest config, us | weights, TB/s | / hopper_gemm_upcast | error |"
+        == "| M x N x K | hopper_gemm_w8a16, us | fastest config, us | weights, TB/s | vs hopper_gemm_upcast | error |"
     )
     assert lines[2] == "| 4 x 4000 x 5000 | 8.00 | 7.00 | 2.50 | 4.000 | 0.0e+00 |"
     assert lines[3].startswith("| 4 x 4000 x 5000 | 6.00 | 6.00 |")

@@ -19,11 +19,11 @@ def check(kernel, problems, wrong, worst, types):
 def test_a_row_for_each_kernel():
     text = fuzz_block([
         {"record": "experiment"}, {"record": "check", "what": "memcheck hopper_gemm", "passed": 1},
-        check("h01_mma_sync", 30, 1, 0.98, {"float16": 20, "int8": 10}),
+        check("mma_sync_gemm", 30, 1, 0.98, {"float16": 20, "int8": 10}),
         check("hopper_gemm", 10, 0, 0.5, {"float16": 10}),
     ])  # fmt: skip
     assert "Seed 5: 40 of 50 problems checked, 1 wrong; 7 compiled kernels, 100 s, 40 of them before" in text
-    assert "| h01_mma_sync | 30 | 75.0 % | 1 | 0.980 |" in text
+    assert "| mma_sync_gemm | 30 | 75.0 % | 1 | 0.980 |" in text
     assert "| hopper_gemm | 10 | 25.0 % | 0 | 0.500 |" in text
     assert "| types | float16 30, int8 10 |" in text
     assert "| library | torch 40 |" in text

@@ -33,7 +33,7 @@ def test_best_and_taken_stand_side_by_side():
         records += [product(size, taken(size), ratios[0]), product(size, other, ratios[1])]
     (header, rows), means = searched(records)
     assert [row[0] for row in rows] == ["512 x 512 x 512", "8192 x 8192 x 8192"]
-    assert [(row[header.index("/ cuBLAS")], row[-1]) for row in rows] == [("1.000", "0.500"), ("1.000", "1.000")]
+    assert [(row[header.index("vs cuBLASLt")], row[-1]) for row in rows] == [("1.000", "0.500"), ("1.000", "1.000")]
     assert [row[1] for row in rows] == ["10.0", "10.0"]
     assert means == (
         "Geometric means: 1.000 (least 1.000) searched, 0.707 (least 0.500) unsearched, which is 0.707 (least 0.500) "
@@ -91,7 +91,7 @@ def test_sizes_of_a_preset_are_told_apart():
 
 def test_kernels_are_named_where_there_are_several():
     size = (512, 512, 512)
-    other = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
+    other = next(spec for spec in REGISTRY if spec.name == "mma_sync_gemm")
     records = [EXPERIMENT, product(size, SPEC.default, 0.5), product(size, other.default, 1.0, kernel=other.name)]
     (header, rows), _ = searched(records)
-    assert rows[0][header.index("best config")].startswith("h01_mma_sync: ")
+    assert rows[0][header.index("best config")].startswith("mma_sync_gemm: ")

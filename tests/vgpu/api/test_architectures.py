@@ -44,8 +44,8 @@ def test_large_products_go_to_kernels_of_the_chip(arch, _, edge):
     """Tensor cores for 16 bits, by wgmma on Hopper alone; double precision by mma.f64; the reference for nothing."""
     hopper = arch == "sm_90a"
     expected = {
-        ("bfloat16", "bfloat16"): "hopper_gemm" if hopper else "h01_mma_sync",
-        ("int8", "int32"): "hopper_gemm" if hopper else "h01_mma_sync",
+        ("bfloat16", "bfloat16"): "hopper_gemm" if hopper else "mma_sync_gemm",
+        ("int8", "int32"): "hopper_gemm" if hopper else "mma_sync_gemm",
         ("float32", "float32"): "simt_gemm",
         ("float64", "float64"): "float64_gemm",
     }
@@ -58,4 +58,4 @@ def test_large_products_go_to_kernels_of_the_chip(arch, _, edge):
         assert shared <= Arch.parse(arch).shared_bytes_per_block
         chosen = choice.spec.name
         transposed = chosen == "simt_gemm_mn_major" and kernel == "simt_gemm" and edge >= 1000
-        assert chosen == kernel or transposed or (edge == 96 and chosen in ("simt_batched", "h01_mma_sync"))
+        assert chosen == kernel or transposed or (edge == 96 and chosen in ("simt_batched", "mma_sync_gemm"))

@@ -52,13 +52,16 @@ def test_what_is_refused(rng, monkeypatch):
             gm.matmul.plan(x, x, executor=executor, kernel="g03_shared_tile")
     with pytest.raises(gm.ArgumentError, match=r"'g03_shard_tile' is not known; did you mean g03_shared_tile"):
         gm.matmul.plan(x, x, executor="vgpu", kernel="g03_shard_tile")
-    with pytest.raises(gm.ArgumentError, match=r"has no config \[tile_k=5\]; it has 0: "):
+    with pytest.raises(gm.ArgumentError, match=r"has no config \[tile_k=5\]; the nearest are \[0\] tile_k=8"):
         gm.matmul.plan(x, x, executor="vgpu", kernel="g05_conflict_free[tile_k=5]")
-    with pytest.raises(gm.ArgumentError, match=r"names \d+ configs, of which one runs; give one of them: "):
+    with pytest.raises(gm.ArgumentError, match=r"names 2 configs; give one by its number, e.g. \[0\], \[1\]; "):
         gm.matmul.plan(x, x, executor="vgpu", kernel="g05_conflict_free[*]")
     # Words that name several kernels elsewhere mean nothing here.
-    with pytest.raises(gm.ArgumentError, match="'nosuch' is not known; `gemmule info --kernels` lists all"):
-        gm.matmul.plan(x, x, executor="vgpu", kernel="nosuch")
+    for word in ("nosuch", "ladder", "all"):
+        with pytest.raises(gm.ArgumentError, match=f"'{word}' is not known; `gemmule info --kernels` lists all"):
+            gm.matmul.plan(x, x, executor="vgpu", kernel=word)
+    with pytest.raises(gm.ArgumentError, match="names 2 kernels; give one of them: simt_gemm or gemm_reference"):
+        gm.matmul.plan(x, x, executor="vgpu", kernel="simt_gemm,gemm_reference")
     with pytest.raises(gm.ArgumentError, match="'t03_naive_row' is not known"):
         gm.matmul.plan(x, x, executor="vgpu", kernel="t03_naive_row")
     with pytest.raises(gm.UnsupportedError, match=r"^float64_gemm: A is float32; .*, leave kernel out, or give"):

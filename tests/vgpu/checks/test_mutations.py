@@ -27,12 +27,12 @@ UNSEEN = {
     ("float64_gemm", "cp.async.wait_group 0"): _EMPTY,
     ("simt_batched", "cp.async.wait_group 0"): _EMPTY,
     ("complex128_gemm", "cp.async.wait_group 0"): _EMPTY,
-    ("h01_mma_sync", "cp.async.wait_group 0"): _EMPTY,
-    ("h01_mma_sync", "bar.warp.sync -1"): "what lanes of one warp do to each other is not looked for",
+    ("mma_sync_gemm", "cp.async.wait_group 0"): _EMPTY,
+    ("mma_sync_gemm", "bar.warp.sync -1"): "what lanes of one warp do to each other is not looked for",
     ("simt_gemm", "bar.warp.sync -1"): "the last of them comes before rows that follow, and this config has none",
 }
 #: K of kernels whose last slice of the ordinary one lies where nothing is written afterwards.
-DEPTHS = {"h01_mma_sync": 130, "simt_gemm": 100}
+DEPTHS = {"mma_sync_gemm": 130, "simt_gemm": 100}
 SHAPE = (130, 129, 70)
 #: Of a kernel of small tiles, eight of them a CTA, and of one whose products take longest: two rows of tiles, the last
 #: of which is ragged.
@@ -90,7 +90,7 @@ def artifact_of(spec):
 #: complex64_gemm those of simt_gemm and complex128_gemm; g07 waits for copies as these do, and g06 has one barrier a
 #: slice where g03 has two.
 LONG = (
-    "h01_mma_sync",
+    "mma_sync_gemm",
     "float64_gemm",
     "d02_b_in_registers",
     "g04_register_tile",

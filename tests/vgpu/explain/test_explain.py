@@ -127,11 +127,11 @@ def test_rungs_climb():
 
 
 def test_work_for_few_multiprocessors():
-    assert explained("g04_register_tile", "512,512,512").next.startswith("Give every multiprocessor work: 16 CTAs")
+    assert explained("g04_register_tile", "512,512,512").next.startswith("Give every SM work: 16 CTAs")
 
 
 COMPILED_LONGEST = (
-    "h01_mma_sync",
+    "mma_sync_gemm",
     "g05_conflict_free",
     "g06_double_buffer",
     "g07_cp_async",
@@ -259,9 +259,9 @@ def test_integers_are_multiplied_and_added():
 
 
 def test_tensor_cores_of_another_type_are_no_substitute():
-    without_clusters = (config for config in SPECS["h01_mma_sync"].configs if config.cluster_k == 1)
+    without_clusters = (config for config in SPECS["mma_sync_gemm"].configs if config.cluster_k == 1)
     config = min(without_clusters, key=lambda config: config.outputs)
-    kernel = f"h01_mma_sync[{SPECS['h01_mma_sync'].configs.index(config)}]"
+    kernel = f"mma_sync_gemm[{SPECS['mma_sync_gemm'].configs.index(config)}]"
     found = explained(kernel, "256,256,256", "v100", dtype="bfloat16").as_json()
     assert found["missing"] == ["V100 SXM2 32 GB has no tensor cores for bfloat16, so arithmetic is left out"]
     assert "arithmetic" not in {limit["unit"] for limit in found["limits"]}
@@ -277,7 +277,7 @@ def test_the_busiest_multiprocessor_counts():
     assert factors.pop("device memory") == 1
     assert set(factors.values()) == {2 * 132 / 144}
     text = " ".join(page(found).split())
-    assert "x 1.833: the busiest multiprocessor has 2 CTAs, of 1.091 on average" in text
+    assert "x 1.833: the busiest SM has 2 CTAs, of 1.091 on average" in text
     assert found.next.startswith("Remove the bank conflicts")
     # 132 CTAs: nothing to say.
     assert "busiest" not in page(explained("g04_register_tile", "1536,1408,32"))

@@ -10,7 +10,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
-from gemmule.lab.explain import explain
+from gemmule.lab.explain import explain, page
 from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import Sample, buffers, extents, pipeline_depth, samples, tile_of
 from gemmule.lab.explain.totals import totals
@@ -33,6 +33,8 @@ def whole_counts(choice, problem):
 
 def reduced_shape(choice, ragged):
     """A shape that is large enough to be counted by smaller ones."""
+    if choice.spec.name in UNALIGNED_TILES:
+        return UNALIGNED_TILES[choice.spec.name][ragged]
     form = "999,999,999" if choice.spec.operation == "gemm" else "999,999"
     problem = problem_of(choice, HOPPER, form, None, None, None, None)
     text, found = reduced(choice, problem, ragged)
@@ -65,7 +67,7 @@ def reduced(choice, problem, ragged):
 
 
 #: Kernels whose large problems are the largest.
-LONG = ("h01_mma_sync", "float64_gemm", "g07_cp_async", "d01_shared_ab", "d02_b_in_registers")
+LONG = ("mma_sync_gemm", "float64_gemm", "g07_cp_async", "d01_shared_ab", "d02_b_in_registers")
 #: A kernel whose whole tiles are counted as those of its neighbours on the ladder.
 RAGGED_ONLY = ("gemm_reference",)
 #: A kernel whose threads, each of an element, are those of g01.
@@ -76,8 +78,12 @@ WHOLE_ONLY = ("simt_gemm", "g04_register_tile", "complex128_gemm")
 LIKE_SIMT_GEMM = ("complex64_gemm",)
 #: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.
 LIKE_G04 = ("g05_conflict_free", "g06_double_buffer")
-#: What takes small matrices alone, in tiles that begin where its rows do: each is counted as a whole.
-WHOLE = ("transpose_word_aligned",)
+#: Kernels whose first tile is shorter, and which take few shapes: a whole one and a ragged one.
+UNALIGNED_TILES = {
+    "transpose_gathered": ("1024,70", "1000,70"),
+    "transpose_skinny": ("9920,3", "9003,3"),
+    "transpose_word_aligned": ("1024,70", "1000,70"),
+}
 
 
 def is_hopper(spec):
@@ -95,7 +101,7 @@ CASES = [
         marks=[pytest.mark.slow] if is_slow(spec, number, ragged) else [],
     )
     for spec in EXPLAINED
-    if spec.next_kernel is None and spec.name not in WHOLE
+    if spec.next_kernel is None
     for number in range(len(spec.configs))
     for ragged in (False, True)
 ]  # fmt: skip
@@ -122,6 +128,23 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
     assert found.by_line == whole.by_line
     # The model of L1 looks at where lines lie, which is not the same in a smaller matrix.
     assert found.l2_bytes == pytest.approx(whole.l2_bytes, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "tile"),
+    [
+        ("transpose_skinny", "9003,3", (496, 3)),
+        ("transpose_skinny", "3,9003", (3, 496)),
+    ],
+)
+def test_a_tile_is_no_larger_than_the_matrix(kernel, shape, tile):
+    assert explained(kernel, shape).tile[:2] == tile
+
+
+def test_a_tile_of_a_cluster_is_not_said_to_be_a_ctas():
+    """h06 has clusters of two CTAs, each with 128 x 256 elements."""
+    text = page(explained("h06_cluster_multicast", "4096,4096,4096"))
+    assert "256 x 256 elements per cluster of 2 at a time" in " ".join(text.split())
 
 
 def test_a_grid_that_does_not_tell_the_tile():

@@ -68,7 +68,7 @@ def quick_first(records):
     seen = set()
     for record in records:
         key = (record["kernel"], record["dtype"])
-        if record["kernel"][0] == "h" and record["kernel"] != "h01_mma_sync":
+        if record["kernel"][0] == "h" and record["kernel"] != "mma_sync_gemm":
             # Kernels for Hopper alone are compiled longest: one launch of all of them.
             key = ("h",)
         quick = record["shape"][1] % 64 != 0 and key not in seen and record["kernel"] not in LONG

@@ -1,4 +1,4 @@
-"""wgmma: every type, both directions of the factors, all swizzles, A in registers; and what is wrong with its use."""
+"""wgmma: every type, both majors of the operands, all swizzles, A in registers; and what is wrong with its use."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def numbers(rng, kind, shape):
     return rng.integers(low, 4, shape).astype(TYPES[kind])
 
 
-def multiply(rng, n, types, a_along_k=True, b_along_k=True, swizzles=(128, 128), registers=False, signs=(1, 1),
+def multiply(rng, n, types, a_k_major=True, b_k_major=True, swizzles=(128, 128), registers=False, signs=(1, 1),
              scale=1, change=("", ""), values=numbers, twice=True, **options):  # fmt: skip
-    """Multiply, hold the result against NumPy's where numbers are small integers, and return factors and result."""
+    """Multiply, hold the result against NumPy's where numbers are small integers, and return operands and result."""
     d_type, a_type, b_type = types
     k = 32 // TYPES[a_type].itemsize
     a, b, c = values(rng, a_type, (64, k)), values(rng, b_type, (n, k)), np.zeros((64, n), SUMS[d_type])
     c[...] = rng.integers(-9, 9, c.shape)
-    body, arrays = product(a, b, c, types, a_along_k=a_along_k, b_along_k=b_along_k, swizzles=swizzles,
+    body, arrays = product(a, b, c, types, a_k_major=a_k_major, b_k_major=b_k_major, swizzles=swizzles,
                            registers=registers, signs=signs, scale=scale, twice=twice)  # fmt: skip
     assert change[0] in body
     run(body.replace(*change), arrays, threads=128, shared=SHARED, options=Options(**{"checks": True, **options}))
@@ -55,15 +55,15 @@ def test_columns(rng, n):
 
 
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
-@pytest.mark.parametrize(("a_along_k", "b_along_k"), [(True, True), (False, True), (True, False), (False, False)])
-def test_directions_and_swizzles(rng, a_along_k, b_along_k, swizzle):
-    multiply(rng, 64, ("f32", "f16", "f16"), a_along_k, b_along_k, (swizzle, swizzle))
+@pytest.mark.parametrize(("a_k_major", "b_k_major"), [(True, True), (False, True), (True, False), (False, False)])
+def test_directions_and_swizzles(rng, a_k_major, b_k_major, swizzle):
+    multiply(rng, 64, ("f32", "f16", "f16"), a_k_major, b_k_major, (swizzle, swizzle))
 
 
-@pytest.mark.parametrize("b_along_k", [True, False])
+@pytest.mark.parametrize("b_k_major", [True, False])
 @pytest.mark.parametrize("types", [("f32", "bf16", "bf16"), ("f16", "f16", "f16")], ids="-".join)
-def test_a_in_registers(rng, types, b_along_k):
-    multiply(rng, 64, types, True, b_along_k, registers=True)
+def test_a_in_registers(rng, types, b_k_major):
+    multiply(rng, 64, types, True, b_k_major, registers=True)
 
 
 @pytest.mark.parametrize("types", [("f32", "tf32", "tf32"), ("s32", "s8", "u8"), ("f32", "e4m3", "e5m2")], ids="-".join)

@@ -24,7 +24,7 @@ KEEPING = {
 #: Small tiles of each kernel: other columns, or rows, are in further tiles.
 SMALL = {
     "gemm_reference": {},
-    "h01_mma_sync": {"tile_m": 64, "tile_n": 128},
+    "mma_sync_gemm": {"tile_m": 64, "tile_n": 128},
     "hopper_gemm": {"tile_m": 64, "tile_n": 128, "pingpong": 1, "cluster_m": 1, "stages": 6},
 }
 
@@ -83,11 +83,11 @@ def test_ragged_forms(kernel, only, rng):
     only(kernel, **SMALL[kernel])
     # N is no multiple of a tile's columns, and that of B no multiple of two of them.
     shape = (67, 71, 39) if kernel == "gemm_reference" else (70, 72, 136)
-    finish(rng, shape, "halves", order="F" if kernel == "h01_mma_sync" else "C")
+    finish(rng, shape, "halves", order="F" if kernel == "mma_sync_gemm" else "C")
 
 
 def test_ctas_of_a_cluster_share_a_form(only, rng):
-    only("h01_mma_sync", **SMALL["h01_mma_sync"], cluster_k=3)
+    only("mma_sync_gemm", **SMALL["mma_sync_gemm"], cluster_k=3)
     finish(rng, (30, 72, 264), "halves", order="F")
 
 
@@ -107,7 +107,7 @@ def test_alternating_columns_in_rows(only, rng):
     # No copy takes every other element: the reference kernel does.
     only("gemm_reference")
     finish(rng, (20, 18, 9), "pairs", batch=(2,))
-    only("h01_mma_sync")
+    only("mma_sync_gemm")
     with pytest.raises(gm.UnsupportedError, match=r"B has strides \(36, 2\)"):
         finish(rng, (20, 18, 9), "pairs")
 
@@ -115,7 +115,7 @@ def test_alternating_columns_in_rows(only, rng):
 def test_a_second_factor_that_lies_otherwise(only, rng):
     only("gemm_reference")
     finish(rng, (20, 18, 9), "apart, one turned")
-    only("h01_mma_sync")
+    only("mma_sync_gemm")
     with pytest.raises(gm.UnsupportedError, match="the two B of the gated form differ"):
         finish(rng, (20, 18, 9), "apart, one turned")
 
@@ -149,16 +149,16 @@ def test_h09_however_it_shares_the_work(fields, order, schedule, only, rng, monk
 @pytest.mark.parametrize(
     "fields", [{}, {"tile_m": 256, "warps_m": 4}, {"tile_n": 256, "warps_n": 4, "stages": 4}], ids=str
 )
-def test_h01_however_it_shares_the_work(fields, only, rng):
-    only("h01_mma_sync", **fields)
+def test_mma_sync_however_it_shares_the_work(fields, only, rng):
+    only("mma_sync_gemm", **fields)
     finish(rng, (256, 128, 128), "halves")
     finish(rng, (130, 70, 72), "halves", "F", out="float32")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_h01_with_lines_that_begin_anywhere(order, only, rng):
-    only("h01_mma_sync", **SMALL["h01_mma_sync"])
+def test_mma_sync_with_lines_that_begin_anywhere(order, only, rng):
+    only("mma_sync_gemm", **SMALL["mma_sync_gemm"])
     finish(rng, (67, 71, 39), "halves", order, absmax=False)
 
 

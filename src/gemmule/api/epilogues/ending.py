@@ -328,7 +328,7 @@ def with_ending(
             problem.b,
             row_stride=view.strides[-2],
             col_stride=view.strides[-1],
-            alignment=min((view.address & -view.address) or 256, 256),
+            alignment=view.alignment,
             batch_strides=batch_strides(view, shape.batch),
         )
     scales = None
@@ -348,7 +348,6 @@ def _matrix(view: ArrayView, shape: ProductShape) -> StridedMatrix:
         strides.insert(len(shape.batch), 0)
     if shape.drop_col:
         strides.append(0)
-    alignment = (view.address & -view.address) or 256
     return StridedMatrix(
         dtype_named(view.dtype_name),
         shape.m,
@@ -356,7 +355,7 @@ def _matrix(view: ArrayView, shape: ProductShape) -> StridedMatrix:
         strides[-2],
         strides[-1],
         tuple(strides[:-2]),
-        min(alignment, 256),
+        view.alignment,
     )
 
 

@@ -73,8 +73,8 @@ def with_halves(views: Mapping[str, ArrayView], storage: str) -> dict[str, Array
         columns_of_both = (2 * b.shape[-1],)
     elif len(b.shape) < 2 or b.shape[-1] % 2:
         raise ShapeError(
-            f"b has shape {b.shape}; of a gated form it is (..., K, 2 * N): a column of gates and one of up for each "
-            "column of the result"
+            f"b has shape {b.shape}; of a gated form it is (..., K, 2 * N), with an even number of columns: those of "
+            "the gates and as many of up; give as many of both, or the gates as b and up as gated"
         )
     else:
         cut["b"], cut[SECOND] = _cut(b, storage)

@@ -55,9 +55,8 @@ def block_scales(blocks: tuple[int, int], views: Mapping[str, ArrayView]) -> Blo
 
 def _matrix(view: ArrayView) -> StridedMatrix:
     dtype = dtype_named(view.dtype_name)
-    alignment = min((view.address & -view.address) or 256, 256)
     if math.prod(view.shape) == 1:
-        return StridedMatrix(dtype, 1, 1, 0, 0, (), alignment)
+        return StridedMatrix(dtype, 1, 1, 0, 0, (), view.alignment)
     (rows, cols), strides = view.shape, view.strides
     row_stride, col_stride = (0 if extent == 1 else step for extent, step in zip(view.shape, strides, strict=True))
-    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, (), alignment)
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, (), view.alignment)

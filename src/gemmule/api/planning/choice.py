@@ -28,6 +28,7 @@ NO_GPU = "no NVIDIA GPU found"
 
 #: Operations of a call below which host arrays stay on the host, and the driver is not started.
 LEAST_GPU_FLOP = 2**24
+TOO_FEW_FLOP = f"host arrays; fewer than 2**{LEAST_GPU_FLOP.bit_length() - 1} FLOP do not repay copies to a GPU"
 #: Share of the host's expected time below which the GPU's has to be: a few percent do not repay what else may be busy.
 _CLEARLY_FASTER = 0.92
 
@@ -89,8 +90,7 @@ def host_arrays_executor(
         return executor, f"executor={executor!r} is set"
     if executor is None and work is not None and work.flop < LEAST_GPU_FLOP:
         # The driver is not started for small things.
-        limit = LEAST_GPU_FLOP.bit_length() - 1
-        return "cpu", f"host arrays; fewer than 2**{limit} FLOP do not repay copies to a GPU"
+        return "cpu", TOO_FEW_FLOP
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
@@ -110,6 +110,13 @@ def not_on_gpu(why_not: str) -> UnsupportedError:
     """Return the error of a call whose arrays cannot pass through a GPU as the caller asks."""
     remedy = "executor='cpu'" if device_count() else "executor='cpu', or executor='vgpu', a virtual GPU"
     return UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
+
+
+def only_on_host(what: str) -> UnsupportedError:
+    """Return the error of a call with ``executor='gpu'`` whose host arrays pass through no GPU; `what` is a clause."""
+    if not device_count():
+        return not_on_gpu(NO_GPU)
+    return UnsupportedError(f"executor='gpu' cannot take this: {what} on the host; copy them to a GPU first")
 
 
 def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
@@ -149,19 +156,13 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
         raise ArgumentError(
             f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"
         )
-    from gemmule.lab.candidates import parse_kernels
+    from gemmule.lab.candidates import only_choice
     from gemmule.lab.products import gemm_problem
     from gemmule.lab.transposes import transpose_of
 
     probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = parse_kernels([word], probe, None, registry.kernels_of(operation), ())
-    if len(found) != 1:
-        configs = "; ".join(str(choice.config) for choice in found)
-        raise ArgumentError(
-            f"kernel={word!r} names {len(found)} configs, of which one runs; give one of them: {configs}"
-        )
-    spec, config = found[0].spec, found[0].config
-    return (dataclasses.replace(spec, configs=(config,)),)
+    found = only_choice(word, registry.kernels_of(operation), probe)
+    return (dataclasses.replace(found.spec, configs=(found.config,)),)
 
 
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> Choice:
@@ -181,6 +182,11 @@ def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> C
             raise
         remedy = "name another kernel or config, leave kernel out, or give operands that it takes"
         raise NoKernelError((name, f"{reason}; {remedy}") for name, reason in error.refused) from None
+
+
+def choice_on(choose: Callable[..., Choice], problem: Any, device: Device) -> Choice:
+    """Return the kernel of a problem on a GPU."""
+    return choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
 
 
 class CompileWarning(UserWarning):

@@ -21,7 +21,7 @@ from gemmule.runtime.device import get_device
 from ..epilogues.ending import with_ending
 from ..validation.product import ABSMAX, Product
 from ..validation.rules import batch_strides
-from .choice import check_device_arrays, choose_compiling, execute
+from .choice import check_device_arrays, choice_on, choose_compiling, execute
 from .decision import decided
 from .plan import Execution, Plan, planned
 
@@ -30,10 +30,9 @@ _OPERANDS = ("a", "b", "c")
 
 def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> StridedMatrix:
     rows, cols = view.shape[-2:]
-    alignment = (view.address & -view.address) or 256
     row_stride, col_stride = view.strides[-2:]
     steps = batch_strides(view, batch)
-    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, steps, min(alignment, 256), conj=view.conj)
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, steps, view.alignment, conj=view.conj)
 
 
 def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[GemmProblem, dict[str, str]]:
@@ -120,21 +119,20 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
 
 
 @functools.lru_cache(maxsize=1024)
-def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a `GroupedProblem`, given the addresses of its operands but D, and that."""
+def problem_queue(
+    choose: Callable[..., Choice], problem: Any, ordinal: int, began: int
+) -> Callable[[tuple[int, ...], int], None]:
+    """Return what queues a problem whose kernel `choose` gives, given the addresses of its operands, D's last."""
     del began
-    from gemmule.dispatch.grouped import choose_grouped
     from gemmule.runtime.repeated import repeated
 
-    device = get_device(ordinal)
-    choice = choose_grouped(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
     matrices = problem.operands()
-    names = (*(name for name in matrices if name != "d"), "d")
+    names = sorted(matrices, key=lambda name: name == "d")
     # Addresses that are as aligned as those to come stand in for them.
     aligned = [(1 << 20) + matrices[name].alignment for name in names]
-    queue = repeated(problem, choice, names, aligned, ordinal)
+    queue = repeated(problem, choice_on(choose, problem, get_device(ordinal)), names, aligned, ordinal)
     assert queue is not None
     return queue
 
 
-register_clear(grouped_queue.cache_clear)
+register_clear(problem_queue.cache_clear)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from gemmule.runtime.driver import driver_is_missing
+
 from ..validation.product import ProductArguments
+from .choice import NO_GPU, TOO_FEW_FLOP
 from .plan import Plan
 from .products import plan_product
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
@@ -37,6 +43,49 @@ def attached(
         return cast("PlannedFunction[_Call, _Planning, _Result_co]", function)
 
     return attach
+
+
+def plan_to_read(given: ProductArguments, kernel: str | None = None) -> Plan:
+    """Return the plan of a product; where there is no driver that is the reason, which calls of few FLOP do not ask."""
+    plan = plan_product(given, kernel=kernel)
+    return dataclasses.replace(plan, reason=NO_GPU) if plan.reason == TOO_FEW_FLOP and driver_is_missing() else plan
+
+
+def planned_by(
+    plan: Callable[..., Plan],
+) -> Callable[[Callable[_Call, _Result_co]], PlannedFunction[_Call, _Call, _Result_co]]:
+    """Return a decorator that makes `plan`, which is given every parameter of the function, an attribute of it."""
+
+    def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, _Call, _Result_co]:
+        @functools.wraps(function)
+        def of_call(*args: _Call.args, **kwargs: _Call.kwargs) -> Plan:
+            try:
+                given = inspect.signature(function).bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{of_call.__qualname__}() {error}") from None
+            given.apply_defaults()
+            return plan(*given.args, **given.kwargs)
+
+        of_call.__doc__ = _DOC.format(function.__name__)
+        return attached(of_call)(function)
+
+    return attach
+
+
+_DOC = """Say what a call of `{0}` would run, and why; nothing is computed until `Plan.execute`.
+
+    The parameters are those of `{0}`.
+
+    Returns
+    -------
+    Plan
+        As of ``matmul.plan``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
+        As of `{0}`.
+    """
 
 
 def matmul(
@@ -80,8 +129,8 @@ def matmul(
     >>> p.executor, p.flop
     ('cpu', 524288)
     """
-    return plan_product(
-        ProductArguments("matmul", a, b, None, 1, None, out, out_dtype, precision, stream, executor), kernel=kernel
+    return plan_to_read(
+        ProductArguments("matmul", a, b, None, 1, None, out, out_dtype, precision, stream, executor), kernel
     )
 
 
@@ -131,7 +180,7 @@ def gemm(
         "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args, gated,
         absmax, conj_a, conj_b,
     )  # fmt: skip
-    return plan_product(given, kernel=kernel)
+    return plan_to_read(given, kernel)
 
 
 def transpose(

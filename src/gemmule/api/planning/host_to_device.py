@@ -13,8 +13,8 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.outofcore.calls.device_engine import Limits, beside_parts, plan_device_engine
-from gemmule.outofcore.calls.devices import sums_of, threads_for_copies, usual_staging
+from gemmule.outofcore.calls.device_engine import Limits, memory_beside_workspaces, plan_device_engine
+from gemmule.outofcore.calls.devices import accumulator_dtype, threads_for_copies, usual_staging
 from gemmule.outofcore.calls.request import Request
 from gemmule.outofcore.device.engine.streaming import Settings
 from gemmule.outofcore.device.planner.budgets import Budgeted, Budgets, Staging, choose_within
@@ -182,7 +182,7 @@ def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> 
     seconds : float or None
         Least time of the whole problem on the chip, from which its rate is taken; None where that is not known.
     """
-    operands, memory = problem.operands(), beside_parts(memory, problem.precision)
+    operands, memory = problem.operands(), memory_beside_workspaces(memory, problem.precision)
     sizes = {name: matrix.rows * matrix.cols * matrix.dtype.itemsize for name, matrix in operands.items()}
     if sum(sizes.values()) <= memory or not seconds:
         return None
@@ -195,4 +195,4 @@ def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> 
     budgets = Budgets(memory, Settings().pinned, memory_limit(None))
     staging = Staging(("a", "b", *(["c"] if c else []), "out"), threads_for_copies())
     rates = usual_staging(Rates(rate, rate, LINK_RATE, LINK_RATE))
-    return choose_within(1, product, sums_of("gpu", a, b, d), budgets, staging, rates)
+    return choose_within(1, product, accumulator_dtype("gpu", a, b, d), budgets, staging, rates)

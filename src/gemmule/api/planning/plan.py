@@ -1,4 +1,4 @@
-"""The plan of a call: what runs, why, and the least time that it can take."""
+"""The plan of a call: executor, kernel, reasons, and a lower bound of the time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class HostGemm(Protocol):
-    """What computes a product of host arrays: BLAS, or a GPU with copies there and back."""
+    """A GEMM of host arrays: by BLAS, or by a GPU with copies there and back."""
 
     def run(self, a: Any, b: Any, out: Any, c: Any, /) -> None:
         """Compute alpha a b + beta c into `out`, arrays of NumPy."""
@@ -32,7 +32,7 @@ class HostGemm(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Execution:
-    """What the execution of a plan leaves for the calls to come."""
+    """State of an executed plan that later calls of its kind reuse."""
 
     #: Queues the launches, packed once, given the addresses of the plan's `places` in their order, of the array for the
     #: absolute maximum if there is one, and of the output. None before, and where there are none or too many.
@@ -42,7 +42,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call would run.
+    """The plan of a call: executor, device, kernel, config, and the reasons.
 
     Attributes
     ----------
@@ -64,66 +64,62 @@ class Plan:
     problem : object or None
         The problem as kernels see it: extents, operands, epilogue; None where no kernel takes part.
     flop, bytes_min : int
-        Operations, and the fewest bytes to move, in all.
+        Floating-point operations, and the fewest bytes to move, in all.
     streaming : object or None
-        For host arrays that do not fit into the GPU's memory: how they pass through it, and what that is expected to
-        take at the chip's peak rate.
+        For host arrays larger than the GPU's memory: how they are streamed through it, and the predicted time at the
+        chip's peak rate.
     bound_s : float or None
         Least time in seconds by the chip's peak rate and bandwidth; None where the chip's facts are not known.
-    then : str
-        Name and config of the kernel that finishes what `kernel` prepares; empty where that does all itself.
+    next_kernel : str
+        Name and config of the kernel that is launched after `kernel`, which prepares its operands; empty without one.
     chosen_by : str
-        How kernel and config were chosen: ``tuned``, by a measurement; ``cost``, by the least predicted cost; or
-        ``only one``, where nothing was compared. Empty where no kernel takes part.
+        How kernel and config were chosen: ``tuned``, by a measurement; ``cost``, by the least predicted cost;
+        ``single``, without a comparison; or ``packed``, among compiled kernels, as the compiler is not installed. Empty
+        where no kernel takes part.
     chosen_from : str
-        Where a tuned config comes from; else empty.
+        Source of a tuned config; else empty.
     predicted_us : float or None
-        Expected time of the kernels in microseconds, measured before or predicted; None where neither is known.
+        Time of the kernels in microseconds, from a tuned table or predicted; None without either.
     epilogue : str
-        What is done to each element of a product before it is rounded; empty where nothing is.
+        Function of each element, applied before rounding; empty without one.
     precision : str
-        What becomes of a `precision` that was given: whether the kernel makes use of it. Empty for ``'ieee'``.
-    choice : object or None
-        The kernel and its config as the registry has them; None where no kernel takes part.
-    places : mapping of str to (str, int)
-        On a GPU, for each operand that a product reads the role of its array, and its address.
-    product : object or None
-        The checked product, where the host computes it.
-    execution : object
-        What `execute` leaves for calls like it.
-    guard : callable or None
-        What runs the guard of ``precision='ozaki'`` alone, where a kernel takes part.
+        Whether the kernel uses the `precision` of the call; empty for ``'ieee'``.
     """
 
     operation: str
     executor: str
     device: str
     kernel: str
-    config: Mapping[str, int]
     reason: str
-    refused: tuple[tuple[str, str], ...]
-    problem: Problem | None
     flop: int
     bytes_min: int
-    bound_s: float | None
     run: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
+    config: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    refused: tuple[tuple[str, str], ...] = ()
+    problem: Problem | None = None
+    bound_s: float | None = None
     streaming: Budgeted | None = None
-    then: str = ""
+    next_kernel: str = ""
     chosen_by: str = ""
     chosen_from: str = ""
     predicted_us: float | None = None
     epilogue: str = ""
     precision: str = ""
+    # For gemmule's own modules, not part of the public interface:
+    #: The kernel and its config as the registry has them; None where no kernel takes part.
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
+    #: On a GPU, for each operand of a GEMM the role of its array, and its address.
     places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    #: The validated GEMM, where the host computes it.
     product: Product | None = dataclasses.field(default=None, repr=False, compare=False)
     execution: Execution = dataclasses.field(default_factory=Execution, repr=False, compare=False)
+    #: Runs the guard of ``precision='ozaki'`` alone, where a kernel takes part.
     guard: Callable[[], tuple[str, ...]] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def decision(self) -> tuple[str, ...]:
         """Run the guard of ``precision='ozaki'`` on the arrays, wait for it, and return what it decides.
 
-        `execute` decides the same of the same numbers, on the device and without waiting.
+        `execute` decides the same for the same numbers, on the device and without synchronising.
 
         Returns
         -------
@@ -135,17 +131,17 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device memory that is taken beyond the arrays while the kernels run."""
+        """Bytes of device memory for workspaces while the kernels run."""
         if self.executor != "gpu" or self.choice is None or self.problem is None:
             return 0
         return sum(self.choice.workspaces(self.problem).values())
 
     def execute(self) -> Any:
-        """Run the plan and return the result, as the call that it was planned for would."""
+        """Run the plan and return the result of the planned call."""
         return self.run()
 
-    def refreshing(self, views: Iterable[ArrayView], stream: Callable[[], int | None]) -> Plan:
-        """Return the plan with the memory of the caller's arrays made ready before each run, on the stream of that."""
+    def with_refresh(self, views: Iterable[ArrayView], stream: Callable[[], int | None]) -> Plan:
+        """Return a plan that refreshes the memory of the caller's arrays before each run, on its stream."""
         refreshes = [view.refresh for view in views if view.refresh is not None]
         if not refreshes:
             return self
@@ -161,16 +157,17 @@ class Plan:
         return self.describe()
 
     def describe(self, *, verbose: bool = False) -> str:
-        """Return what runs, in the first line, and why, in the others.
+        """Return the executor and kernel in the first line, and the reasons in the others.
 
         Parameters
         ----------
         verbose : bool
-            Whether kernels that were passed over follow, each with its reason.
+            Whether to list the refused kernels, each with its reason.
         """
         lines = [self._verdict(), f"why: {self.reason}"]
         if self.chosen_by:
-            lines.append(f"chosen by: {self.chosen_by}{self.chosen_from and f' ({self.chosen_from})'}")
+            source = self.chosen_from or ("nothing to compare" if self.chosen_by == "single" else "")
+            lines.append(f"chosen by: {self.chosen_by}{source and f' ({source})'}")
         if self.config:
             lines.append(f"config: {' '.join(f'{name}={value}' for name, value in self.config.items())}")
         lines += self._kernel_lines()
@@ -195,7 +192,7 @@ class Plan:
 
     def _kernel_lines(self) -> list[str]:
         memory = self.workspace_bytes
-        lines = [f"then: {self.then}"] if self.then else []
+        lines = [f"next kernel: {self.next_kernel}"] if self.next_kernel else []
         lines += [f"workspace: {short_quantity(memory, 'B')}"] if memory else []
         lines += [f"epilogue: {self.epilogue}"] if self.epilogue else []
         return lines + ([f"precision: {self.precision}"] if self.precision else [])
@@ -259,7 +256,7 @@ def planned(
         bytes_min=problem.bytes_min if problem else bytes_min,
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
-        then=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
+        next_kernel=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
         chosen_by=choice.chosen_by if executor != "cpu" and choice else "",
         chosen_from=choice.source if executor != "cpu" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
@@ -267,6 +264,14 @@ def planned(
         precision=_precision_text(product.precision, executor, choice, problem),
         choice=choice,
     )
+
+
+def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:
+    """Return the fields of a plan that say which kernel runs."""
+    return {
+        "kernel": choice.spec.name, "config": choice.config.as_dict(), "problem": problem, "choice": choice,
+        "chosen_by": choice.chosen_by, "predicted_us": choice.predicted_us,
+    }  # fmt: skip
 
 
 def _precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:

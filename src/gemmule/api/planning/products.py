@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dtype import numpy_dtype
-from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import contiguous_gemm
 from gemmule.core.spec import KernelSpec
 from gemmule.executor.tiles import Array
@@ -21,7 +20,7 @@ from ..epilogues.ending import Ending, ending_of
 from ..epilogues.gated import SECOND, storage_of, with_halves
 from ..validation.operands import EnoughMemory, gather, least_seconds
 from ..validation.product import ABSMAX, Product, ProductArguments, checked, host_array
-from .choice import choose_compiling, host_arrays_executor, only_kernel, wanted_executor
+from .choice import choose_compiling, host_arrays_executor, only_kernel, only_on_host, wanted_executor
 from .device_products import plan_on_device
 from .host_rates import HostWork
 from .plan import Execution, Plan, planned
@@ -40,10 +39,7 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
     name, reason = host_arrays_executor(executor, dtypes, c_dtype, work)
     if name == "gpu" and ending is not None and ending.blocks is not None:
         if executor == "gpu":
-            raise UnsupportedError(
-                "executor='gpu' cannot take this: host arrays with scales by blocks are multiplied on the host; copy "
-                "them to a GPU first"
-            )
+            raise only_on_host("host arrays with scales by blocks are multiplied")
         name, reason = "cpu", "host arrays with scales by blocks"
 
     def conjugated(left: Array, right: Array) -> tuple[Array, Array]:
@@ -206,4 +202,4 @@ def plan_product(
     product = checked(call, operands, ending)
     on_device = product.operands.device is not None
     plan = plan_on_device(product, executor) if on_device else plan_on_host(product, executor, registry)
-    return plan.refreshing(given.views.values(), given.work_stream)
+    return plan.with_refresh(given.views.values(), given.work_stream)

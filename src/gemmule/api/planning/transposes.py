@@ -17,7 +17,15 @@ from gemmule.runtime.arrays.overlap import same_memory
 from gemmule.runtime.device import get_device
 
 from ..validation.operands import Operands, gather, least_seconds
-from .choice import check_device_arrays, choose_compiling, choose_virtual, execute, only_kernel, wanted_executor
+from .choice import (
+    check_device_arrays,
+    choose_compiling,
+    choose_virtual,
+    execute,
+    only_kernel,
+    only_on_host,
+    wanted_executor,
+)
 from .plan import Execution, Plan
 from .vgpu_products import as_device_view, copy_again, copy_back
 
@@ -42,7 +50,7 @@ def plan_transpose(
     registry = only_kernel(kernel, "transpose", wanted)
     operands = gather({"x": x, "out": out}, stream)
     plan = _planned(operands, order_of, out, executor, wanted, registry)
-    return plan.refreshing(operands.views.values(), operands.work_stream)
+    return plan.with_refresh(operands.views.values(), operands.work_stream)
 
 
 def _planned(
@@ -70,9 +78,7 @@ def _planned(
     if source.host is not None and wanted == "vgpu":
         return _plan_virtual(source, order, operands.views.get("out"), new_output, bytes_min, registry)
     if source.host is not None and executor == "gpu":
-        raise UnsupportedError(
-            "executor='gpu' cannot take this: host arrays are transposed on the host; copy the array to a GPU first"
-        )
+        raise only_on_host("host arrays are transposed")
     if source.host is not None:
         host_source = source.host
 
@@ -85,20 +91,8 @@ def _planned(
             transpose(host_source.copy() if in_place else host_source, order, view.host)
             return finish()
 
-        return Plan(
-            "transpose",
-            "cpu",
-            "NumPy",
-            "numpy",
-            {},
-            "the array is in host memory",
-            (),
-            None,
-            0,
-            bytes_min,
-            None,
-            run_on_host,
-        )
+        reason = "the array is in host memory"
+        return Plan("transpose", "cpu", "NumPy", "numpy", reason, flop=0, bytes_min=bytes_min, run=run_on_host)
 
     if executor is not None or wanted == "vgpu":
         check_device_arrays(wanted)
@@ -148,7 +142,7 @@ def _chosen(
     shape = tuple(source.shape[axis] for axis in order)
     source_strides = tuple(source.strides[axis] for axis in order)
     target_strides = compact_strides(shape) if target is None else target.strides
-    alignments = tuple(_ALIGNMENT if view is None else _alignment(view.address) for view in (source, target))
+    alignments = tuple(_ALIGNMENT if view is None else min(view.alignment, _ALIGNMENT) for view in (source, target))
     # Where no axis of more than one element moves, every element is copied to itself.
     moves = any(n > 1 and s != t for n, s, t in zip(shape, source_strides, target_strides, strict=True))
     in_place = target is not None and same_memory(source, target) and moves
@@ -163,10 +157,6 @@ def _chosen(
         raise OverlapError(
             f"out is x itself, whose axes cannot be permuted in place ({error}); pass another array as out"
         ) from error
-
-
-def _alignment(address: int) -> int:
-    return min((address & -address) or _ALIGNMENT, _ALIGNMENT)
 
 
 def _plan_virtual(
@@ -206,7 +196,6 @@ def _plan_virtual(
         problem=problem,
         flop=0,
         bytes_min=bytes_min,
-        bound_s=None,
         run=run,
     )
 

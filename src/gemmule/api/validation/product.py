@@ -18,13 +18,11 @@ from ..epilogues.ending import Ending
 from .operands import Operands
 from .rules import (
     ProductShape,
-    check_output_kind,
-    dtype_name,
+    default_beta,
     flag,
     is_integer,
     product_shape,
-    promoted,
-    said_beta,
+    result_dtype,
     scalar,
     with_axis,
 )
@@ -126,10 +124,11 @@ def checked(call: ProductArguments, operands: Operands, ending: Ending | None = 
     a, b = views["a"], views["b"]
     shape = product_shape(a.shape, b.shape)
     inputs = (a.dtype_name, b.dtype_name)
-    dtype = _result_dtype(call.operation, inputs, views.get("out"), call.out_dtype)
+    of_integers = call.operation == "gemm" and inputs == ("int8", "int8")
+    dtype = result_dtype(inputs, views.get("out"), call.out_dtype, "int32" if of_integers else None)
     parsed = Precision.of_inputs(call.precision, inputs)
     kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
-    beta = said_beta(call.beta, unread="c" in views and (ending is None or not ending.expression.names_c))
+    beta = default_beta(call.beta, unread="c" in views and (ending is None or not ending.expression.names_c))
     alpha, beta = scalar("alpha", call.alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:
         raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")
@@ -158,18 +157,6 @@ def checked(call: ProductArguments, operands: Operands, ending: Ending | None = 
     if not reads_c:
         views.pop("c", None)
     return dataclasses.replace(product, operands=dataclasses.replace(operands, views=views))
-
-
-def _result_dtype(operation: str, inputs: tuple[str, str], out: ArrayView | None, out_dtype: Any) -> str:
-    wanted = None if out_dtype is None else dtype_name(out_dtype, "out_dtype")
-    if out is not None:
-        if wanted is not None and wanted != out.dtype_name:
-            raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {out.dtype_name}; pass one of the two")
-        wanted = out.dtype_name
-    if wanted is None:
-        wanted = "int32" if operation == "gemm" and inputs == ("int8", "int8") else promoted(*inputs)
-    check_output_kind(inputs, wanted)
-    return wanted
 
 
 def check_absmax(views: Mapping[str, ArrayView], factors: tuple[str, str]) -> None:

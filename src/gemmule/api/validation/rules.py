@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, GemmuleError, ShapeError, shown
 from gemmule.core.layout import broadcast_shape
+from gemmule.core.name_suggestions import did_you_mean, similar_names
 from gemmule.runtime.arrays import ArrayView, library_of
 
 
@@ -101,8 +102,26 @@ def _kind(name: str) -> str:
     return "f" if name in EXTENSION_FLOATS else numpy_dtype(name).kind
 
 
-def said_beta(beta: Any, *, unread: bool) -> Any:
-    """Return beta, which is 0 where the caller does not say it.
+def result_dtype(inputs: tuple[str, str], out: ArrayView | None, out_dtype: Any, default: str | None = None) -> str:
+    """Return the element type of a product's result: that of `out`, the given one, the default or the promoted one.
+
+    Raises
+    ------
+    DTypeError
+        If the first two differ, or it is of a lesser kind than the inputs.
+    """
+    wanted = None if out_dtype is None else dtype_name(out_dtype, "out_dtype")
+    if out is not None:
+        if wanted is not None and wanted != out.dtype_name:
+            raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {out.dtype_name}; pass one of the two")
+        wanted = out.dtype_name
+    wanted = wanted or default or promoted(*inputs)
+    check_output_kind(inputs, wanted)
+    return wanted
+
+
+def default_beta(beta: Any, *, unread: bool) -> Any:
+    """Return beta, by default 0.
 
     Parameters
     ----------
@@ -114,7 +133,7 @@ def said_beta(beta: Any, *, unread: bool) -> Any:
     Raises
     ------
     ArgumentError
-        If c would be left out although nobody said so.
+        If c would be ignored although beta was omitted.
     """
     if beta is None and unread:
         raise ArgumentError("c is given, but beta defaults to 0, so that c would not be read; give beta=1, or omit c")
@@ -194,7 +213,9 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
     if isinstance(value, numbers.Complex):
         if complex_allowed:
             return complex(value)
-        raise ArgumentError(f"{name}={value} is complex, but the product is real; convert the inputs")
+        raise ArgumentError(
+            f"{name}={value} is complex; only gm.gemm of complex operands takes that: convert or scale an operand"
+        )
     raise ArgumentError(
         f"{name} is a {type(value).__name__}, not a number; pass a number, or an array without dimensions"
     )
@@ -260,8 +281,17 @@ def batch_strides(view: ArrayView, batch: tuple[int, ...]) -> tuple[int, ...]:
     return (0,) * missing + tuple(0 if extent == 1 else stride for extent, stride in strides)
 
 
-def unknown_argument(function: str, names: Iterable[str]) -> TypeError:
+def unknown_argument(function: Callable[..., Any], names: Iterable[str]) -> TypeError:
     """Return the error for keyword arguments that a function does not have; BLAS's transposes have a remedy."""
+    # Imported for an error message only.
+    import inspect
+
     name = next(iter(names))
-    remedy = "; transposes are read from strides: pass a.T or b.T, without a copy" if name.startswith("trans") else ""
-    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{remedy}")
+    parameters = inspect.signature(function).parameters.values()
+    known = [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    near = similar_names(name, known)
+    if name.startswith("trans"):
+        remedy = "transposes are read from strides: pass a.T or b.T, without a copy"
+    else:
+        remedy = did_you_mean(near) if near else f"help(gemmule.{function.__name__}) lists all"
+    return TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {remedy}")

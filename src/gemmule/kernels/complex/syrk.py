@@ -34,8 +34,8 @@ def mirrored_spec(whole: KernelSpec, name: str, summary: str) -> KernelSpec:
         refuses=functools.partial(_refuses, below),
         costs=functools.partial(_costs, below),
         cost=None,
-        outdone=functools.partial(_outdone, whole),
-        mirrors=True,
+        faster_alternative=functools.partial(_faster_alternative, whole),
+        is_syrk=True,
     )
 
 
@@ -97,16 +97,16 @@ def _costs(below: KernelSpec, problem: GemmProblem, configs: Sequence[Any], gpu:
     return found
 
 
-def _outdone(whole: KernelSpec, problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def _faster_alternative(whole: KernelSpec, problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
     return whole.name if whole.least_cost(problem, gpu) <= cost else None
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    from gemmule.kernels.parts.tile_schedulers import LowerTriangularTiles
+    from gemmule.kernels.parts.schedulers.data_parallel import LowerTriangularTileScheduler
 
     kernel = importlib.import_module(f"{package}.kernel")
-    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTiles)
+    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTileScheduler)
     return found
 
 

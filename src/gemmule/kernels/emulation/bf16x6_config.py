@@ -7,7 +7,8 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, SMS, HopperConfig
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, HopperConfig
+from gemmule.kernels.parts.hopper_facts import SMS
 
 #: Parts of a float32, the greatest first; K of a k-tile, to multiples of which the parts of a line are padded.
 PARTS, SLICE = 3, K_BYTES // 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.spec import Config
-from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, SMS, WarpScheduleConfig
+from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, WarpScheduleConfig
+from gemmule.kernels.parts.hopper_facts import SMS
 
 #: K of a k-tile, to multiples of which lines are padded; columns within which a row's bytes have their own order.
 SLICE, GROUP = K_BYTES, 64

@@ -11,8 +11,9 @@ import math
 
 #: Moduli up to 256, no two of which have a common factor: the largest such that 16 can be chosen.
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193)
-#: Of the limit of norms what is left for how they, and the integers, are rounded: 2**-20 of it.
-_SPARE = 20
+#: Of the limit of squared norms what is left for how their sums are rounded: 2**-20 of it. And of norms, what is left
+#: for how integers are rounded: up to a half each, by which norms grow by up to 2**15 for the longest lines, of 2**32.
+_SPARE, _SPARE_NORM = 20, 2**16
 #: Bits of the parts of a weight but the last: with residues of 8 bits, of up to 16 moduli, sums of float64 are exact.
 _PART = 42
 #: Bytes of residues of a block of columns of B and of the result, beside those of A.
@@ -34,9 +35,11 @@ def product(count: int) -> int:
 def norm_limit(count: int) -> tuple[float, int]:
     """Return (m, e) with 1 <= m < 2: rows and columns whose squares sum up to m * 2**e at most have a product in range.
 
-    By Cauchy and Schwarz: half of the moduli's product, as results have two signs, less what roundings may add.
+    By Cauchy and Schwarz: half of the moduli's product, as results have two signs, less what roundings may add: for few
+    moduli, that of integers, which are small.
     """
-    limit = product(count) // 2 * (2**_SPARE - 1) >> _SPARE
+    half = product(count) // 2
+    limit = min(half * (2**_SPARE - 1) >> _SPARE, (math.isqrt(half) - _SPARE_NORM) ** 2)
     exponent = limit.bit_length() - 1
     # Cut, not rounded, to the bits of a float64.
     return (limit >> exponent - 52) / 2**52, exponent

@@ -9,7 +9,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import LARGEST_CLUSTER, Config, why_not_cluster
-from gemmule.kernels.hopper.tile_config import SMS, WARPGROUP
+from gemmule.kernels.parts.hopper_facts import SMS, WARPGROUP
 
 #: Bytes that a copy may move at once: two elements, or one.
 COPIES = (16, 8)

@@ -154,7 +154,7 @@ def _choose_among(
     problem: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates
 ) -> tuple[KernelSpec, Config, float | None] | None:
     """Return `choose_next` of kernels of which none refuses the problem whatever its config, or None."""
-    outdone: tuple[KernelSpec, Config, float] | None = None
+    fallback: tuple[KernelSpec, Config, float] | None = None
     for spec in specs:
         if spec.costs is None:
             if spec.takes(problem, HOPPER):
@@ -163,12 +163,12 @@ def _choose_among(
         if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
             continue
         config, cost = chosen
-        if cost < math.inf and (spec.outdone is None or not spec.outdone(problem, cost, gpu)):
+        if cost < math.inf and (spec.faster_alternative is None or not spec.faster_alternative(problem, cost, gpu)):
             return spec, config, cost
         # By a later one, which may not take it. Infinite costs say that others should.
-        if outdone is None or outdone[2] == math.inf:
-            outdone = spec, config, cost
-    return outdone
+        if fallback is None or fallback[2] == math.inf:
+            fallback = spec, config, cost
+    return fallback
 
 
 def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config:

@@ -7,9 +7,10 @@ from typing import ClassVar, NamedTuple
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
-#: Consumer warpgroups, threads of a warpgroup and of a CTA with one producer warpgroup, rows of a wgmma.
-CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
+#: Consumer warpgroups, rows of a wgmma, and threads of a CTA with one producer warpgroup.
+CONSUMERS, MMA_M = 2, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
 #: Bytes of K of a k-tile, which are the longest rows of TMA's swizzle.
 K_BYTES = 128
@@ -28,9 +29,7 @@ MAX_PROMOTED_N, _HALVED_N = 192, 32
 MAX_SCALED_N = 160
 #: Limit of mma_tiles_m * tile_n of cooperative tiles of more than 128 rows, which are promoted by 64 rows.
 MAX_TALL_COLUMNS = 224
-#: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
-#: cluster.
-SMS = 132
+#: Clusters that an H100 or H200 SXM runs at once with a CTA on each SM, by CTAs of a cluster.
 CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 
 

@@ -31,6 +31,6 @@ class BlockKernel:
 
     @classmethod
     def buildable(cls, config: BlockConfig, types: dict[str, str]) -> Buildable:
-        """Return the kernel for that element size, with stand-ins for its arguments."""
+        """Return the kernel for that element size, with fake arguments."""
         units = (0, 0 if cls.copies else 1)
         return Buildable(cls(config), tuple(major_tensor(types["element"], unit, vector=cls.vector) for unit in units))

@@ -22,7 +22,7 @@ def row_major_buildable(kernel: Callable[..., Any]) -> Build:
     def buildable(config: Any, types: dict[str, str]) -> Buildable:
         element = cute_type(types["element"])
         vector = 128 // element.width if types["tiles"] == "whole" else 1
-        return Buildable(kernel(config, types), _stand_ins(types, (1, 0, 1, 1), vector, element))
+        return Buildable(kernel(config, types), _fake_args(types, (1, 0, 1, 1), vector, element))
 
     return buildable
 
@@ -36,11 +36,11 @@ def tma_buildable(kernel: Callable[..., Any]) -> Build:
     def buildable(config: Any, types: dict[str, str]) -> Buildable:
         units = (*(1 if types[major] == "k" else 0 for major in ("a_major", "b_major")), 1, 1)
         vector = 128 // cute_type(types["element"]).width
-        return Buildable(kernel(config, types), _stand_ins(types, units, vector, cutlass.Float32))
+        return Buildable(kernel(config, types), _fake_args(types, units, vector, cutlass.Float32))
 
     return buildable
 
 
-def _stand_ins(types: dict[str, str], units: tuple[int, ...], vector: int, scalar: Any) -> tuple[Any, ...]:
-    """Return stand-ins for matrices with unit stride in modes `units`, and for alpha and beta."""
+def _fake_args(types: dict[str, str], units: tuple[int, ...], vector: int, scalar: Any) -> tuple[Any, ...]:
+    """Return fake tensors for matrices with unit stride in modes `units`, and for alpha and beta."""
     return (*(major_tensor(types["element"], unit, vector=vector) for unit in units), scalar(1), scalar(0))

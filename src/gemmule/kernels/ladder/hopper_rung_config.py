@@ -6,16 +6,8 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMERS,
-    EPI_TILE_M,
-    EPI_TILE_N,
-    K_BYTES,
-    SMS,
-    THREADS,
-    WARPGROUP,
-    HopperConfig,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, EPI_TILE_N, K_BYTES, THREADS, HopperConfig
+from gemmule.kernels.parts.hopper_facts import SMS, WARPGROUP
 
 #: CTAs of a cluster, and epilogue tiles that a warpgroup has in shared memory.
 CLUSTER, EPI_STAGES = 2, 2

@@ -13,8 +13,8 @@ from cutlass import Boolean, Float32, Int32, cute, select_
 _MAGNITUDE = 0x7FFFFFFF
 
 
-def stand_in_absmax() -> Any:
-    """Return a stand-in for the one value in memory, as the integer of its bits."""
+def fake_absmax() -> Any:
+    """Return a fake tensor for the one value in memory, as the integer of its bits."""
     return cute.runtime.make_fake_tensor(Int32, (1,), (1,))
 
 

@@ -3,7 +3,7 @@
 A * A.T is symmetric: half of it needs no computing. The number of a CTA leads to a tile of a block lower triangle with
 steps of 256, in groups of rows as in the GEMM. Blocks on the diagonal are computed whole: of a triangle with n rows,
 about 256 / n more than the half. Columns to the left of the first step are computed in all rows. There is only one last
-wave of CTAs that may leave multiprocessors idle, where parts of the triangle, launched one by one, would have one each.
+wave of CTAs that may leave SMs idle, where parts of the triangle, launched one by one, would have one each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def syrk_spec(
     summary: str,
     smallest: int = 1,
 ) -> KernelSpec:
-    """Return the spec of the SYRK by a GEMM kernel, with the scheduler `LowerTriangularTiles` in place of its own.
+    """Return the spec of the SYRK by a GEMM kernel, with `LowerTriangularTileScheduler` for its own.
 
     Parameters
     ----------
@@ -77,10 +77,10 @@ def syrk_spec(
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:
-    from .tile_schedulers import LowerTriangularTiles
+    from .schedulers.data_parallel import LowerTriangularTileScheduler
 
     kernel = importlib.import_module(f"{package}.kernel")
-    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTiles)
+    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTileScheduler)
     return found
 
 

@@ -32,6 +32,6 @@ def pair_at(mX: cute.Tensor, place, part: cutlass.Constexpr[Any]):
     return cute.make_tensor(known, cute.make_layout(2))
 
 
-def stand_in_scalars(part: Any) -> tuple[Any, Any]:
-    """Return stand-ins for alpha and beta, pairs of parts, for the compiler."""
+def fake_scalars(part: Any) -> tuple[Any, Any]:
+    """Return fake values of alpha and beta, pairs of parts, for the compiler."""
     return (part(1), part(0)), (part(0), part(0))

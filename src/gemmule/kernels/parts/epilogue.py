@@ -52,8 +52,8 @@ class ElementEpilogue:
         self.matrices = len(types["inputs"].split())
         self.has_absmax = ABSMAX in types
 
-    def stand_in_numbers(self) -> tuple[Any, ...]:
-        """Return stand-ins for the numbers among the launch parameters."""
+    def fake_numbers(self) -> tuple[Any, ...]:
+        """Return fake values of the numbers among the launch parameters."""
         return (self.kind(1),) * self.expression.numbers
 
     def value(self, acc: Any, up: Any, mC: Any, extras: Any, at: tuple[Any, ...], out: Any) -> Any:

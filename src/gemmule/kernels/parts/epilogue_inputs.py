@@ -8,7 +8,7 @@ from cutlass import Float32
 
 from gemmule.core.epilogue import ABSMAX, Expression
 
-from .absolute_maximum import stand_in_absmax
+from .absolute_maximum import fake_absmax
 from .tensors import marked_tensor
 
 
@@ -27,8 +27,8 @@ class EpilogueInputs:
         self.has_absmax = ABSMAX in types
         self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
 
-    def stand_ins(self) -> tuple[Any, ...] | None:
-        """Return stand-ins for the launch parameters: matrices, then numbers, and the absolute maximum last."""
+    def fake_args(self) -> tuple[Any, ...] | None:
+        """Return fake launch parameters: matrices, then numbers, and the absolute maximum last."""
         tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
-        last = (stand_in_absmax(),) if self.has_absmax else ()
+        last = (fake_absmax(),) if self.has_absmax else ()
         return (*tensors, *(Float32(1),) * self.expression.numbers, *last) or None

@@ -19,6 +19,11 @@ def most_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
     return (-(-problem.m // rows) + more_rows) * (-(-problem.n // cols) + more_cols) * matrices
 
 
+def overlapping_tiles(problem: GroupedProblem, tile: int) -> int:
+    """Return the most tiles of that many rows and columns of any offsets, as those that decrease: of each group all."""
+    return problem.groups * -(-problem.m // tile) * -(-problem.n // tile)
+
+
 def expected_tiles(problem: GroupedProblem, rows: int, cols: int) -> int:
     """Return how many tiles of `rows` x `cols` there are, if sizes of groups are random."""
     if problem.axis == "row":

@@ -1,4 +1,4 @@
-"""Element types and stand-in tensors: the types of a kernel's arguments for the compiler."""
+"""Element types and fake tensors: the types of a kernel's arguments for the compiler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cute_type(name: str) -> Any:
 
 
 def dynamic_tensor(name: str, rank: int) -> Any:
-    """Return a stand-in for a tensor of any shape and strides, both 64 bits wide, aligned to one element.
+    """Return a fake tensor of any shape and strides, both 64 bits wide, aligned to one element.
 
     Complex elements are a last mode of two parts, of which strides and alignment are.
     """
@@ -48,7 +48,7 @@ def dynamic_tensor(name: str, rank: int) -> Any:
 
 
 def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
-    """Return a stand-in for a matrix with extents of 32 bits, whose mode `unit` has unit stride.
+    """Return a fake matrix with extents of 32 bits, whose mode `unit` has unit stride.
 
     Parameters
     ----------
@@ -68,13 +68,13 @@ def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
 
 
 def strided_tensor(name: str) -> Any:
-    """Return a stand-in for matrices (M, N, L) of any strides and alignment, with extents of 32 bits."""
+    """Return a fake tensor for matrices (M, N, L) of any strides and alignment, with extents of 32 bits."""
     extents, strides = tuple(cute.sym_int32() for _ in range(3)), tuple(cute.sym_int64() for _ in range(3))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)
 
 
 def tensor_1d(name: str) -> Any:
-    """Return a stand-in for a one-dimensional tensor of a 32-bit extent, contiguous and aligned to 256 bytes."""
+    """Return a fake one-dimensional tensor of a 32-bit extent, contiguous and aligned to 256 bytes."""
     return cute.runtime.make_fake_compact_tensor(cute_type(name), (cute.sym_int32(),), assumed_align=256)
 
 
@@ -82,7 +82,7 @@ _STRIDES = {"0": 0, "1": 1, "p": 1}
 
 
 def marked_tensor(name: str, marks: str) -> Any:
-    """Return a stand-in for matrices (M, N, L) of any alignment, with the strides of M and N by their marks.
+    """Return a fake tensor for matrices (M, N, L) of any alignment, with the strides of M and N by their marks.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.block_scales import BLOCK
 from gemmule.core.quantize_problem import LEAST_SCALE
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.absolute_maximum import stand_in_absmax
+from gemmule.kernels.parts.absolute_maximum import fake_absmax
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import words_at
@@ -216,7 +216,7 @@ class Quantize:
                     mQ[row, col + e] = found[e]
 
 
-def _stand_in(name: str, vector: int, unit: bool) -> Any:
+def _fake_tensor(name: str, vector: int, unit: bool) -> Any:
     element = cute_type(name)
     extents, last = tuple(cute.sym_int32() for _ in range(2)), 1 if unit else cute.sym_int64()
     strides = (cute.sym_int64(divisibility=vector), last)
@@ -224,13 +224,13 @@ def _stand_in(name: str, vector: int, unit: bool) -> Any:
 
 
 def buildable(config: QuantizeConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those types, with stand-ins for its arguments."""
+    """Return the kernel for those types, with fake arguments."""
     in_vectors, absmax = types["vectors"] == "yes", types["by"] in ("absmax", "tensor")
     wide = cute_type(types["x"])
-    x = _stand_in(types["x"], 128 // wide.width if in_vectors else 1, in_vectors)
+    x = _fake_tensor(types["x"], 128 // wide.width if in_vectors else 1, in_vectors)
     q, scales = None, None
     if types["by"] != "absmax":
-        q = _stand_in(types["q"], VECTOR if in_vectors else 1, True)
-        scales = _stand_in(types["scales"], 1, False)
+        q = _fake_tensor(types["q"], VECTOR if in_vectors else 1, True)
+        scales = _fake_tensor(types["scales"], 1, False)
     kernel = Quantize(config, types, float(types["largest"]))
-    return Buildable(kernel, (x, q, scales, stand_in_absmax() if absmax else None, Int32(1)))
+    return Buildable(kernel, (x, q, scales, fake_absmax() if absmax else None, Int32(1)))

@@ -249,6 +249,21 @@ FACTORS = {
 #: Further factors of the largest tiles, one CTA an SM, where operands are aligned and the result is written by element:
 #: 4095 cubed with prepared operands.
 _BY_ELEMENT = {128 * 256: 1.08}
+
+
+class _InGroups(NamedTuple):
+    """Further factors of tiles in groups of warps, with operands of a kind; 1 with others."""
+
+    aligned_k_major: float = 1.0
+    mn_major: float = 1.0
+    mn_major_by_element: float = 1.0  #: As the one before, where the result is written by element.
+
+
+#: By the elements of a tile; in the notebook are the products that they were fitted to, and those that judged them.
+_IN_GROUPS = {
+    64 * 64: _InGroups(aligned_k_major=0.97, mn_major_by_element=1.06),
+    32 * 32: _InGroups(mn_major=0.985),
+}
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
 #: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
 _SMS, _FILLED = 132, {3: 119, 4: 123.5, 6: 117, 8: 120, 16: 112}
@@ -330,6 +345,8 @@ def _facts_of(
     ]
     factor = factors.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0))
     written = _BY_ELEMENT.get(config.outputs, 1.0) if by_element and not any(unaligned) else 1.0
+    if parts == 1:
+        written *= _in_groups(config, k_major, unaligned, by_element)
     return {
         "tile_m": config.tile_m,
         "tile_n": config.tile_n,
@@ -348,6 +365,14 @@ def _facts_of(
         "outputs": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,
     }
+
+
+def _in_groups(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool) -> float:
+    """Return the further factor of a config in groups of warps."""
+    further = _IN_GROUPS.get(config.outputs, _InGroups()) if config.warps_k > 1 else _InGroups()
+    if any(k_major):
+        return 1.0 if any(unaligned) else further.aligned_k_major
+    return further.mn_major_by_element if by_element else further.mn_major
 
 
 @cache_last_call

@@ -40,7 +40,7 @@ class Transpose(Words):
 
     @classmethod
     def buildable(cls, config: TileConfig, types: dict[str, str]) -> Buildable:
-        """Return the kernel for a specialisation, with stand-ins for its arguments."""
+        """Return the kernel for a specialisation, with fake arguments."""
         name = types["element"]
         size = 16 if types.get("rows") == "wide" else cls.alignment
         vector = max(8 * size // cute_type(name).width, 1)

@@ -15,7 +15,7 @@ from .timeline_advice import keep_busy, read_less
 # Shares that are worth a change: of the time, waiting; of L1's work, lines that need not be touched, and conflicts; of
 # the bytes of device memory, those that were read before.
 _WAITING, _SCATTERED, _CONFLICTS, _AGAIN = 0.1, 0.4, 0.2, 0.2
-# Multiprocessors that have work, at the least.
+# SMs that have work, at the least.
 _FULL = 0.6
 
 
@@ -62,7 +62,7 @@ class Figures:
 
     @property
     def balance(self) -> float:
-        """Work of the multiprocessors on average, as a share of the busiest one's."""
+        """Work of the SMs on average, as a share of the busiest one's."""
         return self.ctas / (-(-self.ctas // self.multiprocessors) * self.multiprocessors)
 
     @property
@@ -79,13 +79,13 @@ class Figures:
 
 
 def advice(figures: Figures) -> str:
-    """Return the sentence; a second one where some multiprocessors have much less to do than others."""
+    """Return the sentence; a second one where some SMs have much less to do than others."""
     if figures.balance < _FULL and figures.ctas < figures.multiprocessors:
         split = " or split K among CTAs" if figures.product else ""
         return (
-            f"Give every multiprocessor work: {_plural(figures.ctas, 'CTA')} leave"
+            f"Give every SM work: {_plural(figures.ctas, 'CTA')} leave"
             f"{'s' if figures.ctas == 1 else ''} {figures.multiprocessors - figures.ctas} of "
-            f"{figures.multiprocessors} multiprocessors idle, so take smaller tiles{split}."
+            f"{figures.multiprocessors} SMs idle, so take smaller tiles{split}."
         )
     return _relieve(figures) + (_tail(figures) if figures.balance < _FULL else "")
 
@@ -94,7 +94,7 @@ def _tail(figures: Figures) -> str:
     less, more = divmod(figures.ctas, figures.multiprocessors)
     what = "tile" if figures.stay else "CTA"
     return (
-        f" Besides, {more} of {figures.multiprocessors} multiprocessors have {_plural(less + 1, what)}, the others "
+        f" Besides, {more} of {figures.multiprocessors} SMs have {_plural(less + 1, what)}, the others "
         f"{less}; the launch takes as long as {less + 1}: another size of the tile may share them out better."
     )
 

@@ -5,11 +5,11 @@ same time is fetched once; nothing of it is left when others come to the same pl
 place no count tells. There are two figures, for the two ways that were seen:
 
 - in step: all CTAs that run at a time, a wave;
-- apart: one CTA of each multiprocessor. Those that share a multiprocessor are evenly spread along K.
+- apart: one CTA of each SM. Those that share an SM are evenly spread along K.
 
-Where L2 has several parts, a multiprocessor asks the part that it is beside. What that does not hold it gets from the
+Where L2 has several parts, an SM asks the part that it is beside. What that does not hold it gets from the
 part beside the memory, which is one lookup more, and keeps a copy. CTAs are beside each part with the same chance. A
-store is looked up again in the part beside the memory. What all multiprocessors read has room in L2 only if it has room
+store is looked up again in the part beside the memory. What all SMs read has room in L2 only if it has room
 in one part.
 """
 
@@ -51,7 +51,7 @@ class Behind:
         Parameters
         ----------
         asked, stored : int
-            Bytes that multiprocessors read from L2, and that they write to it.
+            Bytes that SMs read from L2, and that they write to it.
         partitions : int
             Parts of the L2 cache.
         """
@@ -79,7 +79,7 @@ def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, cta
     ctas : int
         Its CTAs; where they stay, as many as there would be if each computed one tile.
     blocks : int
-        CTAs that a multiprocessor holds.
+        CTAs that an SM holds.
     """
     least, parts = problem.bytes_min, chip.l2_partitions
     wave = chip.sms * max(blocks, 1)

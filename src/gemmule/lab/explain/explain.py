@@ -132,7 +132,7 @@ def explain(
         arch_note=note,
         toolchain=kernel.toolchain,
         samples=tuple((extents(sample.problem), sample.weight) for sample in chosen),
-        tile=tile,
+        tile=tuple(side and min(side, extent) for side, extent in zip(tile, extents(problem), strict=True)),
         registers=kernel.registers,
         spill_bytes=kernel.spill_bytes,
         shared_bytes=shared,
@@ -226,7 +226,7 @@ def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:
 
 
 def _roomy(chip: Chip, launch: Launch, shared: int) -> Chip:
-    """Return the chip with a multiprocessor, and so an L1 cache, for each CTA: those of a sample meet nobody."""
+    """Return the chip with an SM, and so an L1 cache, for each CTA: those of a sample meet nobody."""
     sm = dataclasses.replace(chip.sm, shared_bytes=max(chip.sm.shared_bytes, shared))
     return dataclasses.replace(
         chip, sm=sm, sms=max(chip.sms, math.prod(launch.grid)), l2_bytes=chip.l2_bytes or 64 << 20
@@ -254,7 +254,7 @@ class _Grounds:
     problem: Problem
     counted: Totals  #: Requests and instructions of the whole launch.
     chip: Chip
-    full: Occupancy  #: Warps that a multiprocessor holds.
+    full: Occupancy  #: Warps that an SM holds.
     least: tuple[Limit, ...]  #: The least times of the units.
     lacking: tuple[str, ...]  #: Units whose rates are not known.
     waits: Waiting | None  #: Latency that nothing hides.

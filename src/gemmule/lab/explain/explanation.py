@@ -63,12 +63,12 @@ class Explanation:
     arch_note: str  #: Why that is not the chip's own, where it is not.
     toolchain: str  #: Compiler and version.
     samples: tuple[tuple[tuple[int, ...], int], ...]  #: Extents that were counted, and the factor of each.
-    tile: tuple[int | None, ...]  #: Rows and columns of the result that a CTA computes.
+    tile: tuple[int | None, ...]  #: Rows and columns of the result of a CTA's tile, or of a cluster's.
     #: registers, spill_bytes, shared_bytes: Of a thread, of a thread, of a CTA.
     registers: int
     spill_bytes: int
     shared_bytes: int
-    occupancy: Occupancy  #: CTAs that a multiprocessor holds.
+    occupancy: Occupancy  #: CTAs that an SM holds.
     totals: Totals  #: The counts.
     levels: tuple[LevelTraffic, ...]  #: Bytes by level.
     behind_l2: Behind  #: What passes between the L2 cache and device memory.

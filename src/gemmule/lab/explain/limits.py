@@ -1,13 +1,13 @@
 """What a launch takes of each unit of a chip, as time: the longest is the least that the launch can take.
 
-Rates of a multiprocessor for each of its cycles:
+Rates of an SM for each of its cycles:
 
 - its schedulers issue one instruction of a warp each;
 - shared memory and the L1 cache, which are one memory, serve one pass: 128 bytes of shared memory without conflicts of
   banks, or of one line of global memory (`LineCounts.passes`; a test holds them against an H100's counters);
 - the arithmetic units do what the chip's peak rate says.
 
-Work is counted for the multiprocessor that has the most CTAs. Device memory is the whole chip's, and so is the L2
+Work is counted for the SM that has the most CTAs. Device memory is the whole chip's, and so is the L2
 cache, whose bandwidth is published for none: it counts where it is given.
 """
 
@@ -50,7 +50,7 @@ class Limit:
     what: str  #: What is counted.
     rate: float  #: Most of it in a second, of the whole chip.
     seconds: float  #: The least time.
-    #: Factor in it: CTAs of the multiprocessor with the most, over their number on average. 1 for what all share.
+    #: Factor in it: CTAs of the SM with the most, over their number on average. 1 for what all share.
     uneven: float = 1.0
     means: str = ""  #: What the rate belongs to, of the arithmetic units.
 
@@ -62,13 +62,13 @@ class Waiting:
     rounds: int  #: How often a warp waits.
     distance: int  #: Instructions between a request and the use of what it brings, in the order of the PTX; the median.
     hidden_cycles: int  #: Cycles that they take at least, with the warps that share a scheduler.
-    #: What the launch waits if all warps of a multiprocessor wait at the same time, and a request takes
+    #: What the launch waits if all warps of an SM wait at the same time, and a request takes
     #: `ASSUMED_LATENCY` cycles; None where the chip's clock is not known.
     exposed_seconds: float | None
 
 
 def busiest_share(ctas: int, multiprocessors: int) -> float:
-    """Return the share of the CTAs that the multiprocessor with the most of them has."""
+    """Return the share of the CTAs that the SM with the most of them has."""
     return -(-ctas // multiprocessors) / ctas
 
 
@@ -81,14 +81,14 @@ def limits(
     Parameters
     ----------
     ctas : tuple of int
-        Pieces of work that a multiprocessor does as a whole, and CTAs that share them: the same, unless CTAs stay and
+        Pieces of work that an SM does as a whole, and CTAs that share them: the same, unless CTAs stay and
         compute tile after tile.
     memory : tuple of int and float
         Bytes that pass through device memory, and its bandwidth.
     l2_bandwidth : float or None
         Bytes a second of the L2 cache, where it is known.
     """
-    # Units of a multiprocessor are idle where it has fewer CTAs than others.
+    # Units of an SM are idle where it has fewer CTAs than others.
     uneven = busiest_share(ctas[0], min(ctas[1], chip.sms)) * chip.sms
     found = [Limit(MEMORY, memory[0], "bytes", memory[1], memory[0] / memory[1])]
     if l2_bandwidth is not None:
@@ -167,7 +167,7 @@ def waiting(
     rounds : sequence of (int, sequence of int)
         The distances of one warp in each sample, and the sample's factor.
     ctas, blocks, warps : int
-        CTAs of the launch, those that a multiprocessor holds at a time, and warps of one.
+        CTAs of the launch, those that an SM holds at a time, and warps of one.
     """
     together = min(blocks, -(-ctas // chip.sms))
     in_turn = max(1, together * warps // chip.sm.partitions)

@@ -13,7 +13,7 @@ from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 
-from ..candidates import KERNELS_LISTED, parse_kernels
+from ..candidates import KERNELS_LISTED, only_choice
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for, transpose_of
 
@@ -66,11 +66,7 @@ def choice_named(word: str) -> Choice:
     probe: Problem = transpose_of(1, 1, 4)
     if operations[name] == "gemm":
         probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")
-    found = parse_kernels([word], probe, None, REGISTRY, ())
-    if len(found) != 1:
-        configs = "; ".join(str(choice.config) for choice in found)
-        raise ArgumentError(f"{word!r} names {len(found)} configs, and one is explained at a time: {configs}")
-    return found[0]
+    return only_choice(word, REGISTRY, probe)
 
 
 def problem_of(
@@ -92,7 +88,9 @@ def problem_of(
     spec, config = choice.spec, choice.config
     if spec.operation != "gemm":
         if out_dtype is not None or layout is not None or precision is not None:
-            raise ArgumentError(f"{spec.name} moves elements; --out-dtype, --layout and --precision are for products")
+            raise ArgumentError(
+                f"{spec.name} moves elements; --out-dtype, --layout and --precision are for products; leave them out"
+            )
         m, n = _sides(shape, "M,N", spec.name)
         sizes = (itemsize_of(dtype),) if dtype is not None else _ITEMSIZES
         every = [problem_for(spec, config, arch, m, n, size) for size in sizes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Sequence
 
@@ -116,7 +117,7 @@ def _launch(explained: Explanation, width: int) -> str:
     spilled = f"{explained.spill_bytes} bytes spilled" if explained.spill_bytes else "none spilled"
     rows = [
         ("grid", f"{grid} = {_plural(explained.ctas, 'CTA')} of {_plural(explained.recipe.threads, 'thread')}"
-         + (f", {tile} elements each" if tile is not None else "")),
+         + (f", {tile} elements {_owner(explained)}" if tile is not None else "")),
         ("registers", f"{explained.registers} per thread, {spilled}" + _own_registers(explained)),
         ("shared memory", f"{explained.shared_bytes:,} bytes per CTA" if explained.shared_bytes else "none"),
     ]  # fmt: skip
@@ -126,13 +127,20 @@ def _launch(explained: Explanation, width: int) -> str:
         at_once = full.blocks * chip.sms
         rows += [
             ("occupancy", f"{full.occupancy:.1%}: {_plural(full.blocks, 'CTA')}, {full.active_warps} of "
-             f"{full.max_warps} warps of a multiprocessor; limited by {' and '.join(full.limited_by)}"),
-            ("waves", f"{explained.ctas / at_once:.3g} of {_plural(at_once, 'CTA')} on {chip.sms} multiprocessors"),
+             f"{full.max_warps} warps of an SM; limited by {' and '.join(full.limited_by)}"),
+            ("waves", f"{explained.ctas / at_once:.3g} of {_plural(at_once, 'CTA')} on {chip.sms} SMs"),
         ]  # fmt: skip
     if explained.persistent:
         each = explained.tiles / explained.ctas
         rows.append(("tiles", f"{explained.tiles:,}, {each:.3g} for each CTA: persistent CTAs compute several"))
     return "\n".join(["Launch", *(_item(name, text, width) for name, text in rows)])
+
+
+def _owner(explained: Explanation) -> str:
+    """Return whose tile it is: a cluster's CTAs share one, or have one beside the other."""
+    cluster = math.prod(explained.recipe.cluster)
+    owner = "each" if cluster == 1 else f"per cluster of {cluster}"
+    return f"{owner} at a time" if explained.persistent else owner
 
 
 def _own_registers(explained: Explanation) -> str:
@@ -173,7 +181,7 @@ def _bytes(explained: Explanation, width: int) -> str:
         text = f"L2 hit rate: {rates[0]:.1%} if concurrent CTAs advance along K in step"
         if memory.apart_bytes != memory.bytes:
             text += (
-                f"; {rates[1]:.1%} if those of a multiprocessor do not, and then device memory moves "
+                f"; {rates[1]:.1%} if those of an SM do not, and then device memory moves "
                 f"{_scaled(memory.apart_bytes)}B"
             )
         lines.append(_wrapped(f"{text}.", width))
@@ -265,7 +273,7 @@ def _limits(explained: Explanation, width: int) -> str:
         workers, mean = min(explained.ctas, explained.chip.sms), work / explained.chip.sms
         lines.append(
             _wrapped(
-                f"(Times of a multiprocessor's units are x {uneven:.4g}: the busiest multiprocessor has "
+                f"(Times of an SM's units are x {uneven:.4g}: the busiest SM has "
                 f"{_plural(-(-work // workers), 'tile' if explained.persistent else 'CTA')}, of {mean:.4g} on "
                 "average.)",
                 width,
@@ -287,7 +295,7 @@ def _limits(explained: Explanation, width: int) -> str:
             f"{waits.hidden_cycles:,} cycles of an assumed latency of {ASSUMED_LATENCY}."
         )
         if (rate := explained.rate(explained.waiting_seconds)) is not None:
-            text += f" If all warps of a multiprocessor wait at once: {_rate(rate, product)}, an estimate."
+            text += f" If all warps of an SM wait at once: {_rate(rate, product)}, an estimate."
         lines.append(_wrapped(text, width))
     return "\n".join(lines)
 

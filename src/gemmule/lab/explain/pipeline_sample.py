@@ -1,4 +1,4 @@
-"""A few tiles of a kernel whose k-tiles TMA loads, on one multiprocessor or by one cluster."""
+"""A few tiles of a kernel whose k-tiles TMA loads, on one SM or by one cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sample import buffers, k_tile_depth, resized, tile_of, unfolded
 from .steps import Rules
 from .timeline import Timeline
 
-#: Tiles that a CTA computes in the sample, CTAs of a multiprocessor, and k-tiles beyond those that fill the stages.
+#: Tiles that a CTA computes in the sample, CTAs of an SM, and k-tiles beyond those that fill the stages.
 TILES, CTAS, MORE_K_TILES = 3, 4, 3
 _LEAST_K_TILES = 6
 
@@ -45,7 +45,7 @@ def sampled_timeline(
     problem, choice, chip, kernel
         The launch that is explained.
     blocks : int
-        CTAs that a multiprocessor holds.
+        CTAs that an SM holds.
     rules : callable, optional
         Changes how long things take; by default that is as the chip's table and the assumptions of `Rules` say.
     """
@@ -61,7 +61,7 @@ def sampled_timeline(
     cluster = math.prod(recipe.cluster)
     there = (-(-problem.m // side_m), -(-problem.n // side_n))
     tiles = min(TILES, -(-every // ctas))
-    # A multiprocessor has no more CTAs than there are for it.
+    # An SM has no more CTAs than there are for it.
     held = max(1, min(blocks, CTAS, -(-ctas // chip.sms), there[0] * there[1] // tiles))
     rows, cols = _arranged(tiles * held, there)
     sharers = config.as_dict().get("cluster_k", 1)

@@ -92,7 +92,7 @@ def timeline(events: Sequence[Event], rules: Rules, *, tiles: int, multiprocesso
     tiles : int
         Tiles that each CTA computes.
     multiprocessors : int
-        CTA c runs on multiprocessor c modulo this.
+        CTA c runs on SM c modulo this.
     persistent : bool
         Whether CTAs of the launch that is explained compute several tiles.
     """
@@ -190,18 +190,18 @@ def _waits(found: Sequence[Happening], reader: _Reader, critical: set[int]) -> t
             per_warp.setdefault((role, *reader.about(event, role)), {}).setdefault(event.warps[0], []).append(number)
     result = []
     for (role, about, by), warps in per_warp.items():
-        clocks = {warp: sum(found[n].passed - found[n].reached for n in numbers) for warp, numbers in warps.items()}
-        longest = max(clocks, key=clocks.__getitem__)
+        cycles = {warp: sum(found[n].passed - found[n].reached for n in numbers) for warp, numbers in warps.items()}
+        longest = max(cycles, key=cycles.__getitem__)
         some = sum(number in critical for numbers in warps.values() for number in numbers)
-        result.append(Wait(role, about, by, len(warps[longest]), clocks[longest], some))
+        result.append(Wait(role, about, by, len(warps[longest]), cycles[longest], some))
     order = {role: number for number, role in enumerate(reader.roles)}
-    return tuple(sorted(result, key=lambda wait: (order[wait.role], -wait.clocks)))
+    return tuple(sorted(result, key=lambda wait: (order[wait.role], -wait.cycles)))
 
 
 def _idle(
     found: Sequence[Happening], reader: _Reader, k_tiles: int, multiprocessors: int, end: float
 ) -> dict[tuple[str, str], float]:
-    """Return when the tensor cores of the first multiprocessor have nothing to do, and what they wait for then."""
+    """Return when the tensor cores of the first SM have nothing to do, and what they wait for then."""
     order = sorted(
         (number for number, here in enumerate(found)
          if here.event.kind == "products" and here.event.cta % multiprocessors == 0),

@@ -56,14 +56,14 @@ def samples(spec: KernelSpec, config: Config, problem: Problem) -> tuple[Sample,
     if isinstance(problem, TransposeProblem) and problem.in_place:
         return _squares(spec, config, problem, line)
     axes = []
-    for axis, (extent, side) in enumerate(zip(extents(problem), tile_of(spec, config, problem), strict=True)):
+    for axis, (extent, tile) in enumerate(zip(extents(problem), _tiles(spec, config, problem), strict=True)):
         if axis == 2:
             depth, least = pipeline_depth(config, problem)
             axes.append(_points(extent, math.lcm(depth, line, _UNROLLED), least, proportional=False))
-        elif side is None:
+        elif tile is None:
             axes.append([(extent, 1)])
         else:
-            axes.append(_points(extent, math.lcm(side, line), 0, proportional=True))
+            axes.append(_points(extent, math.lcm(tile.side, line), 0, proportional=tile.first == tile.side))
     found = []
     for points in itertools.product(*axes):
         weight = math.prod(factor for _, factor in points)
@@ -149,11 +149,23 @@ def k_tile_depth(config: Config, problem: Problem) -> int:
     return fields.get("tile_k") or fields.get("side") or fields.get("k_bytes", bytes_of_k) // itemsize
 
 
+@dataclasses.dataclass(frozen=True)
+class _Tile:
+    """How far the tiles of a grid extend along an axis."""
+
+    first: int  #: The first tile: shorter where tiles begin at aligned addresses, and the matrix anywhere.
+    side: int  #: Every other tile.
+
+
 def tile_of(spec: KernelSpec, config: Config, problem: Problem) -> tuple[int | None, ...]:
-    """Return how far the work of one CTA extends along each axis but K, read off the launch recipe.
+    """Return how far the tile of a CTA, or of a cluster, extends along each axis but K, read off the launch recipe.
 
     None where the grid does not tell.
     """
+    return tuple(tile.side if tile is not None else None for tile in _tiles(spec, config, problem))
+
+
+def _tiles(spec: KernelSpec, config: Config, problem: Problem) -> tuple[_Tile | None, ...]:
     whole = extents(problem)
     square = isinstance(problem, TransposeProblem) and problem.in_place
 
@@ -164,19 +176,27 @@ def tile_of(spec: KernelSpec, config: Config, problem: Problem) -> tuple[int | N
 
         return ctas
 
-    return tuple(None if axis == 2 else _tile_side(ctas_along(axis)) for axis in range(len(whole)))
+    return tuple(None if axis == 2 else _tile(ctas_along(axis)) for axis in range(len(whole)))
 
 
-def _tile_side(ctas: Callable[[int], int]) -> int | None:
-    """Return the largest extent for which there are as many CTAs as for one element."""
-    one, low, high = ctas(1), 1, 2
-    while ctas(high) == one:
-        low, high = high, 2 * high
-        if high > _LARGEST_TILE:
+def _tile(ctas: Callable[[int], int]) -> _Tile | None:
+    """Return the tile by the extents at which the grid grows for the first and for the second time."""
+    first = _last_alike(ctas, 1)
+    second = _last_alike(ctas, first + 1) if first is not None else None
+    return _Tile(first, second - first) if first is not None and second is not None else None
+
+
+def _last_alike(ctas: Callable[[int], int], extent: int) -> int | None:
+    """Return the largest extent for which there are as many CTAs as for `extent`; None where none is found."""
+    count, step = ctas(extent), 1
+    while ctas(extent + step) == count:
+        step *= 2
+        if step > _LARGEST_TILE:
             return None
+    low, high = extent + step // 2, extent + step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if ctas(middle) == one else (low, middle)
+        low, high = (middle, high) if ctas(middle) == count else (low, middle)
     return low
 
 

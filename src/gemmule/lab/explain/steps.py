@@ -1,8 +1,8 @@
 """When the events of a pipeline happen, by rules: the virtual GPU says who waits for whom, and has no clock.
 
-Every event happens as early as what it waits for allows. A warp issues an instruction a clock. What its loads and
+Every event happens as early as what it waits for allows. A warp issues an instruction a cycle. What its loads and
 stores pass through L1 and shared memory, products on the tensor cores, and copies on the way from the L2 cache, queue
-up at their multiprocessor, first come, first served. The rules are those of `Rules`: no clock of a GPU was read.
+up at their SM, first come, first served. The rules are those of `Rules`: no clock of a GPU was read.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _ASYNCHRONOUS = ("products", "copy", "store")
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How long things take, in clocks of a multiprocessor."""
+    """How long things take, in cycles of an SM."""
 
-    flop: float  #: Operations of the tensor cores in a clock: the chip's peak.
+    flop: float  #: Operations of the tensor cores in a cycle: the chip's peak.
     shared_bytes: float = 128.0  #: Bytes that shared memory delivers in one.
     copy_bytes: float = 64.0  #: Bytes that TMA gets from the L2 cache in one, and puts there: an assumption.
-    copy_latency: float = 600.0  #: Clocks from a request to the first byte: an assumption.
+    copy_latency: float = 600.0  #: Cycles from a request to the first byte: an assumption.
 
 
 @dataclasses.dataclass
 class Happening:
-    """When an event happened, in clocks."""
+    """When an event happened, in cycles."""
 
     event: Event  #: The event.
     started: float = 0.0  #: When the last of its warps was done with the event before.
@@ -50,10 +50,10 @@ class _Unit:
         self.free = 0.0
         self.last: int | None = None
 
-    def serve(self, number: int, at: float, clocks: float) -> tuple[float, int | None]:
+    def serve(self, number: int, at: float, cycles: float) -> tuple[float, int | None]:
         """Return when it begins, and whom it waited for."""
         begun, before = max(at, self.free), self.last if self.free > at else None
-        self.free, self.last = begun + clocks, number
+        self.free, self.last = begun + cycles, number
         return begun, before
 
 
@@ -81,7 +81,7 @@ def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> l
     rules : Rules
         How long things take.
     multiprocessors : int
-        CTA c runs on multiprocessor c modulo this.
+        CTA c runs on SM c modulo this.
     """
     found = [Happening(event) for event in events]
     completions: dict[Token, _Completion] = {}
@@ -130,17 +130,17 @@ def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> l
         if step == "reach":
             here.begun = here.done = now
             if event.kind == "products":
-                clocks = max(event.flop / rules.flop, event.shared_bytes / rules.shared_bytes)
-                here.begun, here.queued = units["tensor", sm].serve(number, now, clocks)
-                here.done = here.begun + clocks
+                cycles = max(event.flop / rules.flop, event.shared_bytes / rules.shared_bytes)
+                here.begun, here.queued = units["tensor", sm].serve(number, now, cycles)
+                here.done = here.begun + cycles
             elif event.kind == "copy":
-                clocks = event.bytes / rules.copy_bytes
-                here.begun, here.queued = units["copy", sm].serve(number, now, clocks)
-                here.done = here.begun + clocks + rules.copy_latency
+                cycles = event.bytes / rules.copy_bytes
+                here.begun, here.queued = units["copy", sm].serve(number, now, cycles)
+                here.done = here.begun + cycles + rules.copy_latency
             elif event.kind == "store":
-                clocks = event.bytes / rules.copy_bytes
-                here.begun, here.queued = units["read", sm].serve(number, now, clocks)
-                here.done = here.begun + clocks
+                cycles = event.bytes / rules.copy_bytes
+                here.begun, here.queued = units["read", sm].serve(number, now, cycles)
+                here.done = here.begun + cycles
             give(number, here.done)
         # Tokens that nobody of these CTAs gives were there from the start.
         late = [token for token in event.waits if token in completions]

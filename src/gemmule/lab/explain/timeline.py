@@ -38,7 +38,7 @@ class Span:
     #: engine; or ``wait``.
     what: str
     role: Role  #: Who does it, or asked for it.
-    #: begin, end: In clocks.
+    #: begin, end: In cycles.
     begin: float
     end: float
     cta: int  #: The CTA that it happens in: of a copy, one that gets the k-tile.
@@ -57,7 +57,7 @@ class Wait:
     about: str
     by: tuple[Role, ...]  #: Who brings that about.
     times: int  #: How often it had to wait.
-    clocks: float  #: How long, all together: the warp that waits longest.
+    cycles: float  #: How long, all together: the warp that waits longest.
     critical: int  #: How many of these waits are on the longest chain of events.
 
 
@@ -66,7 +66,7 @@ class Timeline:
     """A pipeline in steps."""
 
     rules: Rules  #: How long things take.
-    step: float  #: Clocks of a step: the products of one k-tile of a CTA, on the tensor cores.
+    step: float  #: Cycles of a step: the products of one k-tile of a CTA, on the tensor cores.
     #: tiles, k_tiles, stages: Tiles that a CTA computes in the sample, k-tiles of each, and stages in shared memory.
     tiles: int
     k_tiles: int
@@ -78,12 +78,12 @@ class Timeline:
     roles: tuple[Role, ...]  #: Those of all CTAs.
     spans: tuple[Span, ...]  #: What happened.
     waits: tuple[Wait, ...]  #: Who waited for whom, in the first CTA.
-    path: dict[str, float]  #: Clocks of the longest chain of events, by what they pass with.
-    #: Clocks in which the tensor cores of the first multiprocessor have nothing to do, by when: ``start``, ``tile``
+    path: dict[str, float]  #: Cycles of the longest chain of events, by what they pass with.
+    #: Cycles in which the tensor cores of the first SM have nothing to do, by when: ``start``, ``tile``
     #: (where a further one begins), ``slice`` or ``end``; and by what they wait for.
     idle: dict[tuple[str, str], float]
-    end: float  #: Clocks of the sample.
-    copied: float  #: Bytes that TMA loads on the first CTA's multiprocessor for the products of a step.
+    end: float  #: Cycles of the sample.
+    copied: float  #: Bytes that TMA loads on the first CTA's SM for the products of a step.
 
     @property
     def copying(self) -> float:
@@ -92,7 +92,7 @@ class Timeline:
 
     @property
     def busy(self) -> float:
-        """Clocks in which the tensor cores of the first multiprocessor work."""
+        """Cycles in which the tensor cores of the first SM work."""
         return self.end - sum(self.idle.values())
 
     def in_flight(self) -> tuple[int, float]:

@@ -53,12 +53,12 @@ def sample_shares(found: Timeline, k_tiles: int) -> dict[str, float]:
     The sample has fewer k-tiles a tile than the launch: those beyond cost what the ones of the sample do.
     """
     sums = dict.fromkeys(("start", "tile", "slice", "end"), 0.0)
-    for (when, _), clocks in found.idle.items():
-        sums[when] += clocks
+    for (when, _), cycles in found.idle.items():
+        sums[when] += cycles
     held = found.ctas // found.multiprocessors
     tiles = found.tiles * held
     # Where CTAs stay, a launch begins and ends once; else every tile does.
-    # The other CTAs of a multiprocessor can multiply then.
+    # The other CTAs of an SM can multiply then.
     alone = (sums["start"] + sums["end"]) if held == 1 else 0.0
     ends = sums["tile"] / max(found.tiles - 1, 1) / held if found.persistent else alone
     within = sums["slice"] / (tiles * max(found.k_tiles - 1, 1)) * max(k_tiles - 1, 0)
@@ -69,13 +69,13 @@ def sample_shares(found: Timeline, k_tiles: int) -> dict[str, float]:
 def _fewer_bytes(found: Timeline) -> str:
     return (
         f"Ask for fewer bytes: copies take {found.copying:.2g} steps for a step of products, if TMA gets "
-        f"{found.rules.copy_bytes:g} bytes a clock; a larger tile, or k-tiles shared by a cluster, need less."
+        f"{found.rules.copy_bytes:g} bytes a cycle; a larger tile, or k-tiles shared by a cluster, need less."
     )
 
 
 def _bring_earlier(found: Timeline, share: float) -> str:
-    copies = sum(clocks for (when, what), clocks in found.idle.items() if when == "slice" and what == "copy")
-    every = sum(clocks for (when, _), clocks in found.idle.items() if when == "slice")
+    copies = sum(cycles for (when, what), cycles in found.idle.items() if when == "slice" and what == "copy")
+    every = sum(cycles for (when, _), cycles in found.idle.items() if when == "slice")
     if copies < 0.5 * every:
         return (
             f"Keep a product under way: the tensor cores have nothing to do for {share:.0%} of a tile's time, between "

@@ -11,8 +11,8 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
     """Return everything, times in steps."""
     numbers = {role: number for number, role in enumerate(found.roles)}
 
-    def steps(clocks: float) -> float:
-        return round(clocks / found.step, 3)
+    def steps(cycles: float) -> float:
+        return round(cycles / found.step, 3)
 
     def named(roles: tuple[Role, ...]) -> list[int]:
         return [numbers[role] for role in roles]
@@ -38,9 +38,9 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
         "steps": steps(found.end),
         "tensor_cores_busy": found.busy / found.end,
         "tensor_cores_idle": [
-            {"when": when, "for": what, "steps": steps(clocks)} for (when, what), clocks in found.idle.items()
+            {"when": when, "for": what, "steps": steps(cycles)} for (when, what), cycles in found.idle.items()
         ],
-        "longest_path": {what: steps(clocks) for what, clocks in found.path.items()},
+        "longest_path": {what: steps(cycles) for what, cycles in found.path.items()},
         "roles": [{"cta": role.cta, "warps": list(role.warps), "does": list(role.does)} for role in found.roles],
         "waits": [
             {
@@ -48,7 +48,7 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
                 "for": wait.about,
                 "by": named(wait.by),
                 "times": wait.times,
-                "steps": steps(wait.clocks),
+                "steps": steps(wait.cycles),
                 "on_longest_path": wait.critical,
             }
             for wait in found.waits

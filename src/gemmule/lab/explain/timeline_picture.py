@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 _ROW, _AROUND = 22.0, 110.0
 #: Steps of a span that has room for its number.
 _ROOM = 0.014
-_WAITS = {"slices": "waits for a k-tile", "free stages": "waits for a free stage", "its turn": "waits for its turn"}
+_WAITS = {
+    "slices": "waits for a k-tile",
+    "free stages": "waits for a free stage",
+    "its turn": "waits at the named barrier",
+}
 
 
 def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> None:
-    """Draw the first multiprocessor: warps above, then stages, copies out, and the tensor cores.
+    """Draw the first SM: warps above, then stages, copies out, and the tensor cores.
 
     Parameters
     ----------
@@ -64,7 +68,7 @@ def draw_rows(figure: Figure, page: Page, found: Timeline, title: str) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, found.end / found.step)
     axes.set_xlabel(
-        f"steps: a k-tile's products on the tensor cores, {found.step:,.0f} clocks; lengths by rule, not measured"
+        f"steps: a k-tile's products on the tensor cores, {found.step:,.0f} cycles; lengths by rule, not measured"
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="x", linewidth=0.6)
@@ -87,7 +91,7 @@ def _rows(found: Timeline) -> list[tuple[str, list[_Drawn]]]:
         rows += [(f"{prefix}{role.name}: {', '.join(_verbs(role))}", _doing(mine, role, found)) for role in roles]
         rows += [(f"{prefix}stage {stage}", _holding(mine, stage, found)) for stage in range(found.stages)]
         if stores := [("store", span.begin, span.end, "", 0) for span in mine if span.what == "store"]:
-            rows.append((f"{prefix}copied out", stores))
+            rows.append((f"{prefix}TMA stores", stores))
     products = [span for span in found.spans if span.what == "products" and span.cta in shown]
     busy = [_of_k_tile("products", span, found) for span in products]
     rows.append(("tensor cores", [(kind, begin, end, "", tile) for kind, begin, end, _, tile in busy]))
@@ -100,7 +104,7 @@ def _verbs(role: Role) -> list[str]:
 
 def _of_k_tile(kind: str, span: Span, found: Timeline) -> _Drawn:
     assert span.k_tile is not None
-    # CTAs of a multiprocessor have colours of their own, else tiles.
+    # CTAs of an SM have colours of their own, else tiles.
     held = span.cta // found.multiprocessors if found.ctas > found.multiprocessors else 0
     return (kind, span.begin, span.end, str(span.k_tile % found.k_tiles), span.k_tile // found.k_tiles + held)
 
@@ -171,7 +175,7 @@ def _legend(axes: Axes, page: Page, rows: list[tuple[str, list[_Drawn]]]) -> Non
         ("request", Line2D([], [], marker="v", linestyle="", color=first, label="issued")),
         ("write", Patch(facecolor=theme.faint, label="written")),
         ("slices", Line2D([], [], color=theme.faint, label="waits for a k-tile or a stage")),
-        ("its turn", Line2D([], [], color=theme.faint, linestyle=":", label="waits for its turn")),
+        ("its turn", Line2D([], [], color=theme.faint, linestyle=":", label="waits at the named barrier")),
     ]
     shown = [handle for kind, handle in handles if kind in kinds]
     axes.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.16 * 300 / max(300, _ROW * len(rows))),

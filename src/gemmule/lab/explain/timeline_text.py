@@ -41,7 +41,7 @@ def _unit(found: Timeline, width: int) -> float:
 
 def _head(found: Timeline, unit: float, width: int) -> str:
     per_sm = found.ctas // found.multiprocessors
-    ctas = f"{per_sm} CTAs of a multiprocessor" if per_sm > 1 else "one CTA"
+    ctas = f"{per_sm} CTAs of an SM" if per_sm > 1 else "one CTA"
     if found.multiprocessors > 1:
         ctas += f" of a cluster of {found.multiprocessors}"
     tiles = f"{found.tiles} tiles" if found.tiles > 1 else "a tile"
@@ -49,10 +49,10 @@ def _head(found: Timeline, unit: float, width: int) -> str:
     rules = found.rules
     text = (
         f"Timeline of {ctas}: {tiles} of {k_tiles} in the sample, {_columns(unit)}. A step is the products of a "
-        f"k-tile on the tensor cores, {found.step:,.0f} clocks. The virtual GPU knows what waits for what; it has no "
+        f"k-tile on the tensor cores, {found.step:,.0f} cycles. The virtual GPU knows what waits for what; it has no "
         f"clock. Lengths are by rule: {rules.flop:,.0f} FLOP and {rules.shared_bytes:.0f} bytes of shared memory a "
-        f"clock as documented, an instruction of a warp a clock; for TMA {rules.copy_bytes:g} bytes a clock and a "
-        f"latency of {rules.copy_latency:g} clocks are assumed."
+        f"cycle as documented, an instruction of a warp a cycle; for TMA {rules.copy_bytes:g} bytes a cycle and a "
+        f"latency of {rules.copy_latency:g} cycles are assumed."
     )
     return _wrapped(text, width)
 
@@ -83,7 +83,7 @@ def _chart(found: Timeline, unit: float) -> list[str]:
         ]
         if any(span.what == "store" for span in mine):
             stores = [(span, "S") for span in mine if span.what == "store"]
-            lines.append(_row("  copied out", _paint(count, width, stores)))
+            lines.append(_row("  TMA stores", _paint(count, width, stores)))
     busy = [(span, "#") for span in found.spans if span.what == "products" and span.cta in shown]
     lines.append(_row("tensor cores", "".join(_load(share, width) for share in _shares(count, width, busy))))
     return lines
@@ -148,7 +148,7 @@ def _moved(span: Span, begin: float, end: float) -> Span:
 
 
 def _shares(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> list[dict[str, float]]:
-    """Return for each column the clocks of each sign; a moment fills its column."""
+    """Return for each column the cycles of each sign; a moment fills its column."""
     shares: list[dict[str, float]] = [{} for _ in range(count)]
     for span, sign in signs:
         moment = span.end - span.begin < 1
@@ -198,19 +198,19 @@ def waits_text(found: Timeline, width: int = WIDTH) -> str:
     """Return the waits of each role, their lengths, and the idle times of the tensor cores."""
     rows = []
     for wait in found.waits:
-        if wait.about in ("the cluster", "a barrier") or wait.clocks < 0.05 * found.step:
+        if wait.about in ("the cluster", "a barrier") or wait.cycles < 0.05 * found.step:
             continue
         by = "" if wait.by == (wait.role,) else f", by {_named(wait.by, wait.role)}"
-        often = f"{wait.times} time{'s' if wait.times > 1 else ''}, {wait.clocks / found.step:.1f} steps"
+        often = f"{wait.times} time{'s' if wait.times > 1 else ''}, {wait.cycles / found.step:.1f} steps"
         path = f"; {wait.critical} on the longest path" if wait.critical else ""
         about = "k-tiles" if wait.about == "slices" else wait.about
         rows.append(_wrapped(f"  {wait.role.name:<14}for {about}{by}: {often}{path}", width, " " * 18))
     kinds = {"products": "products", "copy": "copies", "store": "TMA stores", "write": "writing",
              "instructions": "other instructions"}  # fmt: skip
     passed = [
-        f"{kinds[what]} {clocks / found.step:.1f}"
-        for what, clocks in _sorted(found.path)
-        if clocks >= 0.05 * found.step
+        f"{kinds[what]} {cycles / found.step:.1f}"
+        for what, cycles in _sorted(found.path)
+        if cycles >= 0.05 * found.step
     ]
     most, mean = found.in_flight()
     plural = "s" if found.stages > 1 else ""
@@ -233,10 +233,10 @@ def _idle(found: Timeline) -> str:
     whens = {"start": "before the first", "tile": "where a further tile begins", "slice": "within a tile",
              "end": "after the last"}  # fmt: skip
     sums: dict[str, float] = {}
-    for (when, _), clocks in found.idle.items():
-        sums[when] = sums.get(when, 0.0) + clocks
-    parts = [f"{clocks / found.step:.1f} steps {whens[when]}" for when, clocks in sums.items()
-             if clocks >= 0.05 * found.step]  # fmt: skip
+    for (when, _), cycles in found.idle.items():
+        sums[when] = sums.get(when, 0.0) + cycles
+    parts = [f"{cycles / found.step:.1f} steps {whens[when]}" for when, cycles in sums.items()
+             if cycles >= 0.05 * found.step]  # fmt: skip
     return f"They idle for {', '.join(parts)}." if parts else ""
 
 

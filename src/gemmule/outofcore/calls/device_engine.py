@@ -30,13 +30,13 @@ from ..tiles.memory_budget import memory_limit
 from ..tiles.plan import Product
 from ..tiles.problem import StreamProblem
 from ..tiles.report import Report
-from .devices import device_memory, measured_rates, open_streams, sums_of, threads_for_copies
+from .devices import accumulator_dtype, device_memory, measured_rates, open_streams, threads_for_copies
 
 #: Bytes of the three bfloat16 parts of a float32, as a share of its own.
 _PARTS_SHARE = 1.5
 
 
-def beside_parts(memory: int, precision: Precision) -> int:
+def memory_beside_workspaces(memory: int, precision: Precision) -> int:
     """Return the bytes of a device's memory that are left for matrices, if kernels split them into parts."""
     if precision in FEWEST_INT8_PRODUCTS:
         # Two slices of A are there, of which one is converted; B and the result are in blocks, or else as a whole.
@@ -47,10 +47,10 @@ def beside_parts(memory: int, precision: Precision) -> int:
 
 @dataclass(frozen=True)
 class DeviceReport(Report):
-    """What a product through a device took; also what was predicted."""
+    """Time, rate and traffic of a product through a device, and the prediction."""
 
-    strategy: str  #: What stayed on the device.
-    #: bytes_h2d, bytes_d2h: What crossed the links.
+    strategy: str  #: Matrix that stayed on the device.
+    #: bytes_h2d, bytes_d2h: Bytes over the links.
     bytes_h2d: int
     bytes_d2h: int
     #: device_s, compute_s: From the first operation on the device to the last, and how long of it products were
@@ -58,10 +58,10 @@ class DeviceReport(Report):
     device_s: float
     compute_s: float
     exposed_copy_share: float  #: Share of `device_s` in which nothing was computed.
-    predicted_s: float  #: What the plan was expected to take.
-    #: The same at the fastest and the slowest rates that were measured of what brings and takes matrices.
+    predicted_s: float  #: Predicted time of the plan.
+    #: The same at the fastest and the slowest measured bandwidths of sources and sinks.
     predicted_between_s: tuple[float, float]
-    bottleneck: str  #: What works longest: ``compute``, ``H2D``, ``D2H``, or what brings and takes the matrices.
+    bottleneck: str  #: What works longest: ``compute``, ``H2D``, ``D2H``, or reading and writing the matrices.
     bound_share: float  #: Time of the bottleneck, if it never waited, as a share of the time that was taken.
     staged: tuple[str, ...]  #: Matrices that went through pinned buffers.
 
@@ -81,7 +81,7 @@ class DeviceReport(Report):
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes of device memory, of pinned memory for staging, and of host memory in all; None where nobody says."""
+    """Bytes of device memory, of pinned memory for staging, and of host memory in all; None for the default."""
 
     device: int | None = None
     pinned: int | None = None
@@ -96,8 +96,8 @@ class DeviceEngine:
     name: str
     device: str
     chosen: Budgeted  #: The plan, and what is predicted.
-    settings: Settings  #: What is taken of the host.
-    precision: Precision  #: What float32 factors may be rounded to.
+    settings: Settings  #: Threads and pinned memory of the host.
+    precision: Precision  #: Precision that operands may be rounded to.
     ordinals: tuple[int, ...] = (0,)  #: The GPUs, which are of one kind.
     activity: list[Transfer] = dataclasses.field(default_factory=list)  #: What ran when, once it ran.
 
@@ -191,15 +191,15 @@ def plan_device_engine(
     ShapeError, DTypeError, ArgumentError, MemoryLimitError
         As of `plan_tiles` and `choose_plan`; also if the GPUs are not of one kind.
     """
-    product = problem.product(place.grain)
+    product = problem.product(place.block_shape)
     if problem.a.dtype.kind == "c":
-        # The real forms of complex factors are not in the budgets: tiles are computed natively.
+        # The real forms of complex operands are not in the budgets: tiles are computed natively.
         precision = Precision.IEEE
-    sums = sums_of(name, problem.a.dtype, problem.b.dtype, problem.dtype)
+    sums = accumulator_dtype(name, problem.a.dtype, problem.b.dtype, problem.dtype)
     described = _one_kind(name, precision, devices)
     taken = device_memory(name, devices) if limits.device is None else limits.device
     budgets = Budgets(
-        beside_parts(taken, precision) if name == "gpu" else taken,
+        memory_beside_workspaces(taken, precision) if name == "gpu" else taken,
         Settings().pinned if limits.pinned is None else limits.pinned,
         memory_limit(limits.host),
     )
@@ -215,7 +215,7 @@ def plan_device_engine(
 
 
 def _multiplications(progress: Callable[..., None]) -> Callable[[Progress], None]:
-    """Return what tells multiplications done and in all, and the rest in words, from what a device tells."""
+    """Return a function of a device's progress that calls `progress` with multiply-adds done and in all, and a text."""
     return lambda now: progress(now.flop_done // 2, now.flop // 2, str(now))
 
 

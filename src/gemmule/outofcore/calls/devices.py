@@ -86,7 +86,7 @@ def check_devices(devices: Sequence[int], name: str) -> None:
 
 
 def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
-    """Return the bytes of each device's memory that may be taken where nobody says."""
+    """Return the default limit of each device's memory, in bytes."""
     if name == "gpu":
         from gemmule.runtime.memory import usable_memory
 
@@ -96,8 +96,8 @@ def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
     return available_memory() // 4
 
 
-def sums_of(name: str, a: AnyDType, b: AnyDType, out: AnyDType) -> AnyDType:
-    """Return the type that slices are summed in on that device."""
+def accumulator_dtype(name: str, a: AnyDType, b: AnyDType, out: AnyDType) -> AnyDType:
+    """Return the type of the accumulators of a tile on that device."""
     if name == "gpu":
         from gemmule.runtime.stream_problems import sum_dtype
 
@@ -123,8 +123,8 @@ def measured_rates(
 ) -> Rates:
     """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU.
 
-    Host memory is taken within the `budgets`; `sums` is the type that slices are summed in. What was measured before
-    on this machine is taken from `probes`, and what is measured is stored there.
+    Host memory is taken within the `budgets`; `sums` is the type of the accumulators. Earlier measurements of this
+    machine are read from `probes`, and new ones stored there.
     """
     probes = probes or ProbeCache()
     a, b, threads = problem.a, problem.b, threads_for_copies()
@@ -147,7 +147,7 @@ def measured_rates(
 def _disk_rates(
     a: MatrixSource, b: MatrixSource, out: AnyDType, path: str | None, probes: ProbeCache
 ) -> tuple[DiskRate | None, DiskRate | None]:
-    """Return the rates at which factors are read, and the result is written, where these are files."""
+    """Return the rates at which operands are read, and the result is written, where these are files."""
     size, threads = a.shape[0] * b.shape[1] * out.itemsize, threads_for_copies()
     reads = None if a.path is None and b.path is None else read_rate([a.path, b.path], threads, stored=probes)
     if path is None:
@@ -237,7 +237,7 @@ def _gpu_rates(
                 return staged_by(device, pinned, threads).figures
 
         key = "staging", *gpu, platform.node(), str(pinned), str(threads)
-        staged = Staged.of(probes.figures(key, 5, staging_rates), pinned, threads).told(found)
+        staged = Staged.of(probes.figures(key, 5, staging_rates), pinned, threads).applied_to(found)
     return dataclasses.replace(
         staged, source=math.inf if all(direct[:2]) else staged.source, sink=math.inf if direct[2] else staged.sink
     )

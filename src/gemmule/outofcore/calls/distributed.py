@@ -128,7 +128,7 @@ def _client(dask: Any, scheduler: str) -> Any:
 
 @contextlib.contextmanager
 def _connection(dask: Any, scheduler: str) -> Iterator[None]:
-    """Let a connection that is lost inside the block be told of in one line."""
+    """Raise a connection lost inside the block as one line."""
     try:
         yield
     except (dask.CancelledError, dask.client.ClosedClientError, OSError) as error:
@@ -141,17 +141,17 @@ def _connection(dask: Any, scheduler: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_tracebacks() -> Iterator[None]:
-    """Keep Dask's client from logging the traceback of a connection that was lost: an error tells of it."""
+    """Keep Dask's client from logging the traceback of a lost connection, which an error reports."""
 
-    def keep(record: logging.LogRecord) -> bool:
+    def without_traceback(record: logging.LogRecord) -> bool:
         return record.exc_info is None or not isinstance(record.exc_info[1], (OSError, asyncio.CancelledError))
 
     logger = logging.getLogger("distributed.client")
-    logger.addFilter(keep)
+    logger.addFilter(without_traceback)
     try:
         yield
     finally:
-        logger.removeFilter(keep)
+        logger.removeFilter(without_traceback)
 
 
 def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None) -> int:
@@ -233,12 +233,12 @@ def run_distributed(
     engine : HostEngine
         What the workers compute with; its limit of memory holds for each.
     progress : callable, optional
-        Told after every band: multiplications done, multiplications in all.
+        Called after every band with the multiply-adds done and the total.
 
     Returns
     -------
     Report
-        What it took, of all workers together.
+        Of all workers together.
 
     Raises
     ------

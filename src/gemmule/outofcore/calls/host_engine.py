@@ -61,7 +61,7 @@ class HostEngine:
         """Compute the tiles that are not there."""
         return stream_tiles(problem, sink, self.computer, plan, finished=finished, progress=progress)
 
-    def roomier_plan(self, problem: StreamProblem) -> StreamPlan:
+    def plan_with_twice_the_memory(self, problem: StreamProblem) -> StreamPlan:
         """Return the plan within twice the memory."""
         return _plan(problem, self.computer, 2 * self.memory, self.place)
 
@@ -80,7 +80,9 @@ def plan_host_engine(
 
 
 def _plan(problem: StreamProblem, computer: TileExecutor, memory: int, place: MatrixSink | Target) -> StreamPlan:
-    return plan_tiles(problem, computer, memory=memory, grain=place.grain, scratch=place.scratch_bytes, mirrored=True)
+    return plan_tiles(
+        problem, computer, memory=memory, block_shape=place.block_shape, scratch=place.scratch_bytes, mirrored=True
+    )
 
 
 @contextlib.contextmanager
@@ -97,7 +99,7 @@ def chosen_executor(
     Raises
     ------
     UnsupportedError
-        If the executor that was asked for is not to be had here, or cannot take the problem.
+        If the chosen executor is not available, or does not support the problem.
     """
     # A file is always worth the way to a GPU: what it costs is reading it.
     chosen, _ = host_arrays_executor(wanted_executor(name), dtypes, c_dtype, None)

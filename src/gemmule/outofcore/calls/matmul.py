@@ -10,9 +10,10 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
-from gemmule.api.validation.rules import dtype_name, flag, number_in, said_beta
+from gemmule.api.validation.rules import default_beta, dtype_name, flag, number_in
 from gemmule.core.errors import ArgumentError, WrongResultError, shown
 from gemmule.core.name_suggestions import did_you_mean, similar_names
+from gemmule.dispatch.former_names import STRATEGIES
 
 if TYPE_CHECKING:
     from ..tiles.engine import Progress
@@ -125,45 +126,45 @@ def matmul(
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
 
-    ``matmul.plan(a, b, out, ...)`` takes the same arguments, and says how the call would compute and for how long.
+    ``matmul.plan(a, b, out, ...)`` takes the same arguments, and returns the plan and the predicted time.
 
     Parameters
     ----------
     a : str, path or array, shape (m, k)
-        First factor: a .npy file, a Zarr array (``"store.zarr"``, ``"store.zarr::x"``) or an HDF5 dataset
+        First operand: a .npy file, a Zarr array (``"store.zarr"``, ``"store.zarr::x"``) or an HDF5 dataset
         (``"data.h5::/group/x"``); or a NumPy array, memory-mapped ones included, a zarr.Array or an h5py.Dataset.
     b : str, path or array, shape (k, n)
-        Second factor.
+        Second operand.
     out : str, path or array, shape (m, n)
-        A .npy file or Zarr array that is made, and appears under its name only when it is complete. Or a NumPy array or
-        zarr.Array that is there; it is written as it goes, and is not resumed.
+        A new .npy file or Zarr array, which appears under its name only when it is complete. Or an existing NumPy array
+        or zarr.Array, which is written in place and not resumed.
     c : str, path or array, shape (m, n), optional
-        Matrix to add; needed if `beta` is not 0, and refused if that is not said.
+        Matrix to add; required if `beta` is not 0; an error if `beta` is omitted.
     alpha, beta : number
         Scalars; integers where the result is of an integer type. The defaults are 1 and 0.
     transpose_a, transpose_b : bool
         Whether to multiply the transpose of `a` and of `b`, whose shapes are then (k, m) and (n, k).
     conj_a, conj_b : bool
         Whether to multiply the complex conjugate of `a` and of `b`: with a transpose, the adjoint. The host conjugates
-        what it reads.
+        while it reads.
     memory : int or str, optional
-        Limit for all buffers together: bytes, or text like ``"2GB"``. The default is half of what is free.
+        Limit for all buffers together: bytes, or text like ``"2GB"``. The default is half of the free memory.
     out_dtype : dtype or str, optional
-        Element type of the result. The default is that of `out`, or the common type of the factors; int32 for int8.
+        Element type of the result. The default is that of `out`, or the common type of the operands; int32 for int8.
     compute_dtype : dtype or str, optional
-        Type that the factors are converted to while they are read, e.g. float32 for stored float16.
+        Type that the operands are converted to while they are read, e.g. float32 for stored float16.
     a_dtype, b_dtype, c_dtype : str, optional
-        Type of raw items, which a store cannot name: ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
+        Type of raw items, for types that a store cannot name: ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
-        How float32 or float64 factors, or 8-bit floats, may be multiplied, as of `matmul`.
+        Arithmetic for float32 and float64 operands, or 8-bit floats, as in `gemmule.matmul`.
     executor : {'gpu', 'cpu', 'vgpu'}, optional
-        Where to compute; by default the GPU if there is one that can.
+        Where to compute; by default a GPU that supports the types, if there is one.
     resume : bool
-        Whether to go on with the unfinished work of a process that was stopped; otherwise it is deleted.
+        Whether to resume the unfinished work of an interrupted process; otherwise it is deleted.
     force : bool
         Whether a file of that name may be replaced.
     chunks, shards : int or tuple of int, optional
-        Rows and columns of the chunks, and of the shards, of a Zarr array that is made; one number stands for both.
+        Rows and columns of the chunks, and of the shards, of a new Zarr array; one number stands for both.
     verify : bool
         Whether to check the result with random vectors before it appears.
     scheduler : str, optional
@@ -171,19 +172,19 @@ def matmul(
         and `memory` holds for each.
     device_memory, pinned_memory : int or str, optional
         Limit for the buffers on a GPU, and for pinned memory that files and pageable arrays are staged in, which counts
-        within `memory` too. On the host, giving one has the product computed as on a GPU, with host memory as the
-        device's, within `memory`.
-    strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
-        What stays on the GPU while the rest passes by; chosen by default.
+        within `memory` too. On the host either of them selects the streaming engine of a GPU, with host memory as
+        the device's, within `memory`.
+    strategy : {'c-stationary', 'panels', 'resident-c', 'five-buffers'}, optional
+        Matrix that stays on the GPU while the others are streamed; chosen by default.
     devices : int or sequence of int, optional
         GPUs of one kind that share the tiles, e.g. ``[0, 1]``; `device_memory` holds for each. By default the first.
     progress : callable, optional
-        Told after every slice: multiplications done, multiplications in all.
+        Called after every k-tile with the multiply-adds done and the total.
 
     Returns
     -------
     Report
-        What it took.
+        Executor, tiles, time, rate and traffic.
 
     Raises
     ------
@@ -191,21 +192,20 @@ def matmul(
         If the matrices or arguments do not fit together, `out` may not be written, or an input was changed since the
         unfinished work began.
     FileFormatError
-        If a file is not what it promises.
+        If a file's content does not match its header or format.
     FileAccessError
-        If the system does not open, read or write a file: also a FileNotFoundError or PermissionError where it is one.
+        If the system cannot open, read or write a file; also a FileNotFoundError or PermissionError where it applies.
     MemoryLimitError
-        If `memory` is too small; the message says what would do.
+        If `memory` is too small; the message names the smallest sufficient limit.
     UnsupportedError
-        If a package or executor is not to be had.
+        If a package is not installed, or an executor not available.
     WrongResultError
-        If the result does not pass the check. It is kept unless an element is proved wrong; the message says so.
+        If the result fails the check. It is kept unless an element is proved wrong; the message says so.
 
     Warns
     -----
     RuntimeWarning
-        If the check could judge some elements in no way, for instance where partial sums may overflow. The result is
-        kept.
+        If some elements could not be checked, for instance where partial sums may overflow. The result is kept.
 
     Examples
     --------
@@ -235,15 +235,16 @@ def _request(given: Mapping[str, Any]) -> Request:
     # Not with the package: those who multiply arrays in memory do not wait for what streams files.
     from .request import Request
 
-    told(given["progress"])
+    validated_progress(given["progress"])
     checked: dict[str, Any] = {name: given[name] for name in _PLAIN}
     checked |= {name: name_or_none(name, given[name]) for name in _TEXTS}
+    checked["strategy"] = STRATEGIES.get(checked["strategy"], checked["strategy"])
     checked |= {name: flag(name, given[name]) for name in _FLAGS}
     checked |= {name: None if given[name] is None else dtype_name(given[name], name) for name in _TYPES}
     return Request(
         **checked,
-        alpha=factor("alpha", given["alpha"]),
-        beta=factor("beta", said_beta(given["beta"], unread=given["c"] is not None)),
+        alpha=scalar_number("alpha", given["alpha"]),
+        beta=scalar_number("beta", default_beta(given["beta"], unread=given["c"] is not None)),
         checked=flag("verify", given["verify"]),
         chunks=extents("chunks", given["chunks"]),
         shards=extents("shards", given["shards"]),
@@ -287,13 +288,13 @@ def ordinals(given: Any) -> tuple[int, ...] | None:
     return numbers_given
 
 
-def factor(name: str, value: Any) -> Any:
+def scalar_number(name: str, value: Any) -> Any:
     """Return alpha or beta as Python's own number, which is written into journals and compares without rounding.
 
     Raises
     ------
     ArgumentError
-        If it is no number, or none that a float64 has room for.
+        If it is no number, or out of the range of a float64.
     """
     value = number_in(name, value)
     for kind, number in _KINDS:
@@ -320,8 +321,8 @@ def name_or_none(name: str, given: Any) -> str | None:
     return given
 
 
-def told(progress: Any) -> Any:
-    """Return what is told of progress.
+def validated_progress(progress: Any) -> Any:
+    """Return the progress function.
 
     Raises
     ------
@@ -329,7 +330,7 @@ def told(progress: Any) -> Any:
         If it cannot be called.
     """
     if progress is not None and not callable(progress):
-        raise ArgumentError(f"progress={progress!r} cannot be called; give a function of two numbers: done and in all")
+        raise ArgumentError(f"progress={progress!r} cannot be called; give a function of two numbers: done and total")
     return progress
 
 

@@ -68,7 +68,7 @@ def planned_request(request: Request, run: Callable[[], Report] | None = None) -
         if isinstance(engine, DeviceEngine):
             lines, figures = _device_lines(engine.chosen), _device_figures(engine.chosen)
         else:
-            plans = engine.plan, engine.roomier_plan(session.problem)
+            plans = engine.plan, engine.plan_with_twice_the_memory(session.problem)
             lines, figures = _host_lines(*plans), _host_figures(*plans)
         return Plan(engine.name, engine.device, tuple(lines), figures, run)
 
@@ -77,8 +77,8 @@ def plan_line(session: StreamSession) -> str:
     """Return the plan of an open product, and its expected time, in a line."""
     engine, plan = session.engine, session.plan
     a, b, out = session.problem.a.dtype, session.problem.b.dtype, session.problem.dtype
-    factors = str(a) if a == b else f"{a} by {b}"
-    types = factors if a == b == out else f"{factors} into {out}"
+    operands = str(a) if a == b else f"{a} by {b}"
+    types = operands if a == b == out else f"{operands} into {out}"
     reused = f", {session.tiles_reused} of them done before" if session.tiles_reused else ""
     text = f"{extents_of(plan)}, {types}: {_tiles(plan, reused)}; {engine.device}"
     if isinstance(engine, DeviceEngine):

@@ -69,7 +69,7 @@ class Request:
 
 @contextlib.contextmanager
 def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, MatrixSource | None]]:
-    """Open the factors, converted and transposed as asked for, and the matrix to add."""
+    """Open A and B, converted and transposed as requested, and C."""
     computed = None if request.compute_dtype is None else output_dtype(request.compute_dtype, "compute_dtype")
     with contextlib.ExitStack() as stack:
 
@@ -80,14 +80,14 @@ def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, 
         Precision.of_inputs(request.precision, (a.dtype.name, b.dtype.name))
         c = None if request.c is None else opened(request.c, "c", request.c_dtype)
         yield (
-            _seen(a, conj=request.conj_a, transposed=request.transpose_a),
-            _seen(b, conj=request.conj_b, transposed=request.transpose_b),
+            _as_operand(a, conj=request.conj_a, transposed=request.transpose_a),
+            _as_operand(b, conj=request.conj_b, transposed=request.transpose_b),
             c,
         )
 
 
-def _seen(source: MatrixSource, *, conj: bool, transposed: bool) -> MatrixSource:
-    """Return a factor as it is multiplied; real ones are their own conjugates."""
+def _as_operand(source: MatrixSource, *, conj: bool, transposed: bool) -> MatrixSource:
+    """Return the conjugate or transpose of a matrix where requested; real ones are their own conjugates."""
     if conj and source.dtype.kind == "c":
         source = ConjugatedSource(source)
     return TransposedSource(source) if transposed else source

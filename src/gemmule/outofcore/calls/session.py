@@ -29,7 +29,7 @@ from .devices import check_devices
 from .host_engine import HostEngine, chosen_executor, plan_host_engine
 from .request import Request, open_inputs, open_sink
 
-#: Pinned memory for staging where nobody says.
+#: Pinned memory for staging by default.
 PINNED_BYTES = 256 << 20
 
 
@@ -143,9 +143,9 @@ class StreamSession:
         return len(finished_tiles(self.plan, self.finished))
 
     @property
-    def kept(self) -> str | None:
+    def partial_path(self) -> str | None:
         """After leaving the block without a commit: where the finished tiles are, None if there are none."""
-        return getattr(self.sink, "kept", None)
+        return getattr(self.sink, "partial_path", None)
 
     @property
     def activity(self) -> list[Transfer]:
@@ -178,7 +178,7 @@ class StreamSession:
     def run(self, progress: Callable[..., None] | None = None) -> Report:
         """Compute the tiles that are not there, here or on the workers of the scheduler.
 
-        `progress` is told multiplications done, multiplications in all and, by a device, what else may be shown.
+        `progress` is called with the multiply-adds done, the total and, by a device, a text.
         """
         assert self.sink is not None
         if self.request.scheduler is not None:

@@ -69,16 +69,18 @@ def sound_tiles(sink: UnfinishedSink, tiles: Mapping[Rectangle, int]) -> list[Re
     written = sink.written()
     try:
         with ThreadPoolExecutor(min(_THREADS, usable_cpus()), "gemmule-check") as threads:
-            sound = threads.map(lambda item: _read_checksum(written, sink.grain[0], item[0]) == item[1], tiles.items())
+            sound = threads.map(
+                lambda item: _read_checksum(written, sink.block_shape[0], item[0]) == item[1], tiles.items()
+            )
             return [rectangle for rectangle, is_sound in zip(tiles, sound, strict=True) if is_sound]
     finally:
         written.close()
 
 
-def _read_checksum(source: MatrixSource, grain: int, rectangle: Rectangle) -> int:
+def _read_checksum(source: MatrixSource, block: int, rectangle: Rectangle) -> int:
     row, col, rows, cols = rectangle
     height = max(_BLOCK_BYTES // max(cols * source.dtype.itemsize, 1), 1)
-    height = min(height + -height % grain, rows)
+    height = min(height + -height % block, rows)
     buffer = np.empty((height, cols), source.dtype)
     total = 0
     for start in range(0, rows, max(height, 1)):

@@ -39,7 +39,7 @@ class JournaledSink:
 
     Attributes
     ----------
-    kept : str or None
+    partial_path : str or None
         After leaving the block without a commit: where the finished tiles are, None if there were none.
     """
 
@@ -47,9 +47,9 @@ class JournaledSink:
         self.name = sink.name
         self.shape = sink.shape
         self.dtype: AnyDType = sink.dtype
-        self.grain = sink.grain
+        self.block_shape = sink.block_shape
         self.scratch_bytes = sink.scratch_bytes
-        self.kept: str | None = None
+        self.partial_path: str | None = None
         self._sink = sink
         self._journal = journal
         self._written: list[tuple[Rectangle, int]] = []
@@ -149,7 +149,7 @@ class JournaledSink:
             self.abort()
             return
         self._close()
-        self.kept = self._sink.keep()
+        self.partial_path = self._sink.keep()
         self._journal.close()
 
     def _close(self) -> None:

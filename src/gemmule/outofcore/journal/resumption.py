@@ -17,6 +17,7 @@ from gemmule.core.dataclass import dataclass
 
 from ...core.dtype import numpy_dtype
 from ...core.errors import ArgumentError, FileAccessError, FileFormatError, InputChangedError, MemoryLimitError
+from ...dispatch.former_names import STRATEGIES
 from ..device.engine.host_memory import is_transpose
 from ..stores.matrix import AnyDType, Finished, MatrixSource
 from ..stores.target import Target
@@ -283,6 +284,8 @@ def _planned_before(target: Target, record: Any, plan: PlanT, memory: int, input
             f"{target.name}: its unfinished work was planned by another version of gemmule; finish it with that one, "
             "or start afresh with resume=False"
         )
+    if isinstance(strategy := record.get("strategy"), str):
+        record = {**record, "strategy": STRATEGIES.get(strategy, strategy)}
     wrong = [name for name, value in record.items() if not _alike(now[name], value)]
     if wrong:
         raise _no_plan(target, f"{wrong[0]} is {record[wrong[0]]!r}")

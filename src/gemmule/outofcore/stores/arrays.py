@@ -55,7 +55,7 @@ class ArraySource:
         self.dtype: AnyDType = native(array.dtype)
         self.order = "C" if abs(array.strides[1]) <= abs(array.strides[0]) else "F"
         self.stored_itemsize = array.dtype.itemsize
-        self.grain = (1, 1)
+        self.block_shape = (1, 1)
         self.scratch_bytes = 0
         self.path = mapped_file(array)
         self.array = array
@@ -97,7 +97,7 @@ class ArraySink:
         self.name = name
         self.shape = _matrix_shape(name, array)
         self.dtype: AnyDType = native(array.dtype)
-        self.grain = (1, 1)
+        self.block_shape = (1, 1)
         self.scratch_bytes = 0
         self.array = array
 

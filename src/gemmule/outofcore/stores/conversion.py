@@ -45,10 +45,10 @@ class ConvertedSource:
         self.dtype: AnyDType = dtype
         self.order = source.order
         self.stored_itemsize = source.stored_itemsize
-        self.grain = source.grain
+        self.block_shape = source.block_shape
         self.path = source.path
         # Blocks end where blocks of the store do.
-        lines = source.grain[0] if source.order == "C" else source.grain[1]
+        lines = source.block_shape[0] if source.order == "C" else source.block_shape[1]
         across = source.shape[1] if source.order == "C" else source.shape[0]
         item = source.dtype.itemsize
         self._block_bytes = block_bytes
@@ -69,7 +69,7 @@ class ConvertedSource:
         buffer = np.empty((min(height, target.shape[0]), width), self.source.dtype)
         total = first = 0
         while first < target.shape[0]:
-            # Up to the next multiple of the grain, where it does not begin at one.
+            # Up to the next multiple of the block, where it does not begin at one.
             last = min(first + height - (outer.start + first) % self._lines, target.shape[0])
             part = buffer[: last - first]
             piece = slice(outer.start + first, outer.start + last)
@@ -99,7 +99,7 @@ class ConjugatedSource:
     def __init__(self, source: MatrixSource) -> None:
         self.name = f"{source.name} conjugated"
         self.shape, self.dtype, self.order = source.shape, source.dtype, source.order
-        self.stored_itemsize, self.grain = source.stored_itemsize, source.grain
+        self.stored_itemsize, self.block_shape = source.stored_itemsize, source.block_shape
         self.path, self.scratch_bytes = source.path, source.scratch_bytes
         self.source = source
 

@@ -59,7 +59,7 @@ class MatrixSource(Protocol):
         """Bytes of an element as it is stored: what a read counts."""
 
     @property
-    def grain(self) -> tuple[int, int]:
+    def block_shape(self) -> tuple[int, int]:
         """Rows and columns of the blocks that the store reads as a whole; (1, 1) where it reads any piece."""
 
     @property
@@ -100,7 +100,7 @@ class MatrixSink(Protocol):
         """Element type."""
 
     @property
-    def grain(self) -> tuple[int, int]:
+    def block_shape(self) -> tuple[int, int]:
         """Rows and columns of the blocks that the store writes as a whole; (1, 1) where it writes any piece.
 
         Tiles begin at multiples of it, and end at multiples of it or at the edge of the matrix.
@@ -136,7 +136,7 @@ class TransposedSource:
         self.source = source
         self.name = f"{source.name} transposed"
         self.shape = source.shape[1], source.shape[0]
-        self.grain = source.grain[1], source.grain[0]
+        self.block_shape = source.block_shape[1], source.block_shape[0]
         self.order = "C" if source.order == "F" else "F"
         self.dtype, self.stored_itemsize, self.path = source.dtype, source.stored_itemsize, source.path
         self.scratch_bytes = source.scratch_bytes

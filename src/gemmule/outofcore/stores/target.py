@@ -17,7 +17,7 @@ class Target(Protocol):
         """What messages call it."""
 
     @property
-    def grain(self) -> tuple[int, int]:
+    def block_shape(self) -> tuple[int, int]:
         """Rows and columns that are written as a whole."""
 
     @property

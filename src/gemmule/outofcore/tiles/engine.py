@@ -17,7 +17,7 @@ from .search import plan_within
 from .slice_reader import SliceReader
 from .tile_writer import TileWriter
 
-#: Told after every slice: multiplications done, multiplications in all.
+#: Called after every k-tile with the multiply-adds done and the total.
 Progress = Callable[[int, int], None]
 
 
@@ -26,11 +26,11 @@ def plan_tiles(
     executor: TileExecutor,
     *,
     memory: int,
-    grain: tuple[int, int] = (1, 1),
+    block_shape: tuple[int, int] = (1, 1),
     scratch: int = 0,
     mirrored: bool = False,
 ) -> StreamPlan:
-    """Check a product and plan it within `memory` bytes of buffers, in tiles that are multiples of `grain`.
+    """Check a product and plan it within `memory` bytes of buffers, in tiles that are multiples of `block_shape`.
 
     The buffers count what sources and executor take for themselves, and the `scratch` bytes of the sink. Where
     `mirrored` is set, one triangle of a matrix times its own transpose is computed, if nothing is added and square
@@ -44,7 +44,7 @@ def plan_tiles(
         If `memory` is too small, or so small that most of the time would go into small tiles; the message says what
         would do.
     """
-    product = problem.product(grain)
+    product = problem.product(block_shape)
     # One thread reads, so that no two sources read at once.
     scratch += max(source.scratch_bytes for source in problem.inputs.values())
     types = problem.a.dtype, problem.b.dtype, problem.dtype
@@ -67,8 +67,8 @@ def stream_tiles(
 ) -> Report:
     """Write a product into `sink`, which is left to be committed.
 
-    The same inputs and the same plan give the same bits: the slices of a tile are added in ascending order. The factors
-    are not read if alpha is 0, and the matrix to add is not if beta is.
+    The same inputs and the same plan give the same bits: the slices of a tile are added in ascending order. A and B are
+    not read if alpha is 0, and C is not if beta is.
 
     Parameters
     ----------

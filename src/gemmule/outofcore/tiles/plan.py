@@ -22,7 +22,7 @@ class Operand:
     order: str = "C"  #: ``C`` where rows are contiguous, ``F`` where columns are.
     #: Bytes of an element as it is stored, where another type is stored than the one that is multiplied.
     stored: int | None = None
-    grain: tuple[int, int] = (1, 1)  #: Rows and columns that the store reads or writes as a whole.
+    block_shape: tuple[int, int] = (1, 1)  #: Rows and columns that the store reads or writes as a whole.
 
     @property
     def itemsize(self) -> int:
@@ -30,9 +30,9 @@ class Operand:
         return self.dtype.itemsize
 
     @property
-    def square_grain(self) -> int:
+    def square_block(self) -> int:
         """Side of the smallest square of whole blocks: such tiles may be written transposed, too."""
-        return math.lcm(*self.grain)
+        return math.lcm(*self.block_shape)
 
     @property
     def stored_itemsize(self) -> int:
@@ -48,7 +48,7 @@ class Product:
     m: int
     n: int
     k: int
-    #: a, b: The factors.
+    #: a, b: The operands.
     a: Operand
     b: Operand
     out: Operand  #: The result.
@@ -109,11 +109,11 @@ class StreamPlan:
         """
         del current
         product = self.product
-        sides = ("tile_m", product.m, product.out.grain[0]), ("tile_n", product.n, product.out.grain[1])
-        for name, extent, grain in (*sides, ("tile_k", product.k, 1)):
+        sides = ("tile_m", product.m, product.out.block_shape[0]), ("tile_n", product.n, product.out.block_shape[1])
+        for name, extent, block in (*sides, ("tile_k", product.k, 1)):
             value = getattr(self, name)
-            if not 1 <= value <= max(extent, 1) or (value % grain and value != extent):
-                return f"{name} is {value}, of {extent} in blocks of {grain}"
+            if not 1 <= value <= max(extent, 1) or (value % block and value != extent):
+                return f"{name} is {value}, of {extent} in blocks of {block}"
         if self.symmetric and (product.m != product.n or product.c or not product.k or self.tile_m != self.tile_n):
             return "symmetric is True, but the product, or its tiles, are not"
         least = memory_needed(

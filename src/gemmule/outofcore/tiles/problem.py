@@ -16,7 +16,7 @@ from .result_rules import check_product
 class StreamProblem:
     """The product ``alpha * a @ b + beta * c`` of open matrices."""
 
-    #: a, b: The factors, transposed and converted as requested.
+    #: a, b: The operands, transposed and converted as requested.
     a: MatrixSource
     b: MatrixSource
     c: MatrixSource | None  #: The matrix to add.
@@ -42,8 +42,8 @@ class StreamProblem:
         addend = self.addend
         return (self.a.dtype.name, self.b.dtype.name, self.dtype.name), None if addend is None else addend.dtype.name
 
-    def product(self, grain: tuple[int, int]) -> Product:
-        """Check the product, and describe it for a planner; `grain` is that of the result's store.
+    def product(self, block_shape: tuple[int, int]) -> Product:
+        """Check the product, and describe it for a planner; `block_shape` is that of the result's store.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class StreamProblem:
             k=a.shape[1] if self.alpha != 0 else 0,
             a=_operand(a),
             b=_operand(b),
-            out=Operand(self.dtype, grain=grain),
+            out=Operand(self.dtype, block_shape=block_shape),
             c=_operand(addend) if addend is not None else None,
         )
 
@@ -69,4 +69,4 @@ class StreamProblem:
 
 
 def _operand(source: MatrixSource) -> Operand:
-    return Operand(source.dtype, source.order, source.stored_itemsize, source.grain)
+    return Operand(source.dtype, source.order, source.stored_itemsize, source.block_shape)

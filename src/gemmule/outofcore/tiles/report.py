@@ -1,4 +1,4 @@
-"""What a streamed product took."""
+"""The report of a streamed product."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from ...core.quantities import flop_rate
 
 @dataclass(frozen=True)
 class Report:
-    """What a streamed product took.
+    """Time, rate and traffic of a streamed product.
 
     Attributes
     ----------
     executor, device : str
-        What computed, by name and in words.
+        Executor, and its description.
     m, n, k : int
         Extents of the product.
     tiles : int
         Tiles of the result.
     tiles_computed : int
-        Those that were not there already.
+        Tiles that this call computed; the others were finished before.
     tile_m, tile_n, tile_k : int
-        Extents of a tile and depth of a slice.
+        Size of a tile of C, and of a k-tile along K.
     memory_bytes : int
-        All buffers together.
+        Bytes of all buffers.
     seconds : float
-        From the start until everything was stored.
+        Seconds from the start until everything was stored.
     gflops : float
         Rate over that time.
     bytes_read, bytes_written : int
-        Traffic.
+        Bytes read from and written to files and arrays.
     """
 
     executor: str

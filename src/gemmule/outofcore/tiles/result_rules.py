@@ -72,9 +72,9 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
         except TypeError:
             raise DTypeError(f"dtypes {a} and {b} have no common type; say what to write with out_dtype") from None
         return out
-    for factor in (a, b):
-        if _KINDS[plain_kind(factor)] > _KINDS[plain_kind(out)]:
-            kind = _KIND_NAMES[_KINDS[plain_kind(factor)]]
+    for operand in (a, b):
+        if _KINDS[plain_kind(operand)] > _KINDS[plain_kind(out)]:
+            kind = _KIND_NAMES[_KINDS[plain_kind(operand)]]
             raise DTypeError(f"a product of {a} and {b} does not go into {out}; give out_dtype a {kind} type")
     return out
 
@@ -136,8 +136,8 @@ def check_product(
             raise ArgumentError(f"{name}={value} is complex, but the product is real; give compute_dtype='complex128'")
         # Compared as they are: integers may be larger than floats.
         if kind.kind in "fc" and float(np.finfo(kind).max) < abs(value) < math.inf:
-            told = name if isinstance(value, int) else f"{name}={value}"
-            raise ArgumentError(f"{told} does not fit into {kind}, which scales the sum; scale the operands instead")
+            given = name if isinstance(value, int) else f"{name}={value}"
+            raise ArgumentError(f"{given} does not fit into {kind}, which scales the sum; scale the operands instead")
     if plain_kind(out) in "iu":
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value != value or value in (float("inf"), float("-inf")) or value != int(value):

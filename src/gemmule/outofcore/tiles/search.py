@@ -98,7 +98,7 @@ def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetr
 
 def _too_small(product: Product, memory: int, least: int, serving: int) -> MemoryLimitError:
     # Tiles are whole chunks of a store.
-    smaller = ", or smaller chunks of the result" if max(product.out.grain) > LEAST else ""
+    smaller = ", or smaller chunks of the result" if max(product.out.block_shape) > LEAST else ""
     return MemoryLimitError(
         f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
         f"of buffers; give memory='{amount(serving)}' or more{smaller}"
@@ -149,8 +149,8 @@ def _tiny_cost(plan: StreamPlan) -> float:
 
 def least_memory(product: Product, tile_bytes: TileBytes) -> int:
     """Return the smallest limit in bytes for which there is a plan."""
-    grain_m, grain_n = product.out.grain
-    tile = _least(product.m, grain_m), _least(product.n, grain_n), _least(product.k)
+    block_m, block_n = product.out.block_shape
+    tile = _least(product.m, block_m), _least(product.n, block_n), _least(product.k)
     return min(
         memory_needed(product, tile, by_rows=by_rows, keep=False, tile_bytes=tile_bytes) for by_rows in (True, False)
     )
@@ -170,9 +170,9 @@ class _Search:
         whole = max(product.m, 1), max(product.n, 1), max(product.k, 1)
         # No tiles take more than four times the buffers of one tile that is the whole product.
         self._ample = 4 * self._needed(whole, True, True) <= memory
-        grain_m, grain_n = product.out.grain
-        self._least_m = _least(product.m, grain_m)
-        self._widths = list(_widths(product.n, product.out.square_grain if symmetric else grain_n))
+        block_m, block_n = product.out.block_shape
+        self._least_m = _least(product.m, block_m)
+        self._widths = list(_widths(product.n, product.out.square_block if symmetric else block_n))
 
     def plan(self) -> StreamPlan | None:
         """Return the best plan; None if none fits."""
@@ -202,7 +202,7 @@ class _Search:
                 continue
             tallest = self._tallest(tile_n, tile_k, by_rows, keep)
             for share in (1, 2, 4, 8) if tallest else ():
-                tile_m = _even(product.m, max(tallest // share, self._least_m), product.out.grain[0])
+                tile_m = _even(product.m, max(tallest // share, self._least_m), product.out.block_shape[0])
                 self._try((tile_m, tile_n, tile_k), by_rows, keep)
 
     def _tallest(self, tile_n: int, tile_k: int, by_rows: bool, keep: bool) -> int:
@@ -286,31 +286,31 @@ def _depths(extent: int) -> Iterator[int]:
         depth = max(depth * 2 // 3, _least(extent))
 
 
-def _widths(extent: int, grain: int) -> Iterator[int]:
+def _widths(extent: int, block: int) -> Iterator[int]:
     """Yield widths of a tile, widest first, each cutting the extent evenly."""
     count = 1.0
-    least = _least(extent, grain)
+    least = _least(extent, block)
     while True:
-        width = _even(extent, max(int(-(-extent // count)), least), grain)
+        width = _even(extent, max(int(-(-extent // count)), least), block)
         yield width
         if width <= least:
             return
         count = max(count * 1.2, parts(extent, width) + 1)
 
 
-def _even(extent: int, part: int, grain: int = 1) -> int:
+def _even(extent: int, part: int, block: int = 1) -> int:
     """Return the smallest part that cuts `extent` into as many pieces as `part` does, but at least the least tile.
 
-    It is a multiple of `grain`, or the whole extent, and not larger than `part`, which holds the least tile.
+    It is a multiple of `block`, or the whole extent, and not larger than `part`, which holds the least tile.
     """
     if not extent:
         return 1
     if part < extent:
-        part -= part % grain
+        part -= part % block
     even = -(-extent // parts(extent, part))
-    return min(max(even + -even % grain, _least(extent, grain)), extent)
+    return min(max(even + -even % block, _least(extent, block)), extent)
 
 
-def _least(extent: int, grain: int = 1) -> int:
-    """Return the smallest part of `extent` that is planned: a multiple of `grain`, or all of it."""
-    return max(min(extent, LEAST + -LEAST % grain), 1)
+def _least(extent: int, block: int = 1) -> int:
+    """Return the smallest part of `extent` that is planned: a multiple of `block`, or all of it."""
+    return max(min(extent, LEAST + -LEAST % block), 1)

@@ -69,7 +69,7 @@ class Verdict:
         many = "1 element is" if self.unproved == 1 else f"{self.unproved} elements are"
         return (
             f"{many} neither proved right nor wrong, the first at row {row}, column {col}: partial sums there may "
-            "overflow, or factors are not finite; scale the factors, or compute in a wider type, to have them checked"
+            "overflow, or operands are not finite; scale them, or compute in a wider type, to have them checked"
         )
 
     def failure(self, output: str, seed: str) -> str:
@@ -168,7 +168,7 @@ def verify(
 
 
 def vectors_at_a_time(a: tuple[int, int], b: tuple[int, int], memory: int, vectors: int = VECTORS) -> int:
-    """Return how many vectors are tried together for factors of those shapes, so that they fit into half of `memory`.
+    """Return how many vectors are tried together for operands of those shapes, which fit into half of `memory`.
 
     Raises
     ------

@@ -39,7 +39,7 @@ _FLOAT32_TOP = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class RoundingBound:
-    """The bounds of a product's rows, and the factors that they are made of."""
+    """The bounds of a product's rows, and the operands that they are made of."""
 
     rows: Array  #: Bound for the error of each row times a vector of signs.
     #: Rows that hold values at the end of the type's range, or depend on values that are not finite: their rounding has
@@ -57,8 +57,8 @@ class RoundingBound:
     sum_top: float  #: Largest finite value of the sum.
     saturates: bool  #: Whether the output's type has its largest value where others have infinity.
     norms: float = 0.0  #: Factor 2 d sqrt(K) |alpha|.
-    to_nan: bool = False  #: Whether infinities among the factors may become NaN.
-    input_top: float = math.inf  #: Size from which a factor may round to infinity before it is multiplied.
+    to_nan: bool = False  #: Whether infinities among the operands may become NaN.
+    input_top: float = math.inf  #: Size from which an operand may round to infinity before it is multiplied.
     #: Whether the bound holds for every order of summation; else it is that of independent roundings.
     certain: bool = True
 

@@ -46,7 +46,7 @@ def compare_rows(
     Where the exact value, give or take its bound, is beyond the range of the output, the end of that range with a
     possible sign is correct; where it is not a number, a NaN is. An element is unproved where a partial sum may
     overflow although the value is small and the result is not finite, where the float64 product itself overflows, and
-    where the factors of a complex product are not finite.
+    where the operands of a complex product are not finite.
     """
     items = block_limit(memory) // 8
     width = max(min(b.shape[1], math.isqrt(items)), 1)
@@ -111,7 +111,7 @@ def _judged(
         for part in ("real", "imag")
     ]
     wrong = np.maximum(parts[0][0], parts[1][0])
-    # Rules for the two parts of a complex product whose factors are not finite differ; one of the parts is not finite.
+    # Rules for the two parts of a complex product whose operands are not finite differ; one of the parts is not finite.
     special = ~finite & ~np.isfinite(found)
     wrong = np.where(special, 0.0, wrong)
     return wrong, (parts[0][1] | parts[1][1] | special) & (wrong <= 1)

@@ -16,6 +16,8 @@ HostArray = np.ndarray[Any, np.dtype[Any]]
 FACTORS = ("a", "b")
 #: Roles of arrays that a call writes.
 WRITTEN = ("out", "absmax")
+#: Bytes of the greatest alignment that kernels are chosen by.
+MOST_ALIGNED = 256
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class ArrayView:
     #: memory that is not there any more.
     refresh: Callable[[int | None], None] | None = dataclasses.field(default=None, compare=False)
     conj: bool = False  #: Whether the array is the complex conjugate of what is in memory.
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that the address is a multiple of, up to 256."""
+        return min((self.address & -self.address) or MOST_ALIGNED, MOST_ALIGNED)
 
 
 @dataclass(frozen=True)

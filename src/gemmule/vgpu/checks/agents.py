@@ -132,9 +132,9 @@ class AgentRaces:
 
     def _leaves(self, access: AgentAccess) -> Array:
         """Return which pieces, (accesses, pieces) or fewer to broadcast, reach products or the tensor."""
-        if access.kept is None:
+        if access.valid_bytes is None:
             return np.ones((1, 1), np.bool_)
-        first, end = access.kept
+        first, end = access.valid_bytes
         width = access.rows.shape[1] * _ROW // first.shape[1]
         size = _ROW // self._per_row
         start = np.arange(0, width, size)

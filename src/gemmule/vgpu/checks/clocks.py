@@ -339,11 +339,11 @@ class Clocks(Observer):
         if not read_only:
             self._reach(warps, self.done_column(warps), made[warps] - left)
 
-    def products_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+    def wgmma_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
         self.product_groups[self.warps_in(batch, lanes)] += 1
 
-    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+    def wgmma_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         del instruction
         warps = self.warps_in(batch, lanes)
         self._reach(warps, self.product_column(warps), self.product_groups[warps] - left)

@@ -14,7 +14,7 @@ from ..dataflow.pointers import written_params
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.lanes import Lanes
-from ..engine.observer import Access, BoxAccess
+from ..engine.observer import Access, TmaGlobalAccess
 from ..memory import GLOBAL_BASE, Allocation
 from ..ptx.module import Instruction, Kernel
 from ..types import Array
@@ -74,7 +74,7 @@ class GlobalRaces(ClockCheck):
         self._watched = {allocation.start for allocation in self._written_arrays(batch)}
         if self._copies_out:
             # Any of the tensors may be where bulk copies go.
-            found = (batch.memory.allocation_at(tensor.base) for tensor in batch.setting.maps.values())
+            found = (batch.memory.allocation_at(tensor.base) for tensor in batch.launch_state.maps.values())
             self._watched |= {allocation.start for allocation in found if allocation is not None}
         # CTAs of a cluster count as one to others.
         first = np.array(batch.ctas[:: batch.cluster_ctas], np.int32)
@@ -100,7 +100,7 @@ class GlobalRaces(ClockCheck):
             for part in access.uniform():
                 self._access(part)
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         """See copies of boxes: of each row the pieces that lie wholly within it."""
         granule, batch = self._granule, access.batch
         memory = batch.memory

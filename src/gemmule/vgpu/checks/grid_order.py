@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes
-from ..engine.observer import Access, BoxAccess
+from ..engine.observer import Access, TmaGlobalAccess
 from ..memory import GlobalMemory
 from ..ptx.module import Instruction, Kernel
 from ..types import Array
@@ -74,14 +74,14 @@ class GridOrder(ClockCheck):
             for part in access.uniform():
                 self._look(part, part.lanes.index, part.address[:, None] + np.arange(part.size), part.read, part.write)
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         for row in range(access.start.shape[1]):
             for size in np.unique(access.size[:, row]).tolist():
                 some = access.size[:, row] == size
                 places = access.start[some, row][:, None] + np.arange(size)
                 self._look(access, access.lanes[some], places, not access.write, access.write)
 
-    def _look(self, access: Access | BoxAccess, index: Array, places: Array, read: bool, write: bool) -> None:
+    def _look(self, access: Access | TmaGlobalAccess, index: Array, places: Array, read: bool, write: bool) -> None:
         if read:
             self._read[places] = True
         if write:

@@ -89,7 +89,7 @@ class LaneRaces(Check):
         self._now[index] += self._count
         self._top = max(self._top, int(self._now[index].max()))
 
-    def warp_met(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+    def warp_synced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         if instruction.name == "bar":
             self._meet(batch, lanes)
 

@@ -94,12 +94,12 @@ class ProductRegisters(Check):
                 if instruction.name != "mov":
                     self._computed[warp, number] = True
 
-    def products_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+    def wgmma_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
         warps = lanes.pick(batch.warp_of_lane)
         self._used[warps], self._computed[warps], self._fenced[warps] = False, False, True
 
-    def products_issued(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+    def wgmma_issued(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         warp = lanes.pick(batch.warp_of_lane)
         for number in self._of[instruction.index]:
             unfenced = self._used[warp, number]
@@ -116,11 +116,11 @@ class ProductRegisters(Check):
                 )
             self._group[warp, number] = self._committed[warp] + 1
 
-    def products_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+    def wgmma_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
         self._committed[np.unique(lanes.pick(batch.warp_of_lane))] += 1
 
-    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+    def wgmma_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         del instruction
         warps = np.unique(lanes.pick(batch.warp_of_lane))
         self._awaited[warps] = np.maximum(self._awaited[warps], self._committed[warps] - left)

@@ -67,7 +67,7 @@ class UninitialisedRegisters(Check):
         if instruction is not None and self._under_way is not None:
             self._advance(batch, instruction.index + 1)
 
-    def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+    def predicated_off(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
         del lanes
         self._advance(batch, instruction.index)
         self._advance(batch, instruction.index + 1, mask)

@@ -11,7 +11,7 @@ from gemmule.core.chips import CHIPS
 from ..dataflow.control_flow import Block
 from ..engine.batch import Batch
 from ..engine.lanes import Lanes, Warps, rows_of
-from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
+from ..engine.observer import Access, AgentAccess, Observer, TmaGlobalAccess
 from ..models import banks, caches, sectors
 from ..ptx.module import Instruction, Kernel
 from ..types import Array
@@ -22,7 +22,7 @@ from .tally import Counts, InstructionCounts
 _SECTOR, _LINE = 32, 128
 #: Bytes of a row of shared memory as TMA and wgmma access it.
 _ROW = 16
-#: Bytes of L1 cache beyond those that a multiprocessor can have as shared memory, on chips of capability 8.0 and newer.
+#: Bytes of L1 cache beyond those that an SM can have as shared memory, on chips of capability 8.0 and newer.
 _L1_BEYOND_SHARED = 28 << 10
 
 
@@ -35,7 +35,7 @@ class Counter(Observer):
         Whether to put global accesses through the cache model, which takes most of the time.
     chip : Chip, optional
         The chip whose caches they are; by default one of the kernel's architecture. CTA number c runs on
-        multiprocessor c mod their number; its L1 cache is the part that shared memory of one CTA leaves.
+        SM c mod their number; its L1 cache is the part that shared memory of one CTA leaves.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Counter(Observer):
             row.warps += warps
             row.threads += lanes.count
 
-    def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+    def predicated_off(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
         del batch
         self.counts.instructions[instruction.index].threads -= lanes.count - int(np.count_nonzero(mask))
 
@@ -85,7 +85,7 @@ class Counter(Observer):
         del instruction, barrier
         self.counts.barriers += len(np.unique(lanes.pick(batch.warp_of_lane)))
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         row = self.counts.instructions[access.instruction.index]
         some = access.size > 0
         start, size = access.start[some], access.size[some]

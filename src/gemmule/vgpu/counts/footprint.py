@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.batch import Batch
-from ..engine.observer import Access, BoxAccess, Observer
+from ..engine.observer import Access, Observer, TmaGlobalAccess
 
 #: Bytes of a word.
 WORD = 4
@@ -41,7 +41,7 @@ class Footprint(Observer):
             words = np.arange(max(1, part.size // WORD)) * len(part.batch.ctas)
             self._of_batch.append((first[:, None] + words).reshape(-1))
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         some = access.size > 0
         if not some.any():
             return

@@ -18,7 +18,7 @@ from ..engine.isa.bulk_copy import BulkCopies
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.isa.wgmma import Warpgroups
 from ..engine.lanes import Lanes, rows_of
-from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
+from ..engine.observer import Access, AgentAccess, Observer, TmaGlobalAccess
 from ..models import banks, sectors
 from ..ptx.module import Instruction, Kernel
 from ..types import Array
@@ -115,7 +115,7 @@ class Pipeline(Observer):
             written = (active * size).sum(axis=1)
             self._since[2 if access.space == "global" else 3][warps.numbers] += written
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         self._fetched = dict(zip(access.lanes.tolist(), access.size.sum(axis=1).tolist(), strict=True))
 
     def agent_access(self, access: AgentAccess) -> None:
@@ -153,7 +153,7 @@ class Pipeline(Observer):
                 signals=(("products", warp, group),),
             )  # fmt: skip
 
-    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+    def wgmma_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         del instruction
         for warp in _warps(lanes):
             leader = warp - warp % self._warps % 4

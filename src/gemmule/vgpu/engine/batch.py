@@ -69,7 +69,7 @@ class Geometry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class LaunchState:
     """What all batches of a launch share.
 
     Attributes
@@ -119,7 +119,7 @@ class Batch:
 
     Parameters
     ----------
-    setting : Setting
+    launch_state : LaunchState
         What all batches share.
     ctas : sequence of int
         Positions of the CTAs in the grid, cluster by cluster: whole clusters.
@@ -131,17 +131,17 @@ class Batch:
     shared : array of uint8
         Shared memory, one CTA after the other, each `shared_stride` bytes from address 0 on.
     units : dict
-        Units of the machine by their classes, which look themselves up: ``Barriers.of(batch)``.
+        Units of the running batch by their classes, which look themselves up: ``Barriers.of(batch)``.
     """
 
-    def __init__(self, setting: Setting, ctas: Sequence[int]) -> None:
-        self.setting = setting
-        self.kernel = setting.kernel
-        self.binder = binder = setting.binder
-        self.geometry = setting.geometry
+    def __init__(self, launch_state: LaunchState, ctas: Sequence[int]) -> None:
+        self.launch_state = launch_state
+        self.kernel = launch_state.kernel
+        self.binder = binder = launch_state.binder
+        self.geometry = launch_state.geometry
         self.cluster_ctas = self.geometry.cluster_ctas
-        self.memory = setting.memory
-        self.params = setting.params
+        self.memory = launch_state.memory
+        self.params = launch_state.params
         self.ctas = [self.geometry.cta_at(position) for position in ctas]
         self.clock = 0
         geometry = self.geometry
@@ -152,7 +152,7 @@ class Batch:
         self.warp_of_lane = lane // WARP
         self.thread_of_lane = lane % self.cta_lanes
         self.alive = self.thread_of_lane < geometry.threads
-        self.shared_end = binder.static_shared_end + setting.shared_bytes
+        self.shared_end = binder.static_shared_end + launch_state.shared_bytes
         # An odd multiple of 128, so that equal places of many CTAs are not in one set of the host's caches.
         self.shared_stride = (-(-self.shared_end // 128) | 1) * 128
         self.shared = np.full(len(self.ctas) * self.shared_stride, _POISON, np.uint8)
@@ -164,13 +164,13 @@ class Batch:
         self.local = np.full(self.lane_count * self.local_stride, _POISON, np.uint8)
         self.local_base = lane * self.local_stride
         self.param_data = np.frombuffer(self.params.ljust(-(-len(self.params) // 16) * 16, b"\0"), np.uint8)
-        self.file = RegisterFile(binder.counts, binder.template, self.lane_count)
-        self.random = np.random.default_rng((setting.seed, *self.ctas))
+        self.register_file = RegisterFile(binder.counts, binder.template, self.lane_count)
+        self.random = np.random.default_rng((launch_state.seed, *self.ctas))
         self.units: dict[type[Any], Any] = {}
 
     def tile_at(self, address: int) -> SharedTile | None:
         """Return the named part of shared memory that an address lies in."""
-        tiles = self.setting.tiles
+        tiles = self.launch_state.tiles
         return next((tile for tile in tiles if tile.start <= address < tile.start + tile.size), None)
 
     def shared_place(self, address: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from gemmule.compiler.host_functions.shared_tiles import SharedTile
 from gemmule.vgpu.ptx.module import TYPE_BYTES, Kernel, Register, Symbol
 
-from .registers import Uses, View
+from .registers import RegisterUse, View
 
 #: Start of shared memory: the hardware reserves the first kilobyte.
 SHARED_START = 1024
@@ -154,7 +154,7 @@ class Binder:
         """Return the register that holds the carry between instructions."""
         return Register("CC.CF", "pred", -500)
 
-    def uses(self, reads: Iterable[Register], writes: Iterable[Register]) -> Uses:
+    def uses(self, reads: Iterable[Register], writes: Iterable[Register]) -> RegisterUse:
         """Return what instructions with those registers need of the register file."""
         written = set(writes)
         touched = sorted({*reads, *written}, key=self.row)
@@ -170,7 +170,7 @@ class Binder:
                 views.append(view)
                 positions.append(len(place))
             place.append(row)
-        return Uses(tuple(views), tuple(positions), rows, stored)
+        return RegisterUse(tuple(views), tuple(positions), rows, stored)
 
     def _slot(self, value: Any) -> int:
         self.template.append(value)

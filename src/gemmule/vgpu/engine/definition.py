@@ -29,7 +29,7 @@ from gemmule.vgpu.types import NUMPY, Array
 
 from .binder import Binder
 from .lanes import Lanes
-from .machine import Frame, Machine
+from .running_batch import Frame, RunningBatch
 from .special import CLOCKS
 
 Step = Callable[[Frame], None]
@@ -38,7 +38,7 @@ Definition = Callable[["Build"], Step]
 Gate = Callable[[Frame, Array | None], Array | None]
 
 #: Says what lanes wait for that a gate holds back.
-WaitText = Callable[[Machine, Lanes], str]
+WaitText = Callable[[RunningBatch, Lanes], str]
 
 #: What each opcode does, by its first part.
 DEFINITIONS: dict[str, Definition] = {}

@@ -12,8 +12,8 @@ from gemmule.vgpu.report import DeadlockError, FaultError, Finding
 
 from .definition import Gate, Step, WaitText
 from .lanes import Lanes, merged
-from .machine import Machine
-from .registers import Uses
+from .registers import RegisterUse
+from .running_batch import RunningBatch
 
 #: Rounds of polling during which no other lanes run.
 _POLLS = 1 << 12
@@ -27,12 +27,12 @@ class BoundBlock:
 
     block: Block  #: The instructions.
     steps: tuple[Step, ...]  #: What they do.
-    uses: Uses  #: Registers that they need.
+    uses: RegisterUse  #: Registers that they need.
     gate: Gate | None  #: Returns which lanes can begin, where the instruction may have to wait for others.
     waits_for: WaitText | None  #: Says what lanes wait for that the gate holds back.
     next: int | None  #: Where lanes continue; None where the last step sends them.
 
-    def admit(self, batch: Machine, lanes: Lanes) -> Lanes | None:
+    def admit(self, batch: RunningBatch, lanes: Lanes) -> Lanes | None:
         """Return the lanes that can begin, and park the others."""
         if self.gate is None:
             return lanes
@@ -42,17 +42,17 @@ class BoundBlock:
         batch.scheduler.park(self.block.index, lanes.where(~ready))
         return lanes.where(ready) if ready.any() else None
 
-    def run(self, batch: Machine, lanes: Lanes) -> None:
+    def run(self, batch: RunningBatch, lanes: Lanes) -> None:
         """Run the instructions for those lanes, and send them on."""
         frame = batch.frame(lanes, self.uses)
         for step in self.steps:
             step(frame)
         frame.store(self.uses)
         if self.next is not None:
-            batch.scheduler.go(self.next, lanes)
+            batch.scheduler.enqueue(self.next, lanes)
 
 
-def execute(batch: Machine, blocks: Sequence[BoundBlock]) -> None:
+def execute(batch: RunningBatch, blocks: Sequence[BoundBlock]) -> None:
     """Run all threads from the first block to their end.
 
     Raises
@@ -62,8 +62,8 @@ def execute(batch: Machine, blocks: Sequence[BoundBlock]) -> None:
     """
     for observer in batch.observers:
         observer.batch_begins(batch)
-    scheduler, random = batch.scheduler, batch.setting.schedule == "random"
-    scheduler.go(0, Lanes(np.flatnonzero(batch.alive)))
+    scheduler, random = batch.scheduler, batch.launch_state.schedule == "random"
+    scheduler.enqueue(0, Lanes(np.flatnonzero(batch.alive)))
     # Rounds since lanes last did anything but poll, or an operation in flight completed.
     polls = 0
     while True:
@@ -95,7 +95,7 @@ def execute(batch: Machine, blocks: Sequence[BoundBlock]) -> None:
         observer.batch_ends(batch)
 
 
-def _deadlocks(batch: Machine, blocks: Sequence[BoundBlock]) -> Iterator[Finding]:
+def _deadlocks(batch: RunningBatch, blocks: Sequence[BoundBlock]) -> Iterator[Finding]:
     """Yield a finding for each warp that waits."""
     for unit in batch.units.values():
         yield from unit.deadlocks()

@@ -56,7 +56,7 @@ class AgentAccess:
     instruction: Instruction  #: The instruction that issued it.
     batch: Batch  #: The CTAs.
     #: ``load``, a copy into shared memory; ``async store``, one from registers; ``store``, one out of shared memory;
-    #: ``wgmma``, the factors of a product.
+    #: ``wgmma``, its operands A and B.
     agent: str
     lanes: Array  #: Array of int. For each of them the lane that issued it, of a warpgroup its first.
     rows: Array  #: Array of int64, (n, rows). Rows of 16 bytes of the batch's shared memory.
@@ -64,7 +64,7 @@ class AgentAccess:
     size: int = 0  #: Bytes of each copy.
     #: (array of int, array of int) or None. For each store the bytes, from the first to the last, of each row of its
     #: box that lie within the tensor.
-    kept: tuple[Array, Array] | None = None
+    valid_bytes: tuple[Array, Array] | None = None
     #: Array of int or None. For each asynchronous store of less than 16 bytes, its first byte within its row.
     start: Array | None = None
 
@@ -78,8 +78,8 @@ class AgentAccess:
 
 
 @dataclasses.dataclass(frozen=True)
-class BoxAccess:
-    """Accesses of TMA to global memory from now on."""
+class TmaGlobalAccess:
+    """Accesses of TMA copies to global memory from now on."""
 
     instruction: Instruction  #: The instruction that issued it.
     batch: Batch  #: The CTAs.
@@ -104,8 +104,8 @@ class Observer:
     def executed(self, batch: Batch, block: Block, lanes: Lanes) -> None:
         """See lanes run the instructions of a block."""
 
-    def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
-        """See lanes of a block reach an instruction whose guard holds only for those that `mask` names.
+    def predicated_off(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+        """See an instruction predicated off for lanes of a block: its guard holds only for those that `mask` names.
 
         Called before these run it; not called where the guard holds for all, or jumps.
         """
@@ -133,8 +133,8 @@ class Observer:
     def barrier_released(self, batch: Batch, lanes: Lanes, barrier: Array) -> None:
         """See lanes released that waited at a barrier; those that only arrived continued before."""
 
-    def warp_met(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
-        """See lanes of a warp synchronise, as in ``bar.warp.sync`` or a shuffle."""
+    def warp_synced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes of a warp synchronise, as by ``bar.warp.sync`` or a shuffle."""
 
     def copies_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         """See the copies that lanes issued become a group."""
@@ -151,7 +151,7 @@ class Observer:
     def agent_access(self, access: AgentAccess) -> None:
         """See an access to shared memory issued to TMA or the tensor cores."""
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         """See an access to global memory issued to TMA."""
 
     def bulk_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
@@ -192,17 +192,17 @@ class Observer:
     def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
         """See lanes released from the barrier of their cluster."""
 
-    def products_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
-        """See lanes order their registers before products of their warpgroup (``wgmma.fence``)."""
+    def wgmma_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes order their registers before the wgmma of their warpgroup (``wgmma.fence``)."""
 
-    def products_issued(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
-        """See warpgroups begin a product."""
+    def wgmma_issued(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See warpgroups issue a wgmma."""
 
-    def products_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
-        """See the products that warps began become a group."""
+    def wgmma_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See the wgmma that warps issued become a group (``wgmma.commit_group``)."""
 
-    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
-        """See lanes wait until at most `left` groups of products are in flight."""
+    def wgmma_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+        """See lanes wait until at most `left` groups of wgmma are in flight (``wgmma.wait_group``)."""
 
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         """See lanes end."""

@@ -10,13 +10,13 @@ from gemmule.vgpu.ptx.module import Kernel, Register
 from gemmule.vgpu.ptx.parser import parse
 from gemmule.vgpu.types import Array
 
-from .batch import Setting
+from .batch import LaunchState
 from .binder import Binder
 from .definition import DEFINITIONS, Build, Definition, Gate, Step, WaitText
 from .execution import BoundBlock, execute
 from .isa import UNITS
-from .machine import Frame, Machine
 from .observer import Observer
+from .running_batch import Frame, RunningBatch
 
 
 class Program:
@@ -47,9 +47,9 @@ class Program:
             for block, steps, reads, writes, gate, waits_for, following in drafts
         ]
 
-    def run(self, setting: Setting, ctas: Sequence[int], observers: tuple[Observer, ...] = ()) -> None:
+    def run(self, launch_state: LaunchState, ctas: Sequence[int], observers: tuple[Observer, ...] = ()) -> None:
         """Run CTAs of a launch at once, by their positions in the grid: whole clusters."""
-        execute(Machine(setting, ctas, UNITS, observers), self.blocks)
+        execute(RunningBatch(launch_state, ctas, UNITS, observers), self.blocks)
 
     def _draft(
         self, block: Block
@@ -91,9 +91,9 @@ class Program:
                 step(frame)
                 return
             for observer in frame.batch.observers:
-                observer.passed_over(frame.batch, instruction, frame.lanes, mask)
+                observer.predicated_off(frame.batch, instruction, frame.lanes, mask)
             if sends:
-                frame.batch.scheduler.go(following, frame.lanes.where(~mask))
+                frame.batch.scheduler.enqueue(following, frame.lanes.where(~mask))
             if mask.any():
                 part = frame.part(mask, (*reads, *writes))
                 step(part)

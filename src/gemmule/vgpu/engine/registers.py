@@ -30,7 +30,7 @@ class View:
 
 
 @dataclasses.dataclass(frozen=True)
-class Uses:
+class RegisterUse:
     """What a run of instructions needs of the register file."""
 
     views: tuple[View, ...]  #: Slots that must be filled.
@@ -66,7 +66,7 @@ class RegisterFile:
         found: Array = self.rows[view.width][view.row, run].view(view.dtype)
         return found
 
-    def copies(self, lanes: Lanes, uses: Uses) -> Copies:
+    def copies(self, lanes: Lanes, uses: RegisterUse) -> Copies:
         """Return copies of the touched rows in those lanes, by width in bytes."""
         warps = lanes.whole
         if warps is None:
@@ -79,7 +79,7 @@ class RegisterFile:
             for width, rows in uses.rows.items()
         }
 
-    def store(self, lanes: Lanes, uses: Uses, copies: Copies) -> None:
+    def store(self, lanes: Lanes, uses: RegisterUse, copies: Copies) -> None:
         """Write the results in those copies back."""
         warps = lanes.whole
         for width, written in uses.writes.items():

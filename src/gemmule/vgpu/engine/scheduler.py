@@ -47,7 +47,7 @@ class Scheduler:
         self.polling = polling_blocks(batch.kernel)
         self._since: dict[int, int] = {}
         self._turn = 0
-        self._random = batch.setting.schedule == "random"
+        self._random = batch.launch_state.schedule == "random"
         if self._random:
             # Warps that run together: the same of each cluster, in two halves of the clusters.
             warps = batch.geometry.warps * batch.cluster_ctas
@@ -60,7 +60,7 @@ class Scheduler:
         """Whether all lanes that can run are in polling loops."""
         return self.polling.issuperset(self.ready)
 
-    def go(self, block: int, lanes: Lanes) -> None:
+    def enqueue(self, block: int, lanes: Lanes) -> None:
         """Make lanes ready at a block."""
         waiting = self.ready.get(block)
         if waiting is None:
@@ -79,7 +79,7 @@ class Scheduler:
         """Make all parked lanes ready, to test again whether they can begin."""
         parked, self.parked = self.parked, {}
         for block, lanes in parked.items():
-            self.go(block, lanes)
+            self.enqueue(block, lanes)
 
     def next(self) -> tuple[int, Lanes]:
         """Take the lanes that run next, with those parked at the same block."""
@@ -115,7 +115,7 @@ class Scheduler:
         lanes, others = self._take(block).split(able)
         if lanes is None:
             assert others is not None
-            self.go(block, others)
+            self.enqueue(block, others)
             block = blocks[0]
             lanes, others = self._take(block), None
         if random.random() < _SPLITS:
@@ -124,7 +124,7 @@ class Scheduler:
                 lanes = taken
                 others = left if others is None else others if left is None else merged([others, left])
         if others is not None:
-            self.go(block, others)
+            self.enqueue(block, others)
         return block, lanes
 
     def _take(self, block: int) -> Lanes:

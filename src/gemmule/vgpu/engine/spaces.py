@@ -18,7 +18,7 @@ from gemmule.vgpu.types import Array
 from .batch import Batch
 from .binder import SHARED_START
 from .definition import Build
-from .machine import Frame
+from .running_batch import Frame
 
 #: Where each space begins among generic addresses; global addresses are generic ones unchanged.
 WINDOWS = {"shared": 1 << 44, "local": 1 << 45, "param": 1 << 46}
@@ -169,7 +169,7 @@ def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment:
 
 def _behind(batch: Batch, address: int) -> str:
     """Say which named part of shared memory ends before an address."""
-    before = [tile for tile in batch.setting.tiles if tile.start + tile.size <= address]
+    before = [tile for tile in batch.launch_state.tiles if tile.start + tile.size <= address]
     if not before:
         return ""
     last = max(before, key=lambda tile: tile.start + tile.size)

@@ -11,7 +11,7 @@ from gemmule.vgpu.types import Array
 from .batch import Batch
 
 _AXES = "xyz"
-#: Multiprocessors for %smid and %nsmid.
+#: SMs for %smid and %nsmid.
 _MULTIPROCESSORS = 132
 #: Registers that change while the thread runs; `mov` reads them from the batch.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
@@ -23,7 +23,7 @@ def fill_specials(batch: Batch) -> None:
     for name, register in binder.specials.items():
         if name not in CLOCKS:
             width, row = binder.row(register)
-            batch.file.rows[width][row] = value_of(batch, name)
+            batch.register_file.rows[width][row] = value_of(batch, name)
 
 
 def value_of(batch: Batch, name: str) -> Array:
@@ -39,7 +39,7 @@ def value_of(batch: Batch, name: str) -> Array:
         "gridid": 1,
         "cluster_nctarank": geometry.cluster[0] * geometry.cluster[1] * geometry.cluster[2],
         "is_explicit_cluster": int(geometry.cluster != (1, 1, 1)),
-        "dynamic_smem_size": batch.setting.shared_bytes,
+        "dynamic_smem_size": batch.launch_state.shared_bytes,
         "total_smem_size": batch.shared_end,
         "WARP_SZ": 32,
     }

@@ -45,7 +45,7 @@ def check_types(n: int, k: int, a_type: str, b_type: str, d_type: str) -> None:
         raise UnsupportedError(f"wgmma of 8-bit integers has no n of {n}")
 
 
-def factors(words: Words, kind: str) -> Words:
+def operands(words: Words, kind: str) -> Words:
     """Return the elements of words of 32 bits, next to each other: float64, or float32 for integers."""
     form = FORMATS[kind]
     if form.kind == "int":
@@ -61,7 +61,7 @@ def multiply(
     Parameters
     ----------
     a, b : array
-        (warpgroups, 64, K) and (warpgroups, K, N), from `factors`.
+        (warpgroups, 64, K) and (warpgroups, K, N), from `operands`.
     c : array
         (warpgroups, 64, N) of D's type.
     a_type, b_type, d_type : str

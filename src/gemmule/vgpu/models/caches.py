@@ -1,11 +1,11 @@
-"""Caches: an L1 cache for each multiprocessor, one L2 cache, and the bytes between them and memory.
+"""Caches: an L1 cache for each SM, one L2 cache, and the bytes between them and memory.
 
 What is modelled, for each cache: lines of 128 bytes in sectors of 32, a sector fetched at its first request; sets
 of `ways` lines, of which the least recently used is replaced; the set chosen by a hash of the line's number, so that
 strides that are powers of two spread over the sets.
 
 - L1: loads fill it. A store writes through, updates a sector on a hit and fetches none. Loads with .cg, cp.async.cg and
-  atomics bypass it. The caches of different multiprocessors are not coherent.
+  atomics bypass it. The caches of different SMs are not coherent.
 - L2: loads and stores fill it, stores without fetching (a sector is written whole, by one request or by several while
   it stays). A written sector goes to memory when its line is replaced, or at the end.
 
@@ -200,7 +200,7 @@ class Memory:
     multiprocessors : int
         How many L1 caches there are.
     l1_bytes : int
-        Bytes of one, without what its multiprocessor sets aside for shared memory.
+        Bytes of one, without what its SM sets aside for shared memory.
     l2_bytes : int
         Bytes of the L2 cache.
     ways : int
@@ -220,7 +220,7 @@ class Memory:
         Parameters
         ----------
         multiprocessors : numpy.ndarray of int64
-            Multiprocessor of each.
+            SM of each.
         sectors : numpy.ndarray of int64
             Its byte address div 32.
         writes : numpy.ndarray of bool

@@ -19,7 +19,7 @@ from ..arrays import DeviceArrays
 from ..engine.batch import Batch
 from ..engine.isa.mbarrier import MBarriers
 from ..engine.lanes import WARP, Lanes
-from ..engine.observer import Access, AgentAccess, BoxAccess, Observer
+from ..engine.observer import Access, AgentAccess, Observer, TmaGlobalAccess
 from ..memory import GLOBAL_BASE
 from ..models import banks
 from ..ptx.module import Instruction, Kernel
@@ -235,7 +235,7 @@ class Trace(Observer):
                 barrier=None if access.barriers is None else int(access.barriers[number]) * 8,
             )
 
-    def box_access(self, access: BoxAccess) -> None:
+    def tma_global_access(self, access: TmaGlobalAccess) -> None:
         if not self._open:
             return
         for number in np.flatnonzero(access.lanes < access.batch.cta_lanes).tolist():
@@ -290,7 +290,7 @@ class Trace(Observer):
             for place in np.unique(places[which]).tolist():
                 self._step(kind, instruction, warp, barrier=place * 8 % batch.shared_stride)
 
-    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+    def wgmma_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         for warp in self._warps(batch, lanes):
             self._step("products awaited", instruction, warp, left=left)
 

@@ -49,13 +49,24 @@ def test_both_are_taken_with_every_config(problem):
         (rows(groups=MAX_GROUPS + 1), f"{MAX_GROUPS + 1} groups, of at most {MAX_GROUPS}; multiply them in several"),
         (rows(k=1001), "TMA needs positive multiples of 16"),
         (rows(k=0), "nothing to multiply"),
+        # Offsets that decrease may let every group have all rows: 2**28 rows of 512 are 2**31 tiles.
+        (rows(m=1 << 28, n=8, k=8, groups=512), "the number of tiles is beyond"),
         (dataclasses.replace(rows(), d=contiguous(BFLOAT16, 2048, 4096).transposed()), "D is not row-major"),
         (
             dataclasses.replace(rows(), a=contiguous(BFLOAT16, 1024, 4096).transposed()),
             "A is contiguous along M, which the offsets divide",
         ),
         (
+            dataclasses.replace(rows(), axis="row", a=contiguous(BFLOAT16, 1024, 4096).transposed()),
+            "A is contiguous along M, which the matrices divide",
+        ),
+        (
             dataclasses.replace(parts_of_k(), b=contiguous(BFLOAT16, 1024, 4096).transposed()),
+            "B is contiguous along K, which the offsets divide",
+        ),
+        # Of one element, B is loaded as contiguous along K, where a last, empty group would begin between 16 bytes.
+        (
+            dataclasses.replace(parts_of_k(n=1, k=1), b=dataclasses.replace(contiguous(BFLOAT16, 1, 1), row_stride=8)),
             "B is contiguous along K, which the offsets divide",
         ),
     ],

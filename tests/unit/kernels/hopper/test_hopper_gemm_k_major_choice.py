@@ -150,8 +150,8 @@ def test_a_k_major_operand_that_tma_cannot_load_is_repacked(layout, transposed, 
 
 def test_small_products_do_not_pay_for_it():
     choice = choose(product((64, 64, 64)), HOPPER, multiprocessors=132)
-    assert choice.spec.name == "h01_mma_sync"
-    assert dict(choice.refused)["hopper_gemm_k_major"] == "it can, and h01_mma_sync is expected to be faster"
+    assert choice.spec.name == "mma_sync_gemm"
+    assert dict(choice.refused)["hopper_gemm_k_major"] == "supported, but mma_sync_gemm has a lower predicted time"
 
 
 def test_the_cache_knows_where_its_code_comes_from():
@@ -183,7 +183,7 @@ def test_a_tf32_operand_whose_transpose_cannot_pay_is_multiplied_as_it_is_withou
     for problem in random_tf32_products(120):
         direct = min(HOPPER_GEMM.costs(problem, HOPPER_GEMM.configs_on(gpu), gpu))
         transposed = min(SPEC.costs(problem, SPEC.configs_on(gpu), gpu))
-        if (other := SPEC.yields_to(problem, gpu)) is not None:
+        if (other := SPEC.defers_to(problem, gpu)) is not None:
             assert other == "hopper_gemm"
             assert direct < transposed
             yielding += 1

@@ -47,10 +47,10 @@ def test_only_what_needs_packing_is_packed(shape, layout, name):
     ("shape", "layout", "name"),
     [
         # Packing the large B costs more than reading it once, in copies of 8 bytes.
-        ((17, 12706, 4332), "nt", "h01_mma_sync"),
+        ((17, 12706, 4332), "nt", "mma_sync_gemm"),
         # In copies of single elements it does not.
         ((59, 9314, 4769), "nt", "hopper_gemm_repacked"),
-        ((380, 117, 15), "nn", "h01_mma_sync"),
+        ((380, 117, 15), "nn", "mma_sync_gemm"),
         ((957, 181, 1058), "tt", "hopper_gemm_repacked"),
         # A short K, but a large result.
         ((12077, 11409, 21), "tn", "hopper_gemm_repacked"),
@@ -60,24 +60,24 @@ def test_what_does_not_pay_for_packing_is_left_to_others(shape, layout, name):
     choice = choose(product(*shape, layout), HOPPER, multiprocessors=132)
     assert choice.spec.name == name
     reason = dict(choice.refused).get("hopper_gemm_repacked")
-    assert reason == ("it can, and h01_mma_sync is expected to be faster" if name == "h01_mma_sync" else None)
+    assert reason == ("supported, but mma_sync_gemm has a lower predicted time" if name == "mma_sync_gemm" else None)
 
 
 def test_packing_waits_for_results_of_a_short_k():
-    # On an H200 6.8 us by h01, 9.3 packed (record 20261122T113015).
+    # On an H200 6.8 us by mma_sync_gemm, 9.3 packed (record 20261122T113015).
     short = gemm_problem(728, 2856, 72, "int8", "int32", "nt")
-    assert choose(short, HOPPER, multiprocessors=132).spec.name == "h01_mma_sync"
+    assert choose(short, HOPPER, multiprocessors=132).spec.name == "mma_sync_gemm"
 
 
 def test_rows_of_a_result_that_begin_anywhere_take_longer_to_be_written():
-    # 6.0 us by h01, 5.0 packed (the same record).
+    # 6.0 us by mma_sync_gemm, 5.0 packed (the same record).
     assert choose(product(91, 70, 246, "nt"), HOPPER, multiprocessors=132).spec is SPEC
 
 
 def test_reading_c_and_an_epilogue_are_counted():
     def read_as_they_lie(change):
         problems = [dataclasses.replace(product(2000, 64, k, "nt"), **change) for k in range(60, 400, 4)]
-        return sum(choose(one, HOPPER, multiprocessors=132).spec.name == "h01_mma_sync" for one in problems)
+        return sum(choose(one, HOPPER, multiprocessors=132).spec.name == "mma_sync_gemm" for one in problems)
 
     plain = read_as_they_lie({})
     # The kernel that multiplies what is packed finishes a tile while it multiplies the next.

@@ -13,7 +13,7 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
-from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us
+from gemmule.kernels.mma_sync.spec import predicted_us
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -57,6 +57,6 @@ def test_products_by_mma_sync_take_the_time_that_it_predicts():
     )
     problem = GemmProblem(256, 255, 4096, (), *operands)
     then = SPEC.next_kernel(problem, SPEC.default)
-    assert then.spec.name == "h01_mma_sync"
+    assert then.spec.name == "mma_sync_gemm"
     product = predicted_us(then.problem, H200_RATES)
     assert product < min(SPEC.costs(problem, SPEC.configs, H200_RATES)) < product + 5

@@ -41,7 +41,7 @@ def test_few_rows_take_it(weights, rows):
 def test_many_rows_are_widened_in_memory():
     choice = chosen(problem_of(8192, 8192, 8192))
     assert choice.spec.name == "hopper_gemm_upcast"
-    assert dict(choice.refused)[SPEC.name] == "it can, and hopper_gemm_upcast is expected to be faster"
+    assert dict(choice.refused)[SPEC.name] == "supported, but hopper_gemm_upcast has a lower predicted time"
     assert (
         chosen(dataclasses.replace(problem_of(16, 4096, 4096), precision=Precision.FLOAT8)).spec.name == "hopper_gemm"
     )

@@ -31,33 +31,33 @@ CASES = [
 ]
 
 
-def product(m, n, k, grain=(1, 1)):
-    return Product(m, n, k, Operand(F4), Operand(F4), Operand(F4, grain=grain))
+def product(m, n, k, block_shape=(1, 1)):
+    return Product(m, n, k, Operand(F4), Operand(F4), Operand(F4, block_shape=block_shape))
 
 
-def chosen(count, shape, grain, symmetric, budgets, staging=STAGED, rates=RATES):
-    return choose_within(count, product(*shape, grain), F4, budgets, staging, rates, symmetric=symmetric)
+def chosen(count, shape, block_shape, symmetric, budgets, staging=STAGED, rates=RATES):
+    return choose_within(count, product(*shape, block_shape), F4, budgets, staging, rates, symmetric=symmetric)
 
 
-def least(count, shape, grain, symmetric, name, staging=STAGED):
+def least(count, shape, block_shape, symmetric, name, staging=STAGED):
     """Return the least that is named when one budget is a byte."""
     with pytest.raises(MemoryLimitError) as refused:
-        chosen(count, shape, grain, symmetric, dataclasses.replace(AMPLE, **{name: 1}), staging)
+        chosen(count, shape, block_shape, symmetric, dataclasses.replace(AMPLE, **{name: 1}), staging)
     return int(re.search(r"at least (\d+) bytes", str(refused.value))[1])
 
 
 @pytest.mark.parametrize("name", ["device", "pinned", "memory"])
 @pytest.mark.parametrize(
-    ("count", "shape", "grain", "symmetric", "on_host"), [(*case, False) for case in CASES] + [(*CASES[2], True)]
+    ("count", "shape", "block_shape", "symmetric", "on_host"), [(*case, False) for case in CASES] + [(*CASES[2], True)]
 )
-def test_the_least_that_is_named_works_and_a_byte_less_does_not(count, shape, grain, symmetric, name, on_host):
+def test_the_least_that_is_named_works_and_a_byte_less_does_not(count, shape, block_shape, symmetric, name, on_host):
     staging = dataclasses.replace(STAGED, on_host=on_host)
-    amount = least(count, shape, grain, symmetric, name, staging)
+    amount = least(count, shape, block_shape, symmetric, name, staging)
     argument = "memory" if name == "memory" else f"{name}_memory"
     with pytest.raises(MemoryLimitError, match=f"at least {amount} bytes.*give {argument}="):
-        chosen(count, shape, grain, symmetric, dataclasses.replace(AMPLE, **{name: amount - 1}), staging)
+        chosen(count, shape, block_shape, symmetric, dataclasses.replace(AMPLE, **{name: amount - 1}), staging)
     budgets = dataclasses.replace(AMPLE, **{name: amount})
-    found = chosen(count, shape, grain, symmetric, budgets, staging)
+    found = chosen(count, shape, block_shape, symmetric, budgets, staging)
     assert found.plan.device_bytes <= budgets.device
     assert found.pinned_bytes <= budgets.pinned
     assert found.memory_bytes <= budgets.memory

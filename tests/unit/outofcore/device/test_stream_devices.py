@@ -178,7 +178,7 @@ def test_what_is_predicted_is_what_moves(strategy, count):
 
 
 def test_two_devices_are_expected_to_take_half_the_time():
-    product = planned((1024, 1024, 1024), "f4", "paper", memory=400).plan.product
+    product = planned((1024, 1024, 1024), "f4", "five-buffers", memory=400).plan.product
     one, two = (choose_plan(product, np.dtype("f4"), 8_000_000, RATES, scope=Scope(count)) for count in (1, 2))
     assert one.prediction == choose_plan(product, np.dtype("f4"), 8_000_000, RATES).prediction
     assert 0.45 < two.prediction.seconds / one.prediction.seconds < 0.6
@@ -197,7 +197,7 @@ def two_gpus(monkeypatch):
 
     monkeypatch.setattr(device_engine, "open_streams", open_streams)
     monkeypatch.setattr(device_engine, "device_memory", lambda name, ordinals: 100_000)
-    monkeypatch.setattr(device_engine, "sums_of", lambda name, a, b, out: out)
+    monkeypatch.setattr(device_engine, "accumulator_dtype", lambda name, a, b, out: out)
     monkeypatch.setattr(device_engine, "measured_rates", lambda *_: RATES)
     monkeypatch.setattr(session, "host_arrays_executor", lambda *_: ("gpu", "executor='gpu' is set"))
     monkeypatch.setattr("gemmule.runtime.device.device_count", lambda: 2)

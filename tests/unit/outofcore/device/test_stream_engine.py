@@ -186,8 +186,8 @@ def test_a_tile_is_told_of_when_its_copy_has_arrived():
         def synchronize(self, event):
             arrived.wait(10)
 
-    board, out = types.SimpleNamespace(failed=False, fail=pytest.fail), np.zeros((2, 4))
-    drain = Drain(None, out, Streams(), board, buffers=None, threads=1, stored=lambda *at: told.append(at))
+    event_table, out = types.SimpleNamespace(failed=False, fail=pytest.fail), np.zeros((2, 4))
+    drain = Drain(None, out, Streams(), event_table, buffers=None, threads=1, stored=lambda *at: told.append(at))
     tiles = [(0, 0), (0, 1)]
     for tile in tiles:
         op = types.SimpleNamespace(tile=tile, rows=(0, 2), cols=(2 * tile[1], 2 * tile[1] + 2), final=True, nbytes=32)

@@ -57,7 +57,7 @@ PLANS = [
     stationary((257, 130, 333), (20, 16, 25)),
     stationary((257, 130, 40), (3, 50, 64), ramps=(1, 1, 4)),
     stationary((257, 130, 100), (16, 4, 50), c_tiles=1, devices=3),
-    stationary((100, 48, 1000), (64, 50, 3), "paper", 1),
+    stationary((100, 48, 1000), (64, 50, 3), "five-buffers", 1),
     stationary((100, 48, 0), (64, 50, 1)),
     dataclasses.replace(stationary((150, 48, 90), (16, 16, 9)), product=product(150, 48, 90, Operand(F8))),
     symmetric(257, 333, 20, 16),
@@ -89,7 +89,7 @@ def test_what_moves_is_counted_without_the_operations(number):
     "plan",
     [
         stationary((2049, 1000, 4097), (160, 144, 128)),
-        stationary((1000, 2049, 2049), (144, 144, 64), "paper", 1),
+        stationary((1000, 2049, 2049), (144, 144, 64), "five-buffers", 1),
         symmetric(1000, 2049, 112, 64),
         panels((2049, 4097, 500), (64, 64), (3, 29), "b"),
     ],

@@ -79,7 +79,7 @@ def test_the_bars_are_within_reach(rates, dtype, memory, n, most):
     chosen = choose_plan(product(n, n, n, dtype), dtype, memory * GIB, rates)
     assert chosen.prediction.exposed_share < most
     assert chosen.plan.device_bytes <= memory * GIB
-    paper = choose_plan(product(n, n, n, dtype), dtype, memory * GIB, rates, strategy="paper")
+    paper = choose_plan(product(n, n, n, dtype), dtype, memory * GIB, rates, strategy="five-buffers")
     assert paper.prediction.seconds > 1.01 * chosen.prediction.seconds
 
 
@@ -109,7 +109,9 @@ SHAPES = [(1, 1, 1), (70, 50, 90), (1, 300, 50), (300, 1, 50), (40, 40, 500)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("strategy", "symmetric"), [(None, False), ("paper", False), ("panels", False), (None, True)])
+@pytest.mark.parametrize(
+    ("strategy", "symmetric"), [(None, False), ("five-buffers", False), ("panels", False), (None, True)]
+)
 def test_the_least_memory_is_the_least(shape, strategy, symmetric):
     m, n, k = shape
     wanted = product(m, m if symmetric else n, k)
@@ -121,7 +123,7 @@ def test_the_least_memory_is_the_least(shape, strategy, symmetric):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("strategy", ["paper", "c-stationary", "panels"])
+@pytest.mark.parametrize("strategy", ["five-buffers", "c-stationary", "panels"])
 def test_more_memory_is_never_slower(shape, strategy):
     least = least_memory(product(*shape), F4, strategy=strategy)
     times = [
@@ -133,7 +135,7 @@ def test_more_memory_is_never_slower(shape, strategy):
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (0, 5, 3), (5, 0, 3), (5, 3, 0)])
-@pytest.mark.parametrize("strategy", ["paper", "c-stationary", "panels", "resident-c"])
+@pytest.mark.parametrize("strategy", ["five-buffers", "c-stationary", "panels", "resident-c"])
 @pytest.mark.parametrize("apart", [False, True])
 def test_operations_cover_the_product_once(shape, strategy, apart):
     m, n, k = shape
@@ -173,7 +175,7 @@ def test_operations_cover_the_product_once(shape, strategy, apart):
         assert (added == 1).all()
 
 
-@pytest.mark.parametrize("strategy", ["paper", "c-stationary", "panels", "resident-c"])
+@pytest.mark.parametrize("strategy", ["five-buffers", "c-stationary", "panels", "resident-c"])
 def test_what_is_overwritten_has_been_used(strategy):
     symmetric = strategy == "resident-c"
     wanted = product(200, 200, 300, F2, c=None if symmetric else F4)
@@ -223,7 +225,7 @@ def test_ramps_double_and_end_where_slices_do():
     plan = stationary(9000, 9000, 9000, (4500, 4500), 2048)
     first = [step.inner for step in plan.steps() if (step.i, step.j) == (0, 0)]
     assert first[0] == (0, 128)
-    flat = dataclasses.replace(plan, strategy="paper")
+    flat = dataclasses.replace(plan, strategy="five-buffers")
     assert next(flat.steps()).inner == (0, 2048)
 
 
@@ -256,7 +258,7 @@ def test_a_stream_runs_one_operation_at_a_time():
 
 
 def test_strategies_that_are_not_for_the_product_are_refused():
-    with pytest.raises(ArgumentError, match="'best' is not known; choose one of 'paper'"):
+    with pytest.raises(ArgumentError, match="'best' is not known; choose one of 'five-buffers'"):
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="best")
     with pytest.raises(ArgumentError, match="its own transpose"):
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="resident-c")

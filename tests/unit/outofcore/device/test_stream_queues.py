@@ -40,7 +40,7 @@ def gram(n, tile, strategy, lanes, stairs, *, k=90, cut=16):
 
 PLANS = {
     "product": DevicePlan(product(150, 130, 90), "float32", "c-stationary", 64, 64, 40, 2, (2, 2)),
-    "paper": DevicePlan(product(150, 130, 90), "float32", "paper", 64, 64, 40, 1, (2, 2)),
+    "five-buffers": DevicePlan(product(150, 130, 90), "float32", "five-buffers", 64, 64, 40, 1, (2, 2)),
     "panels": DevicePlan(product(150, 130, 90), "float32", "panels", 64, 64, 90, 2, (2, 2), "a"),
     "added": DevicePlan(product(150, 130, 90, added=True), "float32", "c-stationary", 64, 64, 40, 3, (2, 2)),
     "strips": gram(150, 64, "c-stationary", 4, 0),

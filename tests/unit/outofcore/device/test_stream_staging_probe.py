@@ -121,7 +121,7 @@ def test_no_thread_is_left_where_there_is_no_memory():
 def test_rates_that_were_measured_with_a_ring_come_out_of_it_again():
     rings = cut_rings(("a", "out"), 256 << 20, 12, 1)
     measured = Staged(30e9, 20e9, (15e9, 18e9), 3e-10, rings)
-    told = measured.told(RATES)
+    told = measured.applied_to(RATES)
     through = staged_rates(told, rings, 12, 12)
     assert (through.source, through.sink) == pytest.approx((30e9, 20e9))
     assert told.crowded == (0.5, 0.9)

@@ -33,7 +33,7 @@ def product(out, **more):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("strategy", ["c-stationary", "panels", "paper"])
+@pytest.mark.parametrize("strategy", ["c-stationary", "panels", "five-buffers"])
 def test_stores_through_a_device(stores, strategy):
     a, b, c = stores
     report = product("out.zarr::x", strategy=strategy, device_memory="150KB" if strategy == "panels" else "80KB")

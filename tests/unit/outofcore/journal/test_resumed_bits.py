@@ -66,6 +66,19 @@ def stopped(a, b, options):
         gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options, progress=stop)
 
 
+def journal_header():
+    """Return the header of the journal of C.npy."""
+    return json.loads(Path(journal_of("C.npy")).read_bytes().split(b"\n", 1)[0].rpartition(b" ")[0])
+
+
+def change_header(**fields):
+    """Change fields of the header of the journal of C.npy."""
+    path = Path(journal_of("C.npy"))
+    rest = path.read_bytes().split(b"\n", 1)[1]
+    text = json.dumps(journal_header() | fields, separators=(",", ":")).encode()
+    path.write_bytes(text + b" %08x\n" % zlib.crc32(text) + rest)
+
+
 @settable
 @pytest.mark.parametrize("name", list(PRODUCTS))
 def test_it_goes_on_with_the_threads_that_it_began_with(folder, threads, name, monkeypatch):
@@ -145,14 +158,26 @@ def test_another_blas_is_refused(folder, monkeypatch):
 def test_a_number_of_threads_that_gemmule_cannot_have_noted_is_refused(folder, count):
     a, b, options = PRODUCTS["slices"]
     stopped(a, b, options)
-    path = Path(journal_of("C.npy"))
-    first, rest = path.read_bytes().split(b"\n", 1)
-    header = json.loads(first.rpartition(b" ")[0])
-    assert header["blas_threads"] == blas.thread_count()
-    text = json.dumps(header | {"blas_threads": count}, separators=(",", ":")).encode()
-    path.write_bytes(text + b" %08x\n" % zlib.crc32(text) + rest)
+    assert journal_header()["blas_threads"] == blas.thread_count()
+    change_header(blas_threads=count)
     with pytest.raises(gm.FileFormatError, match=f"blas_threads is {count!r}"):
         gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options)
+
+
+def test_the_former_name_of_a_strategy_is_read_in_calls_and_journals(folder):
+    a, b, options = PRODUCTS["slices"]
+    options = options | {"strategy": "paper"}
+    gm.outofcore.matmul(a, b, "whole.npy", executor="cpu", **options)
+    stopped(a, b, options)
+    plan = journal_header()["plan"]
+    assert plan["strategy"] == "five-buffers"
+    change_header(plan=plan | {"strategy": "paper"})
+    report = gm.outofcore.matmul(a, b, "C.npy", executor="cpu", **options)
+    assert report.strategy == "five-buffers"
+    assert 0 < report.tiles_computed < report.tiles
+    assert Path("C.npy").read_bytes() == Path("whole.npy").read_bytes()
+    with pytest.raises(ArgumentError, match="did you mean 'panels'"):
+        gm.outofcore.matmul(a, b, "D.npy", executor="cpu", strategy="panel")
 
 
 def test_small_tiles_note_no_threads(folder):
@@ -162,7 +187,7 @@ def test_small_tiles_note_no_threads(folder):
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
-@pytest.mark.parametrize("strategy", ["c-stationary", "panels", "paper", "resident-c"])
+@pytest.mark.parametrize("strategy", ["c-stationary", "panels", "five-buffers", "resident-c"])
 def test_what_is_there_already_decides_no_shapes(strategy, devices):
     symmetric = strategy == "resident-c"
     b = Operand(F4, "F") if symmetric else Operand(F4)
@@ -184,7 +209,7 @@ def test_what_is_there_already_decides_no_shapes(strategy, devices):
     parts = [set(tiles) - set(share) for share in plan.shares(devices)]
     unbroken = {tile: each for part in parts for tile, each in shapes(part).items()}
     assert len(unbroken) == len(tiles)
-    if strategy != "paper":
+    if strategy != "five-buffers":
         assert any(rows[1] - rows[0] < 1000 for each in unbroken.values() for rows, *_ in each)
     for left in (tiles[:1], tiles[:-1], tiles[1:-2], tiles[::2]):
         # On one device, and shared by others than before.

@@ -40,7 +40,7 @@ def check_pieces(source, x):
             np.testing.assert_array_equal(read_all(source, rows, cols, pitch), x[slice(*rows), slice(*cols)])
     transposed = TransposedSource(source)
     np.testing.assert_array_equal(read_all(transposed, (5, 31), (3, 20)), x.T[5:31, 3:20])
-    assert transposed.grain == source.grain[::-1]
+    assert transposed.block_shape == source.block_shape[::-1]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_zarr_is_read(tmp_path, x, dtype, shards):
     x = x.astype(dtype)
     array = zarr.create_array(tmp_path / "s.zarr", name="g/x", data=x, chunks=(8, 12), shards=shards)
     source = open_source(f"{tmp_path}/s.zarr::g/x", "a")
-    assert (source.shape, source.dtype, source.grain) == (x.shape, x.dtype.newbyteorder("="), (8, 12))
+    assert (source.shape, source.dtype, source.block_shape) == (x.shape, x.dtype.newbyteorder("="), (8, 12))
     check_pieces(source, x)
     check_pieces(open_source(array, "a"), x)
     check_pieces(open_source(tmp_path / "s.zarr" / "g" / "x", "a"), x)
@@ -207,9 +207,9 @@ def test_a_zarr_result(tmp_path, rng, shards):
     pytest.importorskip("zarr")
     x = rng.standard_normal((100, 130))
     target = result_target(f"{tmp_path}/s.zarr::g/x", x.shape, x.dtype, (16, 24), shards)
-    assert target.grain == (shards or (16, 24))
+    assert target.block_shape == (shards or (16, 24))
     with target.open(x.shape, x.dtype, force=False, inputs=[], again=False) as sink:
-        height, width = 2 * target.grain[0], 2 * target.grain[1]
+        height, width = 2 * target.block_shape[0], 2 * target.block_shape[1]
         pieces = [(row, col) for row in range(0, 100, height) for col in range(0, 130, width)]
         threads = [
             threading.Thread(
@@ -330,7 +330,7 @@ def test_converted_blocks_end_where_chunks_do(tmp_path, x):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_less_than_a_block_of_the_store_is_converted(x, order):
     source = ArraySource(np.asarray(x, order=order))
-    source.grain = (16, 16)
+    source.block_shape = (16, 16)
     converted = ConvertedSource(source, np.dtype("f8"))
     for first, last in itertools.combinations(range(0, 33, 3), 2):
         rows, cols = ((first, last), (5, 7)) if order == "C" else ((5, 7), (first, last))

@@ -136,9 +136,9 @@ def test_killed_at_any_point_it_goes_on_to_the_same_bits(x, on, out):
 
 
 def test_blocks_that_no_square_tile_holds_are_computed_whole(rng):
-    operand = Operand(F4, grain=(96, 100))
+    operand = Operand(F4, block_shape=(96, 100))
     product = Product(3000, 3000, 500, Operand(F4), Operand(F4, "F"), operand)
-    assert operand.square_grain == 2400
+    assert operand.square_block == 2400
     host = plan_product(product, 4_000_000, lambda m, n, k: 0, symmetric=True)
     assert not host.symmetric
     assert plan_product(product, 200_000_000, lambda m, n, k: 0, symmetric=True).tile_m in (2400, 3000)
@@ -152,16 +152,16 @@ def test_blocks_that_no_square_tile_holds_are_computed_whole(rng):
 
 
 @pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
-@pytest.mark.parametrize("grain", [(500, 250), (4096, 4096)])
-def test_everything_that_is_written_is_whole_blocks(strategy, grain):
-    product = Product(8200, 8200, 900, Operand(F4), Operand(F4, "F"), Operand(F4, grain=grain))
+@pytest.mark.parametrize("block_shape", [(500, 250), (4096, 4096)])
+def test_everything_that_is_written_is_whole_blocks(strategy, block_shape):
+    product = Product(8200, 8200, 900, Operand(F4), Operand(F4, "F"), Operand(F4, block_shape=block_shape))
     plan = choose_plan(product, F4, 1 << 29, Rates(1e12, 1e12, 1e10, 1e10), symmetric=True, strategy=strategy).plan
     assert plan.symmetric
-    assert plan.cut % grain[0] == 0
+    assert plan.cut % block_shape[0] == 0
     written = np.zeros((8200, 8200), bool)
     for op in operations(plan):
         if isinstance(op, Store):
-            for (start, end), whole in zip((op.rows, op.cols), grain, strict=True):
+            for (start, end), whole in zip((op.rows, op.cols), block_shape, strict=True):
                 assert start % whole == 0
                 assert end % whole == 0 or end == 8200
             part = slice(*op.rows), slice(*op.cols)

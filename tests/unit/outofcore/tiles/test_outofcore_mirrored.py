@@ -84,8 +84,8 @@ def test_where_it_cannot_be():
     a, b, executor = ArraySource(x), ArraySource(x.T), HostTileExecutor()
     assert planned(a, b, executor).symmetric
     assert not planned(a, ArraySource(x.T.copy()), executor).symmetric
-    assert planned(a, b, executor, grain=(8, 8)).symmetric
-    assert not planned(a, b, executor, grain=(40, 30)).symmetric
+    assert planned(a, b, executor, block_shape=(8, 8)).symmetric
+    assert not planned(a, b, executor, block_shape=(40, 30)).symmetric
     assert not planned(a, b, executor, alpha=0).symmetric
     assert not planned(a, b, executor, beta=1, c=ArraySource(np.zeros((200, 200), "f4"))).symmetric
     assert not plan_tiles(a, b, (200, 200), a.dtype, executor, memory=MEMORY).symmetric

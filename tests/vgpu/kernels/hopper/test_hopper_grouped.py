@@ -17,7 +17,7 @@ from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
-from support.oracle import poisoned
+from support.oracle import assert_product, poisoned
 from support.stray_writes import nothing_strays
 from support.vgpu import grouped_products as products
 from support.vgpu.grouped_products import ENDS, EXTENT, expected, operand
@@ -73,25 +73,57 @@ def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
 
 @pytest.mark.parametrize(
     ("config", "epilogue"),
-    [(SMALL, None), pytest.param(OVER_COLUMNS, None, marks=pytest.mark.slow), (COOPERATIVE, "swiglu")],
-    ids=["ping-pong", "columns", "cooperative"],
+    [
+        (SMALL, None),
+        (dataclasses.replace(SMALL, dynamic=1), "plus one"),
+        pytest.param(OVER_COLUMNS, None, marks=pytest.mark.slow),
+        (COOPERATIVE, "swiglu"),
+    ],
+    ids=["ping-pong", "dynamic", "columns", "cooperative"],
 )
 def test_rows_that_name_their_matrices(config, epilogue, rng):
-    """Numbers that are none of a matrix, negative ones too, multiply by zeros; other matrices hold NaN."""
-    numbers = np.array([5, 0, 5, 7, -1, 2, 2**31 - 1], np.int32)
+    """A row of NaN whose number is none of a matrix is zero, whatever the epilogue is; other matrices hold NaN."""
+    epilogue, columns = (
+        (lambda acc: acc + 1) if epilogue == "plus one" else epilogue,
+        136 * (1 + (epilogue == "swiglu")),
+    )
+    numbers, none = np.array([5, 0, 5, 7, -1, 2, 2**31 - 1, -(2**31)], np.int32), [3, 4, 6, 7]
     a = operand(rng, BFLOAT16, (len(numbers), 72), "row")
-    b = operand(rng, BFLOAT16, (7, 72, 272), "col")
-    b[[1, 3, 4, 6]] = np.nan
-    d = poisoned(BFLOAT16, (len(numbers), 272 if epilogue is None else 136))
-    plan = gm.grouped_gemm.plan(a, b, matrices=numbers, epilogue=epilogue, out=d, executor="vgpu")
-    arrays = {"a": a, "b": b if epilogue is None else b[..., :136], "matrices": numbers, "d": d, "u": b[..., 136:]}
+    b = operand(rng, BFLOAT16, (7, 72, columns), "col")
+    b[[1, 3, 4, 6]], a[none] = np.nan, np.nan
+    d = poisoned(BFLOAT16, (len(numbers), 136))
+    # The host refuses these numbers; a kernel has what is on the device.
+    numbered = np.where((numbers >= 0) & (numbers < 7), numbers, 0).astype(np.int32)
+    plan = gm.grouped_gemm.plan(a, b, matrices=numbered, epilogue=epilogue, out=d, executor="vgpu")
+    arrays = {"a": a, "b": b[..., :136], "matrices": numbers, "d": d, "u": b[..., 136:]}
     wanted = {name: arrays[name] for name in plan.problem.operands()}
     with nothing_strays(d):
         run_kernel(plan.problem, Choice(SPEC, dataclasses.replace(config, ctas=4)), wanted, Options(checks=True))
-    exact = gm.grouped_gemm(a.astype(np.float64), b.astype(np.float64), matrices=numbers, epilogue=epilogue)
+    exact = gm.grouped_gemm(a.astype(np.float64), b.astype(np.float64), matrices=numbered, epilogue=epilogue)
+    exact[none] = 0
     np.testing.assert_allclose(d.astype(np.float64), exact, rtol=2**-8, atol=1e-4)
     assert np.abs(exact).max() > 1
-    assert not d[[3, 4, 6]].any()
+
+
+def test_random_rows_and_numbers(rng):
+    """Numbers may be none of a matrix; the rows that have them, and what is between rows, hold NaN."""
+    for _ in range(4):
+        m, n, k, groups = (int(rng.integers(1, most)) for most in (10, 40, 150, 9))
+        a, b = (rng.standard_normal(shape).astype(BFLOAT16.numpy()) for shape in ((m, k), (groups, n, k)))
+        # Rows of K begin at multiples of 16 bytes.
+        a, b = (np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, 8 - k % 8)), constant_values=np.nan)[..., :k] for x in (a, b))
+        numbers = rng.integers(-1, groups + 1, m).astype(np.int32)
+        there = (numbers >= 0) & (numbers < groups)
+        a[~there] = np.nan
+        d = poisoned(FLOAT32, (m, 8 * n))[:, :n]
+        numbered = np.where(there, numbers, 0).astype(np.int32)
+        plan = gm.grouped_gemm.plan(a, b.swapaxes(1, 2), matrices=numbered, out=d, executor="vgpu")
+        arrays = {"a": a, "b": b.swapaxes(1, 2), "matrices": numbers, "d": d}
+        with nothing_strays(d):
+            run_kernel(plan.problem, Choice(SPEC, SMALL), arrays, Options(checks=True))
+        assert not d[~there].any()
+        for row in np.flatnonzero(there):
+            assert_product(d[row : row + 1], a[row : row + 1], b[numbers[row]].T)
 
 
 def test_rows_of_a_cluster_have_one_matrix():

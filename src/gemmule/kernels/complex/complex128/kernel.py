@@ -25,10 +25,10 @@ from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.float64.config import COLUMNS
 from gemmule.kernels.float64.stage import column_of
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
-from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
+from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
+from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 from .mainloop import Complex128Mainloop
 
@@ -36,7 +36,12 @@ from .mainloop import Complex128Mainloop
 class Complex128Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self,
+        config: Complex128Config,
+        types: dict[str, str],
+        scheduler: type[RasterTileScheduler] = RasterTileScheduler,
+    ):
         self.threads, self.cluster_k, self.resident = config.threads, config.cluster_k, config.resident
         self.writers = config.writers
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
@@ -97,11 +102,11 @@ class Complex128Gemm(TileGemm):
 
 
 def buildable(
-    config: Complex128Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles
+    config: Complex128Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
 ) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
     return Buildable(
-        Complex128Gemm(config, types, scheduler), (*tensors, *stand_in_scalars(Float64), *scheduler.stand_ins())
+        Complex128Gemm(config, types, scheduler), (*tensors, *fake_scalars(Float64), *scheduler.fake_args())
     )

@@ -24,10 +24,10 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.config import Complex64Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
-from gemmule.kernels.parts.complex_parts import is_used, stand_in_scalars
+from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
+from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.simt.config import LANES_M, LANES_N
 
 from .mainloop import Complex64Mainloop
@@ -36,7 +36,9 @@ from .mainloop import Complex64Mainloop
 class Complex64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: Complex64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self, config: Complex64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+    ):
         self.config, self.threads, self.cluster_k = config, config.threads, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Complex64Mainloop(config, types)
@@ -90,9 +92,9 @@ class Complex64Gemm(TileGemm):
 
 
 def buildable(
-    config: Complex64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles
+    config: Complex64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
 ) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     vectors = int(types["a_copies"]) // 8, int(types["b_copies"]) // 8, int(types["d_vector"]), int(types["d_vector"])
     tensors: tuple[Any, ...] = tuple(
@@ -100,5 +102,5 @@ def buildable(
         for unit, vector in zip(units, vectors, strict=True)
     )
     return Buildable(
-        Complex64Gemm(config, types, scheduler), (*tensors, *stand_in_scalars(Float32), *scheduler.stand_ins())
+        Complex64Gemm(config, types, scheduler), (*tensors, *fake_scalars(Float32), *scheduler.fake_args())
     )

@@ -133,7 +133,7 @@ class Bf16x6Split:
 
 
 def buildable(config: SplitConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     kernel, arguments = Bf16x6Split(config, types), []
     for _ in range(2):
         arguments += [major_tensor("float32", 0, batch=1), major_tensor("bfloat16", 0, batch=2, vector=8)]

@@ -291,7 +291,7 @@ def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -
     return [emulated for _ in configs]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float32, where splitting does not pay."""
     return PLAIN.name if PLAIN.least_cost(problem, gpu) < cost else None
 
@@ -312,5 +312,5 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
-    outdone=outdone,
+    faster_alternative=faster_alternative,
 )

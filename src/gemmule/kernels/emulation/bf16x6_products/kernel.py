@@ -35,8 +35,9 @@ from gemmule.kernels.hopper.mainloops.operands import Fragments, OperandStages, 
 from gemmule.kernels.hopper.mainloops.pipeline import PipelineState
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group, tiled_mma, wait_group_and_release
-from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
@@ -253,7 +254,7 @@ def pair_at(place: cute.Pointer):
 
 
 def buildable(config: SixProductsConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     a, b = (major_tensor("bfloat16", unit, batch=1, vector=8) for unit in units)
     c, d = (major_tensor("float32", 1, batch=1) for _ in range(2))

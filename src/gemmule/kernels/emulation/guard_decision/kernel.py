@@ -47,6 +47,6 @@ class Decision:
 
 
 def buildable(config: DecisionConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     words = (tensor_1d("int32"), tensor_1d("int32"))
     return Buildable(Decision(config, types), (*words, tuple(Int32(0) for _ in MODULI_CHOICES), Int32(0)))

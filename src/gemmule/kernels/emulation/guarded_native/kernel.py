@@ -68,7 +68,7 @@ _KERNELS: dict[str, tuple[Any, Any, tuple[None, ...]]] = {
 
 
 def buildable(config: Any, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     native, guarded, before = _KERNELS[types["element"]]
     arguments = native.buildable(config, types).arguments
     return Buildable(guarded(config, types), (*arguments, *before, tensor_1d("int32")))

@@ -90,7 +90,7 @@ class RealForms:
 
 
 def buildable(config: RealFormsConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     kernel, element, one = RealForms(config, types), types["element"], _PARTS[types["element"]](1)
     real = dtype_named(element).part.name
     b, forms = major_tensor(element, 0 if kernel.along else 1), major_tensor(real, 0, vector=2)

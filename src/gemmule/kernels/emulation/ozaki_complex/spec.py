@@ -166,7 +166,7 @@ def costs(problem: GemmProblem, configs: Sequence[RealFormsConfig], gpu: GpuRate
     return [emulated for _ in configs]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the native kernel, where emulation is not expected to pay."""
     del cost
     native, _ = _NATIVE[problem.a.dtype]
@@ -190,5 +190,5 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
-    outdone=outdone,
+    faster_alternative=faster_alternative,
 )

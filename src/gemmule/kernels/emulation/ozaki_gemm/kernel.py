@@ -136,7 +136,7 @@ def ratio(exponent, largest):
 
 
 def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     arguments = []
     for name in "ab":
         arguments += [major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]

@@ -261,7 +261,7 @@ def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) 
     return [emulated for _ in configs]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float64, where residues are not expected to pay."""
     del cost
     return None if pays(*times_us(problem, gpu), PLAIN.least_cost(problem, gpu)) else PLAIN.name
@@ -284,7 +284,7 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
-    outdone=outdone,
+    faster_alternative=faster_alternative,
 )
 
 
@@ -310,5 +310,5 @@ SCALES = dataclasses.replace(
     cost=None,
     costs=None,
     next_kernel=None,
-    outdone=None,
+    faster_alternative=None,
 )

@@ -25,7 +25,8 @@ from gemmule.kernels.emulation.guard import INFINITE_BITS
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
 from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts
 from gemmule.kernels.hopper.mainloops.operands import flat
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
 
 
@@ -61,7 +62,7 @@ class LeastMagnitude(ResidueProducts):
 
 
 def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     a, b = (major_tensor("float8_e5m2", 1, batch=1, vector=16) for _ in range(2))
     d = major_tensor("int32", 1, batch=1)
     return Buildable(LeastMagnitude(config, types), (a, b, d, Int32(1)))

@@ -95,7 +95,7 @@ class OzakiMagnitudes:
 
 
 def buildable(config: MagnitudesConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     arguments = []
     for name in "ab":
         arguments += [

@@ -31,8 +31,9 @@ from gemmule.kernels.emulation.residues import MODULI, SHIFT, middle, quotient
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, REGISTERS, THREADS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, REGISTERS, THREADS
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.kernels.parts.words import packed, words_at
 
@@ -174,7 +175,7 @@ class ResidueProducts:
 
 
 def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     a, b = (major_tensor("int8", 1, batch=1, vector=16) for _ in range(2))
     d = major_tensor("uint8", 1, batch=1, vector=16)
     kernel = ResidueProducts(config, types)

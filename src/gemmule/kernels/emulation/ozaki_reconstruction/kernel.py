@@ -232,7 +232,7 @@ def fused(value: Float64, factor: float, total: Float64) -> Float64:
 
 
 def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     residues = major_tensor("uint8", 1, batch=1, vector=16)
     is_complex = "planes" in types
     kernel = (ComplexReconstruction if is_complex else OzakiReconstruction)(config, types)

@@ -238,7 +238,7 @@ def difference(value: Float32) -> Float32:
 
 
 def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel with stand-ins for its arguments."""
+    """Return the kernel with fake arguments."""
     arguments = []
     for name in "ab":
         arguments += [

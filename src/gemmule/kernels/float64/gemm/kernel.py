@@ -27,15 +27,17 @@ from gemmule.kernels.float64.config import COLUMNS, Float64Config
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
+from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 
 class Float64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    def __init__(self, config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self, config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+    ):
         self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
         # One layout of the four, and copies of single elements, need a few registers more for their addresses.
         roomy = (types["a_major"], types["b_major"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
@@ -63,8 +65,10 @@ class Float64Gemm(TileGemm):
             self.epilogue.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
 
 
-def buildable(config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+def buildable(
+    config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+) -> Buildable:
+    """Return the kernel for those layouts, with fake arguments."""
     element = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     vectors = (int(types["a_copies"]) // 8, int(types["b_copies"]) // 8)
@@ -79,4 +83,4 @@ def buildable(config: Float64Config, types: dict[str, str], scheduler: type[Grou
 
         shares = (tensor_1d(element), tensor_1d("int32"), *(Int32(1) for _ in SharedTiles._fields))
         return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
-    return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.stand_ins()))
+    return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

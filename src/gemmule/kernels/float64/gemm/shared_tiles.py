@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from cutlass import Int32, cute
 
-from gemmule.kernels.hopper.schedulers.persistent import WorkRange
-from gemmule.kernels.hopper.schedulers.stream_k import Division, StreamKScheduler
 from gemmule.kernels.parts.raster import Divisor, RasterDivisors, divided_tile
+from gemmule.kernels.parts.schedulers.persistent import WorkRange
+from gemmule.kernels.parts.schedulers.stream_k import Division, StreamKScheduler
 
 
 class SharedTiles(NamedTuple):

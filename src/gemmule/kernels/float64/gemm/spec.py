@@ -17,8 +17,8 @@ from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, wh
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COLUMNS, COPIES, Float64Config
 from gemmule.kernels.float64.cost import costs
-from gemmule.kernels.hopper.tile_config import WARPGROUP
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
 #: Most copies of single elements of a k-tile by a thread, which holds their addresses in registers.

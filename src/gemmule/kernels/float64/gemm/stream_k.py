@@ -10,12 +10,12 @@ from cutlass import Float64, Int32, cute
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
-from gemmule.kernels.hopper.schedulers.persistent import KTileRange
-from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.stage_copies import opaque
 from gemmule.kernels.parts.tile_gemm import TileGemm
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 
 from .shared_tiles import SharedTiles, SharedTileScheduler
 
@@ -36,7 +36,7 @@ class StreamKFloat64Gemm(TileGemm):
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         # As many as the launch recipe has: what waits for a place would begin a second wave.
         self.threads, self.cluster_k, self.resident = config.threads, 1, config.resident
-        self.scheduler = GroupedTiles(config.tile_m, config.tile_n, config.group, 1)
+        self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n, config.group, 1)
         self.mainloop = Float64Mainloop(config, types)
         self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole")
         self.shares = SharedTileScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)

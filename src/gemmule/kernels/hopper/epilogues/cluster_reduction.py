@@ -11,7 +11,8 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Bytes that a thread sends at once.
 _BYTES = 16

@@ -9,7 +9,7 @@ from cutlass import Float32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor
-from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 from .fused_fragments import FusedEpiTile

@@ -9,7 +9,7 @@ import cutlass
 from cutlass import Int32, Uint32, cute
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 from .linear_combination import LinearCombination

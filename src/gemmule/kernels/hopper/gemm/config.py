@@ -9,15 +9,8 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.hopper.tile_config import (
-    CLUSTERS,
-    CONSUMERS,
-    EPI_TILE_M,
-    K_BYTES,
-    MMA_M,
-    SMS,
-    WarpScheduleConfig,
-)
+from gemmule.kernels.hopper.tile_config import CLUSTERS, CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, WarpScheduleConfig
+from gemmule.kernels.parts.hopper_facts import SMS
 
 #: What a search tries: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, columns, and clusters.
 _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))

@@ -16,7 +16,7 @@ Data movement
     B from shared memory for 524,288 FLOP.
 Limits
     Power: at full rate an H100 lowers its clock. Then prologue and epilogue of a tile, and how the tiles of the last
-    wave fill the multiprocessors.
+    wave fill the SMs.
 Sources
     NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA CUTLASS, "Efficient GEMM in CUDA": warp
     specialisation, cooperative and ping-pong schedules.
@@ -43,14 +43,15 @@ from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombinatio
 from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, OperandStages, flat
 from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
 from gemmule.kernels.hopper.mainloops.register_operand import RegisterOperandMainloop
-from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop, block_lines, stand_in_scales
+from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop, block_lines, fake_scales
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
-from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS
 from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
+from gemmule.kernels.parts.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import HopperGemmConfig
@@ -314,7 +315,7 @@ class HopperGemm:
 
 
 def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     d_mode = 0 if config.swap_ab else 1
     contiguous_modes = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, d_mode, d_mode)
 
@@ -324,9 +325,9 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
 
     acc = cute_type(types["acc"])
     kernel = HopperGemm(config, types)
-    aux_args = None if kernel.fusion is None else kernel.fusion.stand_ins()
+    aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
     workspaces = (tensor_1d(types["acc"]), tensor_1d("int32")) if config.stream_k else None
     b_up = tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
-    scales = stand_in_scales(types)
+    scales = fake_scales(types)
     return Buildable(kernel, (matrices, Int32(1), (acc(1), acc(0)), aux_args, workspaces, b_up, scales))

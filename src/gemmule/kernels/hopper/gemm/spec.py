@@ -48,7 +48,6 @@ from gemmule.kernels.hopper.tile_config import (
     K_BYTES,
     MAX_SCALED_N,
     MAX_SHARED_BYTES,
-    SMS,
     THREADS,
     why_not_promoted,
 )
@@ -59,8 +58,9 @@ from gemmule.kernels.hopper.tma_tiles import (
     scale_params,
     why_not_stored,
 )
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.spec import is_faster
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
 
@@ -427,7 +427,7 @@ def _registers_factor(across: tuple[bool, bool], config: HopperGemmConfig) -> fl
     return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel without wgmma where that is faster than wgmma with an operand from registers."""
     if not _from_registers(problem, majors_of(problem)):
         return None
@@ -457,7 +457,7 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     further=further,
-    outdone=outdone,
+    faster_alternative=faster_alternative,
     epilogues=True,
     gated=True,
     absmax=True,

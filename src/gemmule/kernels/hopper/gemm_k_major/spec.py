@@ -26,8 +26,8 @@ from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands, least_transpose_us
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
@@ -107,7 +107,7 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
     return _OPERANDS.costs(problem, configs, gpu, written_back_us(copied, gpu))
 
 
-def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel that takes an operand of TF32 as it is, where the fastest transpose would not pay."""
     if not _may_be_direct(problem):
         return None
@@ -126,7 +126,7 @@ def _may_be_direct(problem: GemmProblem) -> bool:
 _times = cache_last_call(costs_with_prepared)
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that takes operands as they are, or converts 8-bit floats, where transposing does not pay."""
     if problem.a.dtype.is_float8:
         return UPCAST.name if _least_us(UPCAST, problem, gpu) < cost else None
@@ -161,6 +161,6 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
-    outdone=outdone,
-    yields_to=yields_to,
+    faster_alternative=faster_alternative,
+    defers_to=defers_to,
 )

@@ -26,7 +26,7 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 
 def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size and number of operands, with stand-ins for its arguments."""
+    """Return the kernel for that element size and number of operands, with fake arguments."""
     name = types["element"]
     width = cute_type(name).width
     pairs = [

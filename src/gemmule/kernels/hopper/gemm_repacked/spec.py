@@ -21,8 +21,8 @@ from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hoppe
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
@@ -161,14 +161,14 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     return [product + moved[config.threads > _FEW_THREADS] + _vectors_us(config) for config in configs]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
 
 
-def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of small products by FMA units."""
     del gpu
     return SIMT_GEMM.name if _by_fma(problem) and is_small(problem) else None
@@ -193,6 +193,6 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
-    outdone=outdone,
-    yields_to=yields_to,
+    faster_alternative=faster_alternative,
+    defers_to=defers_to,
 )

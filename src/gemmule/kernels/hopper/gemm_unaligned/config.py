@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, SMS, WarpScheduleConfig
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WarpScheduleConfig
+from gemmule.kernels.parts.hopper_facts import SMS
 
 #: Elements between two rows of D in shared memory, beyond the rows themselves: rows that a warp stores at once then lie
 #: in different banks.

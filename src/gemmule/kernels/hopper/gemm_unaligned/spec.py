@@ -16,8 +16,8 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import K_BYTES, MAX_SHARED_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import is_faster
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.spec import is_faster
 
 from .config import UnalignedGemmConfig
 
@@ -136,7 +136,7 @@ def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, 
     ]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that splits K, where that pays."""
     return MMA_SYNC.name if is_faster(problem, cost, gpu, split=True) else None
 
@@ -167,5 +167,5 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    outdone=outdone,
+    faster_alternative=faster_alternative,
 )

@@ -51,7 +51,7 @@ class UpcastLines(PackedLines):
 
 
 def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for one or two operands of those types, with stand-ins for its arguments."""
+    """Return the kernel for one or two operands of those types, with fake arguments."""
     pairs = [
         (major_tensor(name, 0, batch=1), major_tensor(types["wide"], 0, batch=1, vector=VECTOR // 2))
         for name in (types["element"], types["second"])

@@ -17,8 +17,8 @@ from gemmule.kernels.hopper.next_kernel import NextProduct, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.mma_sync.spec import predicted_us as mma_sync_us
 
 #: Types that are converted, and those that they may become.
 NARROW, WIDE = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16)
@@ -104,7 +104,7 @@ def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
 #: Microseconds of the second launch, and bytes that are read and written in one: as `hopper_gemm_repacked` was measured
 #: on an H200.
 _LAUNCH, _BYTES = 1.8, 3.3e6
-#: Bytes that are moved for two that are written, and CTAs of many vectors for each of the multiprocessors, at least.
+#: Bytes that are moved for two that are written, and CTAs of many vectors for each of the SMs, at least.
 _MOVED, _ENOUGH = 1.5, 4
 
 
@@ -117,7 +117,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
     def conversion(config: RepackConfig) -> float:
         ctas = sum(one.ctas(config) * one.matrices for one in _narrow(problem))
-        # Where few CTAs leave multiprocessors idle, fewer vectors for each of them are better.
+        # Where few CTAs leave SMs idle, fewer vectors for each of them are better.
         return moved * max(1.0, _ENOUGH * gpu.multiprocessors / max(ctas, 1)) if config.vectors > 1 else moved * 1.01
 
     return [product + _LAUNCH * gpu.launch + conversion(config) for config in configs]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Config
-from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, MAX_SHARED_BYTES, WARPGROUP
+from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, MAX_SHARED_BYTES
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Weights of a block, elements of K of a k-tile, and rows of A of a tile.
 BLOCK, TILE_K, TILES_N = 128, 128, (8, 16, 32, 64, 128)

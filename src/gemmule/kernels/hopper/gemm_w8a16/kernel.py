@@ -34,7 +34,8 @@ from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
 from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, Upcast, fill_fragments, upcast_k_tile
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group
-from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
@@ -44,7 +45,7 @@ _MMA_M = 64
 #: Warps that multiply; after them come those that upcast rows of A, and then the producer.
 _MULTIPLIERS = 4 * CONSUMERS
 _HALVES = 2
-#: Registers of a thread that multiplies, and of others, by CTAs on a multiprocessor, blocks and rows of a tile.
+#: Registers of a thread that multiplies, and of others, by CTAs on an SM, blocks and rows of a tile.
 _REGISTERS = {
     (2, 1, 8): (72, 56),
     (2, 1, 16): (72, 56),
@@ -77,7 +78,7 @@ class HopperGemmW8A16:
     def __init__(self, config: W8A16Config, types: dict[str, str]) -> None:
         weight, token = (cute_type(types[name]) for name in "ba")
         self.upcast_threads = 32 * (UPCAST_WARPS // config.teams)
-        # Units of work that a thread has at a time: with two CTAs on a multiprocessor registers are scarce.
+        # Units of work that a thread has at a time: with two CTAs on an SM registers are scarce.
         self.units = 2 if config.residents > 1 else 1 if config.tile_n > 64 else 4
         self.registers: Any = _REGISTERS.get((config.residents, config.blocks, config.tile_n))
         if token.width == 16 and config.tile_n == TILES_N[-1]:
@@ -287,12 +288,12 @@ def half_k_tile_mmas(mma: Any, operands: Any, k: Any, half: int, slot: Any) -> I
 
 
 def buildable(config: W8A16Config, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those types, with stand-ins for its arguments."""
+    """Return the kernel for those types, with fake arguments."""
     weights, tokens = (
         major_tensor(types[name], 1, batch=1, vector=128 // cute_type(types[name]).width) for name in "ba"
     )
     results = (major_tensor(types[name], 1, batch=1) for name in "cd")
     kernel = HopperGemmW8A16(config, types)
-    aux_args = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
+    aux_args = () if kernel.epilogue is None else (kernel.epilogue.fake_args(),)
     scale = (cutlass.Float32(1), cutlass.Float32(0))
     return Buildable(kernel, ((weights, tokens, *results), Int32(1), scale, *aux_args))

@@ -18,8 +18,9 @@ from gemmule.core.signature import adds_key, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-from gemmule.kernels.hopper.tile_config import CLUSTERS, SMS
+from gemmule.kernels.hopper.tile_config import CLUSTERS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import THREADS, TILE_K, W8A16Config
 
@@ -119,7 +120,7 @@ def launch(problem: GemmProblem, config: W8A16Config) -> Launch:
 
 
 #: Measured on an H200, in microseconds and bytes of one: a launch; weights from memory; k-tiles from the L2 cache to a
-#: multiprocessor; each further wave of CTAs.
+#: SM; each further wave of CTAs.
 _LAUNCH, _MEMORY, _PORT, _WAVE = 2.1, 4.25e6, 66e3, 1.0
 #: Time of a k-tile on an SM, by rows and blocks, where that is more than its transfer.
 _K_TILE = {(16, 1): 0.3, (32, 1): 0.39, (64, 1): 0.53, (64, 2): 0.78, (128, 2): 1.42}
@@ -144,7 +145,7 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
         waves = math.ceil(ctas / at_once)
         load = (config.tile_w + config.tile_n * oriented.a.dtype.itemsize) * TILE_K / _PORT
         each = gpu.load * math.ceil(k_tiles / cluster) * max(load, _K_TILE.get((config.tile_n, config.blocks), 0.0))
-        # Where a multiprocessor has several CTAs, the first that ends makes room.
+        # Where an SM has several CTAs, the first that ends makes room.
         several = waves if config.residents == 1 else max(ctas / gpu.multiprocessors, 1.0)
         read = float((memory**3 + (several * each) ** 3) ** (1 / 3))
         total = gpu.launch * _LAUNCH + read + gpu.load * _WAVE * (waves - 1)
@@ -155,20 +156,20 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
     return [time(config) for config in configs]
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that upcasts operands in memory, where that is expected to be faster."""
     if UPCAST.is_refused(problem, UPCAST.archs[0]):
         return None
     return UPCAST.name if UPCAST.least_cost(problem, gpu) < cost else None
 
 
-def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the same kernel for more rows than were measured."""
     del gpu
     return UPCAST.name if min(problem.m, problem.n) > _MOST_ROWS else None
 
 
-#: For each tile its stages, slots, CTAs on a multiprocessor and blocks.
+#: For each tile its stages, slots, CTAs on an SM and blocks.
 _SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (16, 4, 4, 2, 1),
     (8, 5, 4, 2, 1),
@@ -206,8 +207,8 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    outdone=outdone,
-    yields_to=yields_to,
+    faster_alternative=faster_alternative,
+    defers_to=defers_to,
     epilogues=True,
     absmax=True,
 )

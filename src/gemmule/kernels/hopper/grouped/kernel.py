@@ -145,7 +145,7 @@ class HopperGroupedGemm(HopperGemm):
         """
         batch = 0
         if self.axis == others:
-            # What is beyond the last group has no matrix, and no k-tile.
+            # What has no matrix has no k-tile.
             batch = matrix if self.by_rows else cutlass.min(matrix, operand.tensor.shape[2] - 1)
         origin = (first if self.axis == lines else 0, first if self.axis == "k" else 0)
         return TmaTensor(operand.atom, cute.domain_offset(origin, operand.tensor[None, None, batch]))
@@ -202,11 +202,11 @@ class HopperGroupedGemm(HopperGemm):
         state = self.mainloop.multiply(fragments, barriers, state, multiplied, idx, release)
         if cutlass.const_expr(self.axis == "m" and not self.pingpong):
             state = self.mainloop.release_unread(barriers, state, count - multiplied, release)
-        self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds, schedule.offsets.shape[0])
+        self.store_group_tile(ctx, flat(fragments.accumulators), coord, bounds, schedule)
         return state
 
     @cute.jit
-    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds, num_groups):
+    def store_group_tile(self, ctx, accumulators: cute.Tensor, coord, bounds, schedule):
         """Write this warpgroup's part of a tile, as far as its group and D go."""
         i, j, group = coord
         start, end = bounds
@@ -217,15 +217,15 @@ class HopperGroupedGemm(HopperGemm):
         if cutlass.const_expr(self.axis == "k"):
             self.epilogue.store_tile(ctx, accumulators, Region(row, col, rows, cols), group, True)
         elif cutlass.const_expr(self.axis == "m"):
-            # What is beyond the last group is zero.
-            of_group = select_(Boolean(group < num_groups), group, Int32(-1))
+            # What has no matrix is zero.
+            of_group = select_(Boolean(self.scheduler.has_matrix(schedule, group)), group, Int32(-1))
             self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0, group=of_group)
         else:
             self.epilogue.store_tile(ctx, accumulators, Region(row, start + col, rows, end), 0)
 
 
 def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
 
     def tensor(operand: str, mode: int, vector: int | None = None) -> cute.Tensor:
         return major_tensor(types[operand], mode, batch=1, vector=vector or 128 // cute_type(types[operand]).width)
@@ -235,6 +235,6 @@ def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
     d = tensor("d", 1, None if kernel.by_tma else 1)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
     counter = tensor_1d("int32") if config.dynamic else None
-    aux_args = None if kernel.fusion is None else kernel.fusion.stand_ins()
+    aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
     b_up = tensor("b", 1 if types["b_major"] == "k" else 0) if kernel.num_b > 1 else None
     return Buildable(kernel, ((a, b, d), offsets, counter, Int32(1), aux_args, b_up))

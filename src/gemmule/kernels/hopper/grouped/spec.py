@@ -16,7 +16,7 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS, why_not_promoted
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
-from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles
+from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles, overlapping_tiles
 
 from .config import GroupedConfig, every_config
 from .cost import costs
@@ -45,24 +45,23 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
         return "there is nothing to multiply: an extent or the number of groups is 0"
     if problem.axis in ("m", "n") and problem.groups > MAX_GROUPS:
         return f"there are {problem.groups} groups, of at most {MAX_GROUPS}; multiply them in several calls"
-    for name, matrix in (("a", problem.a), ("b", problem.b)):
+    for name, matrix, major in zip("ab", (problem.a, problem.b), _majors(problem), strict=True):
         if not (matrix.lies_in_rows or matrix.lies_in_cols):
             return f"{name.upper()} has no contiguous dimension among its last two; pass a copy"
         if reason := why_not_tma(name, matrix, problem.batch_of(name)):
             return f"{reason}; pass a copy with padded rows"
         if matrix.dtype.is_float8 and not (matrix.lies_in_rows if name == "a" else matrix.lies_in_cols):
             return f"{name.upper()} is {matrix.dtype} and not contiguous along K; give A row-major and B column-major"
-        if _begins_within_rows(problem, name):
+        if major == ("m" if problem.axis == "row" else problem.axis):
             return (
-                f"{name.upper()} is contiguous along {problem.axis.upper()}, which the offsets divide: groups would "
+                f"{name.upper()} is contiguous along {major.upper()}, which the {problem.divider} divide: groups would "
                 "begin between the 16 bytes that TMA moves together; pass a copy with the other dimension contiguous"
             )
     if problem.epilogue is not None and (reason := _why_not_epilogue(problem, problem.epilogue)):
         return reason
     if not problem.d.is_row_major:
         return "D is not row-major; pass an output whose last dimension is contiguous"
-    least = EPI_TILE_M * EPI_TILE_M
-    if max(problem.m, problem.n, problem.k) >= _MOST or problem.m * problem.n * problem.groups >= _MOST * least:
+    if max(problem.m, problem.n, problem.k) >= _MOST or overlapping_tiles(problem, EPI_TILE_M) >= _MOST:
         return f"a dimension of {(problem.m, problem.n, problem.k)} or the number of tiles is beyond {_MOST}"
     return None
 
@@ -80,10 +79,9 @@ def _why_not_epilogue(problem: GroupedProblem, epilogue: Epilogue) -> str | None
     return None
 
 
-def _begins_within_rows(problem: GroupedProblem, operand: str) -> bool:
-    """Return whether groups begin anywhere in the rows that TMA loads of A or B."""
-    matrix, sides = (problem.a, "mk") if operand == "a" else (problem.b, "kn")
-    return problem.axis == sides[1 if matrix.lies_in_rows else 0]
+def _majors(problem: GroupedProblem) -> tuple[str, str]:
+    """Return the contiguous dimensions of A and B, as TMA loads them."""
+    return "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
 
 
 def _why_not_types(problem: GroupedProblem) -> str | None:
@@ -115,9 +113,8 @@ def _by_threads(problem: GroupedProblem) -> bool:
 def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
     """Specialise for the types, the contiguous dimensions of A and B, the divided one, and how D is written."""
     del config
-    majors = "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
     written = "threads" if _by_threads(problem) else "boxes"
-    plain = _signature((problem.a.dtype, problem.b.dtype), problem.d.dtype, majors, problem.axis, written)
+    plain = _signature((problem.a.dtype, problem.b.dtype), problem.d.dtype, _majors(problem), problem.axis, written)
     return (*plain, *epilogue_signature(problem.epilogue))
 
 

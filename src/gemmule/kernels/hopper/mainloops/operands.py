@@ -11,7 +11,7 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 
 class TmaTensor(NamedTuple):

@@ -17,7 +17,8 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MAX_PROMOTED_N, WARPGROUP, promoted_in_halves
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MAX_PROMOTED_N, promoted_in_halves
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages, flat
 from .tma_wgmma import Mainloop

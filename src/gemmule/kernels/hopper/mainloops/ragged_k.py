@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages
 from .tma_wgmma import Mainloop

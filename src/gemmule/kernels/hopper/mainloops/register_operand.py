@@ -14,7 +14,8 @@ import cutlass
 from cutlass import Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
-from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages
 from .tma_wgmma import Mainloop

@@ -228,15 +228,15 @@ def _read(place: Any, count: int) -> Any:
     return cute.make_tensor(pointer, cute.make_layout(count)).load()
 
 
-def stand_in_scales(types: dict[str, str]) -> tuple[Any, Any] | None:
-    """Return stand-ins for the scales of A and B, if the signature has them."""
+def fake_scales(types: dict[str, str]) -> tuple[Any, Any] | None:
+    """Return fake tensors for the scales of A and B, if the signature has them."""
     if "scale_a" not in types:
         return None
-    first, second = (_stand_in() for _ in range(2))
+    first, second = (_fake_tensor() for _ in range(2))
     return first, second
 
 
-def _stand_in() -> Any:
+def _fake_tensor() -> Any:
     extents, strides = (tuple(sym() for _ in range(2)) for sym in (cute.sym_int32, cute.sym_int64))
     return cute.runtime.make_fake_tensor(Float32, extents, strides)
 

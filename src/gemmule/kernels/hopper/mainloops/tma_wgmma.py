@@ -14,7 +14,8 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages
 from .pipeline import Pipeline, PipelineState, sync_cluster

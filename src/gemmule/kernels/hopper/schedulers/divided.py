@@ -8,8 +8,7 @@ import cutlass
 from cutlass import cute
 
 from gemmule.kernels.parts.raster import divided_tile, raster_divisors
-
-from .persistent import PersistentScheduler, WorkTile
+from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler, WorkTile
 
 
 class DividedScheduler(PersistentScheduler):

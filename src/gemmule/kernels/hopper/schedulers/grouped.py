@@ -14,8 +14,8 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.kernels.parts.raster import grouped_tile
+from gemmule.kernels.parts.schedulers.persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
 
-from .persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
 from .work_counter import WorkCounter
 
 _WARP = 32
@@ -26,7 +26,7 @@ class GroupedWork(NamedTuple):
 
     d: Any  #: Tensor. D, for its extents.
     offsets: Any  #: Tensor. The groups' ends, or the numbers of rows' matrices, in device memory.
-    extent: Any  #: Int32. Extent of the divided dimension.
+    extent: Any  #: Int32. Extent of the divided dimension, or the number of matrices that rows may name.
     #: Tensor or None. In shared memory, for each group the rows or columns of tiles of it and of those before it.
     tile_ends: Any = None
     #: counter, ring: Tensor and Ring, or None. With dynamic scheduling, the counter in device memory, and the indices
@@ -93,6 +93,15 @@ class _Grouped(PersistentScheduler):
         if group < num_groups:
             end = cutlass.max(cutlass.min(work.offsets[group], work.extent), start)
         return start, end
+
+    def has_matrix(self, work: Any, group: Any) -> Any:
+        """Return whether a group has a matrix: what is beyond the last end has none."""
+        return group < work.offsets.shape[0]
+
+    @cute.jit
+    def k_tiles_of_group(self, work, group, num_k_tiles):
+        """Return how many k-tiles tiles of a group have: none where it has no matrix."""
+        return num_k_tiles if self.has_matrix(work, group) else Int32(0)
 
     @cute.jit
     def work_range(self, num_tiles):
@@ -198,11 +207,6 @@ class GroupedScheduler(_Grouped):
         """Return how many k-tiles a work tile has; past the end any number."""
         return self.k_tiles_of_group(work, self.group_of(work, work_index), num_k_tiles)
 
-    @cute.jit
-    def k_tiles_of_group(self, work, group, num_k_tiles):
-        """Return how many k-tiles tiles of a group have: none beyond the last group's end."""
-        return num_k_tiles if group < work.offsets.shape[0] else Int32(0)
-
 
 class GroupedKScheduler(_Grouped):
     """All tiles of D (M, N, L), with the k-tiles of the matrix's group.
@@ -245,15 +249,24 @@ class GroupedKScheduler(_Grouped):
 
 
 class RowScheduler(_Grouped):
-    """Tiles of single rows of D, each of a product with one matrix of B, whose number is in device memory."""
+    """Tiles of single rows of D, each of a product with one matrix of B, whose number is in device memory.
+
+    A row whose number is none of a matrix has no k-tile.
+    """
 
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
-        """Return what the other methods read; by all threads of the CTA."""
-        return self.schedule_of(tma, offsets, table, tma.d.tensor.shape[0])
+        """Return what the other methods read, the number of matrices as `extent`; by all threads of the CTA."""
+        return self.schedule_of(tma, offsets, table, tma.b.tensor.shape[2])
 
     def matrix(self, work: Any, group: Any) -> Any:
-        """Return the number of a row's matrix; of one that is not there, TMA loads zeros."""
+        """Return the number of a row's matrix."""
         return work.offsets[group]
+
+    @cute.jit
+    def has_matrix(self, work, group):
+        """Return whether a row has a matrix."""
+        number = work.offsets[group]
+        return number >= 0 and number < work.extent
 
     def bounds(self, work: Any, group: Any) -> tuple[Any, Any]:
         """Return the row, and the one behind it."""
@@ -269,16 +282,18 @@ class RowScheduler(_Grouped):
     def work(self, work, num_k_tiles):
         """Return the indices of this cluster's tiles."""
         del num_k_tiles
-        return self.work_range(work.extent * self.across(work))
+        return self.work_range(work.d.shape[0] * self.across(work))
 
     @cute.jit
     def work_tile(self, work, work_index, k_range):
         """Return a work tile; its coordinate is that of a tile within the row, and the row."""
         row = work_index // self.across(work)
         _, col = self.cta_coord_in_cluster()
-        return WorkTile((Int32(0), (work_index - row * self.across(work)) * self.cluster_n + col, row), k_range)
+        coord = (Int32(0), (work_index - row * self.across(work)) * self.cluster_n + col, row)
+        return WorkTile(coord, KTileRange(Int32(0), self.k_tiles_of_group(work, row, k_range.num_k_tiles)))
 
-    def k_tile_count(self, work: Any, work_index: Any, num_k_tiles: Any) -> Any:
-        """Return how many k-tiles a work tile has."""
-        del work, work_index
-        return num_k_tiles
+    @cute.jit
+    def k_tile_count(self, work, work_index, num_k_tiles):
+        """Return how many k-tiles a work tile has; past the end any number."""
+        row = cutlass.min(work_index // self.across(work), work.offsets.shape[0] - 1)
+        return self.k_tiles_of_group(work, row, num_k_tiles)

@@ -8,7 +8,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
-from .persistent import PersistentScheduler, WorkRange
+from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler, WorkRange
 
 #: Groups that the search for a tile's own skips at once.
 _JUMPS = (16, 1)

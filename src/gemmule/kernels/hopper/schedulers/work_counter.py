@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from cutlass import Int32, cute
 
 from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
-from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 _SLOTS = 4
 

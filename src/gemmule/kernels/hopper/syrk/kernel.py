@@ -71,7 +71,7 @@ class HopperSyrkUnaligned(HopperSyrk):
 
 
 def buildable(config: SyrkConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
 
     def tensor(operand: str, contiguous_mode: int) -> cute.Tensor:
         return major_tensor(types[operand], contiguous_mode, batch=1, vector=128 // cute_type(types[operand]).width)

@@ -123,7 +123,7 @@ def _wider(config: SyrkConfig, tiles: int) -> float:
     return 1 + _WIDER * max(config.tile_n - 128, 0) / 64 if tiles > config.clusters else 1.0
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
     other = gemm_unaligned.SPEC if _by_threads(problem) else gemm.SPEC
     return other.name if other.least_cost(problem, gpu) * _EXPECTED <= cost else None
@@ -160,6 +160,6 @@ SPEC = KernelSpec(
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    outdone=outdone,
-    mirrors=True,
+    faster_alternative=faster_alternative,
+    is_syrk=True,
 )

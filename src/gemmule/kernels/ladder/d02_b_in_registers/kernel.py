@@ -14,7 +14,7 @@ Data movement
     8 reads of shared memory and 2 of L1 for 64 multiply-adds.
 Limits
     The register file: a multiply-add reads three operands of 8 bytes, and loads write their results beside them.
-    And registers: 64 accumulators of 8 bytes are 128 of the 255, so that 8 warps a multiprocessor are left.
+    And registers: 64 accumulators of 8 bytes are 128 of the 255, so that 8 warps an SM are left.
 Sources
     Liang, Ren, Guo and Liu, "Design and Implementation of Matrix Multiplication on GPU", section 3.2, where a thread
     owns one column of 16 rows.

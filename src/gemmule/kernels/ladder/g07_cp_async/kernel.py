@@ -12,7 +12,7 @@ Data movement
     The tile of 128 x 256: 42.7 FLOP a byte. Per step of k a thread reads 6 vectors of 16 bytes for 128 multiply-adds.
 Limits
     About nine of ten instructions of the main loop are multiply-adds: the others read shared memory and compute the
-    addresses of copies, in every thread. With 8 warps a multiprocessor, each stall of a scheduler's two warps shows.
+    addresses of copies, in every thread. With 8 warps an SM, each stall of a scheduler's two warps shows.
 Sources
     NVIDIA CUTLASS, "Efficient GEMM in CUDA": the hierarchy of CTA, warp and thread tiles.
 """
@@ -22,8 +22,8 @@ from __future__ import annotations
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.simt.config import VECTOR, CpAsyncConfig
 from gemmule.kernels.simt.mainloop import SimtMainloop
 from gemmule.kernels.simt.thread_tiles import write_thread_tile
@@ -34,7 +34,7 @@ class CpAsync:
 
     def __init__(self, config: CpAsyncConfig, types: dict[str, str]):
         self.threads = config.threads
-        self.scheduler = GroupedTiles(config.tile_m, config.tile_n, config.group)
+        self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n, config.group)
         self.mainloop = SimtMainloop(config, types)
 
     @cute.jit
@@ -54,7 +54,7 @@ class CpAsync:
 
 
 def buildable(config: CpAsyncConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     name = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     vector = VECTOR if types["copies"] == "16" else 1

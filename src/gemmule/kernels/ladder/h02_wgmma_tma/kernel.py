@@ -9,7 +9,7 @@ Change from the rung before
 Data movement
     The tile of 128 x 128: 64 FLOP a byte from L2 for 16-bit types.
 Limits
-    A CTA either loads or multiplies. Only the other CTAs of its multiprocessor fill the time in between.
+    A CTA either loads or multiplies. Only the other CTAs of its SM fill the time in between.
 Sources
     NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier.
 """
@@ -24,10 +24,11 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import RungConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type
 

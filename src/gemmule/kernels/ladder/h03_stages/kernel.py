@@ -25,10 +25,11 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import RungConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type
 

@@ -9,7 +9,7 @@ Change from the rung before
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types.
 Limits
-    One such CTA fills a multiprocessor. During its prologue, and while it writes its tile, nothing is multiplied.
+    One such CTA fills an SM. During its prologue, and while it writes its tile, nothing is multiplied.
 Sources
     The same; NVIDIA CUTLASS, "Efficient GEMM in CUDA": warp specialisation; PTX ISA: setmaxnreg.
 """
@@ -24,10 +24,11 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import RolesConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type
 

@@ -1,7 +1,7 @@
 """Hopper rung 5: persistent CTAs.
 
 Idea
-    As many CTAs as there are multiprocessors, each computing tile after tile. While its consumers write one tile, its
+    As many CTAs as there are SMs, each computing tile after tile. While its consumers write one tile, its
     producer already loads k-tiles of the next.
 Change from the rung before
     A loop over tiles around both roles; pipeline states go on from tile to tile. Operands, mainloop and scheduler are
@@ -25,11 +25,12 @@ from cutlass.memory import SmemAllocator
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import PersistentConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type
 
 

@@ -9,7 +9,7 @@ Change from the rung before
 Data movement
     The pair of tiles, 256 x 128: 85 FLOP a byte from L2 for 16-bit types, where a pair of 128 x 256 had 128.
 Limits
-    Power, and how the tiles of the last wave fill the multiprocessors.
+    Power, and how the tiles of the last wave fill the SMs.
 Sources
     The same; NVIDIA CUTLASS, "Efficient GEMM in CUDA": ping-pong schedule.
 """
@@ -30,10 +30,11 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, EPI_TILE_N, K_BYTES, MMA_M, REGISTERS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, EPI_TILE_N, K_BYTES, MMA_M, REGISTERS
 from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import CLUSTER, EPI_STAGES, PingpongConfig
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type
 
 # Named barriers for the order of the warpgroups; 1 and 2 are those of their epilogues.

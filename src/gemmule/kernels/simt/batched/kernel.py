@@ -221,19 +221,19 @@ class SimtBatched:
 
 
 def buildable(config: BatchedConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     element = types["element"]
     item = cute_type(element).width // 8
 
-    def stand_in(major: str, length: int) -> Any:
+    def fake_tensor(major: str, length: int) -> Any:
         if length == 1:
             return strided_tensor(element)
         return major_tensor(element, 1 if major in "kn" else 0, batch=1, vector=length)
 
     operands = [
-        stand_in("k" if types[f"{operand}_major"] == "k" else "m", int(types[f"{operand}_copies"]) // item)
+        fake_tensor("k" if types[f"{operand}_major"] == "k" else "m", int(types[f"{operand}_copies"]) // item)
         for operand in "ab"
     ]
-    results = [stand_in("n", int(types["d_vector"])) for _ in range(2)]
+    results = [fake_tensor("n", int(types["d_vector"])) for _ in range(2)]
     scalars = cute_type(element)(1), cute_type(element)(0)
     return Buildable(SimtBatched(config, types), (*operands, *results, *scalars))

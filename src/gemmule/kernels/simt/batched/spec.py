@@ -150,7 +150,7 @@ def _costs(problem: GemmProblem, configs: Sequence[BatchedConfig], gpu: GpuRates
     return costs(oriented, configs, gpu, _copies(oriented))
 
 
-def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def _faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of the type for larger matrices, where it is expected to be faster."""
     other = _larger(problem)
     if other.costs is None or other.is_refused(problem, other.archs[0]):
@@ -160,7 +160,7 @@ def _outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return other.name if least <= cost * _MARGIN else None
 
 
-def _yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+def _defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of the type for larger matrices, for those that are surely larger."""
     del gpu
     return _larger(problem).name if problem.m * problem.n > _MOST_OUTPUTS else None
@@ -204,6 +204,6 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=_costs,
     cost_in_us=True,
-    outdone=_outdone,
-    yields_to=_yields_to,
+    faster_alternative=_faster_alternative,
+    defers_to=_defers_to,
 )

@@ -24,8 +24,8 @@ from cutlass import Float32, cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
+from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.epilogue import SimtEpilogue
@@ -39,7 +39,9 @@ class SimtGemm:
     #: What computes a fused epilogue.
     vector_epilogue: type[VectorEpilogue] = VectorEpilogue
 
-    def __init__(self, config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles):
+    def __init__(
+        self, config: SimtConfig, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+    ):
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = SimtGemmMainloop(config, types)
@@ -148,14 +150,16 @@ class SimtGemm:
         return rScaled
 
 
-def buildable(config: SimtConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+def buildable(
+    config: SimtConfig, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+) -> Buildable:
+    """Return the kernel for those layouts, with fake arguments."""
     kernel = SimtGemm(config, types, scheduler)
-    return Buildable(kernel, stand_ins(kernel, types, scheduler.stand_ins()))
+    return Buildable(kernel, fake_args(kernel, types, scheduler.fake_args()))
 
 
-def stand_ins(kernel: SimtGemm, types: dict[str, str], further: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return stand-ins for the arguments of a kernel; `further` are those that its scheduler reads."""
+def fake_args(kernel: SimtGemm, types: dict[str, str], further: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return fake arguments of a kernel; `further` are those that its scheduler reads."""
     element = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     operands = tuple(
@@ -165,5 +169,5 @@ def stand_ins(kernel: SimtGemm, types: dict[str, str], further: tuple[Any, ...])
     out = types.get("d", element)
     results = tuple(major_tensor(out, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     if kernel.fused is not None:
-        further = (*(further or (None,)), kernel.fused.stand_ins())
+        further = (*(further or (None,)), kernel.fused.fake_args())
     return (*operands, *results, cute_type(element)(1), cute_type(element)(0), *further)

@@ -77,12 +77,12 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates
     return _OPERANDS.costs(problem, configs, gpu)
 
 
-def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that copies operands as they are, where transposing does not pay."""
     return GEMM.name if outdoes(problem, cost, gpu) else None
 
 
-def yields_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the same kernel for small products."""
     del gpu
     return GEMM.name if is_small(problem) else None
@@ -107,6 +107,6 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
-    outdone=outdone,
-    yields_to=yields_to,
+    faster_alternative=faster_alternative,
+    defers_to=defers_to,
 )

@@ -25,12 +25,12 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.operands import Matrices, TmaTensor
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler
-from gemmule.kernels.hopper.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.gemm.kernel import SimtGemm, stand_ins
+from gemmule.kernels.simt.gemm.kernel import SimtGemm, fake_args
 
 
 class GroupEpilogue(VectorEpilogue):
@@ -114,7 +114,7 @@ def _part(gX: cute.Tensor, origin: list[Any], shape: list[Any]) -> cute.Tensor:
 
 
 def buildable(config: SimtConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     kernel = SimtGroupedGemm(config, types)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
-    return Buildable(kernel, stand_ins(kernel, types, (offsets,)))
+    return Buildable(kernel, fake_args(kernel, types, (offsets,)))

@@ -17,7 +17,13 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, expected_bytes, expected_tiles, most_tiles
+from gemmule.kernels.parts.grouped_tiles import (
+    MAX_GROUPS,
+    expected_bytes,
+    expected_tiles,
+    most_tiles,
+    overlapping_tiles,
+)
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.cost import costs_of_tiles
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
@@ -26,6 +32,8 @@ from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
 OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16)
 #: Shared memory of the running sum of the groups' tiles, up to where the stages begin.
 _TABLE_BYTES = 3 << 10
+#: Rows and columns of the smallest tile; most tiles, of groups that overlap too, that 32-bit numbers count.
+_LEAST_TILE, _MOST = 32, 1 << 30
 #: Rows and columns of operands.
 _DIMENSIONS = {"a": ("m", "k"), "b": ("k", "n"), "d": ("m", "n")}
 
@@ -57,6 +65,8 @@ def refuses(problem: GroupedProblem, arch: Arch) -> str | None:
         return reason
     if reason := why_not_strides(batched(problem)):
         return f"{reason}; pass a copy"
+    if overlapping_tiles(problem, _LEAST_TILE) >= _MOST:
+        return f"there may be {_MOST} tiles; multiply fewer groups in a call"
     return why_not_extents(batched(problem))
 
 

@@ -24,8 +24,8 @@ from cutlass import Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init, absmax_update, stand_in_absmax
-from gemmule.kernels.parts.complex_parts import scaled, stand_in_scalars
+from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init, absmax_update, fake_absmax
+from gemmule.kernels.parts.complex_parts import fake_scalars, scaled
 from gemmule.kernels.parts.epilogue import ElementEpilogue
 from gemmule.kernels.parts.tensors import PARTS, cute_type, dynamic_tensor
 
@@ -196,12 +196,12 @@ class GemmReference:
 
 
 def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those element types, with stand-ins for its arguments."""
+    """Return the kernel for those element types, with fake arguments."""
     if types["acc"] in PARTS:
         part = cute_type(PARTS[types["acc"]])
         return Buildable(
             GemmReference(config, part, conj=types["conj"]),
-            (*(dynamic_tensor(types[operand], rank=_RANK) for operand in "abcd"), *stand_in_scalars(part)),
+            (*(dynamic_tensor(types[operand], rank=_RANK) for operand in "abcd"), *fake_scalars(part)),
         )
     acc = cute_type(types["acc"])
     tensors = tuple(dynamic_tensor(types[operand], rank=_RANK) for operand in "abcd")
@@ -209,6 +209,6 @@ def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
         return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
     epilogue = ElementEpilogue(types, acc)
     inputs = tuple(dynamic_tensor(kind, rank=4) for kind in types["inputs"].split())
-    extras = (*inputs, *epilogue.stand_in_numbers(), *((stand_in_absmax(),) if epilogue.has_absmax else ()))
+    extras = (*inputs, *epilogue.fake_numbers(), *((fake_absmax(),) if epilogue.has_absmax else ()))
     second = (dynamic_tensor(types["b"], rank=4),) if epilogue.expression.gated else ()
     return Buildable(GemmReference(config, acc, epilogue), (*tensors, acc(1), acc(0), extras or None, *second))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
-from gemmule.kernels.hopper.tile_config import SMS
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.tile_config import MAX_SHARED, WARP, WORD, TileConfig, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.

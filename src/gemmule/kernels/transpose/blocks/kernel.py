@@ -179,12 +179,12 @@ class BlocksTranspose:
 
 
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for a size of elements, with stand-ins for its arguments."""
+    """Return the kernel for a size of elements, with fake arguments."""
     tensors = [_strided(types["element"], rank) for rank in (BLOCK_AXES, BLOCK_AXES, AXES, AXES)]
     return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (3 * BLOCK_AXES + AXES)))
 
 
 def _strided(name: str, rank: int) -> cute.Tensor:
-    """Return a stand-in for a tensor of any strides, with extents of 32 bits."""
+    """Return a fake tensor of any strides, with extents of 32 bits."""
     extents, strides = tuple(cute.sym_int32() for _ in range(rank)), tuple(cute.sym_int64() for _ in range(rank))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)

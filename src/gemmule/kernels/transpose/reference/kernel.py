@@ -80,6 +80,6 @@ class TransposeReference:
 
 
 def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
+    """Return the kernel for that element type, with fake arguments."""
     name = types["element"]
     return Buildable(TransposeReference(config, cute_type(name)), (dynamic_tensor(name, 5), dynamic_tensor(name, 5)))

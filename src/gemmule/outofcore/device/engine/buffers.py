@@ -68,8 +68,8 @@ class Buffers:
         if op.inner[0] == op.inner[1]:
             alpha = 0
         name = "a" if self.plan.symmetric else "b"
-        a = self._factor("a", op.a, op.rows, op.inner)
-        b = self._factor(name, op.b, op.cols, op.inner)
+        a = self._operand("a", op.a, op.rows, op.inner)
+        b = self._operand(name, op.b, op.cols, op.inner)
         b = b.T if self.plan.symmetric else b
         m = _grown(rows, self.plan.rows(op.tile[0]), self.plan.tile_m, self._whole[0])
         n = _grown(cols, self.plan.cols(op.tile[1]), self.plan.tile_n, self._whole[1])
@@ -88,7 +88,7 @@ class Buffers:
                 target, alpha, 1 if start else beta, target if start else c and c.shaped(m, n), like, op.needed,
             )  # fmt: skip
 
-    def _factor(self, name: str, held: Slice, outer: Part, inner: Part) -> DeviceMatrix:
+    def _operand(self, name: str, held: Slice, outer: Part, inner: Part) -> DeviceMatrix:
         """Return the part of a slice that an operation takes."""
         whole = held.outer if self.plan.product.k else outer
         rows, cols = (whole, inner) if name == "a" else (inner, whole)

@@ -9,7 +9,7 @@ from typing import Any
 from .staging import StoppedError
 
 
-class Board:
+class EventTable:
     """Events of operations by number. Threads post what they have queued, and wait for what others have."""
 
     def __init__(self) -> None:

@@ -50,16 +50,16 @@ def stream_on_devices(
     every = set(plan.order())
     parts = shares(plan, len(devices), tracking.done)
     busy = [number for number, part in enumerate(parts) if part] or [0]
-    told = _Told(plan, parts, tracking.progress)
+    joint = _JointProgress(plan, parts, tracking.progress)
 
     def run(number: int) -> Streamed:
         try:
             return stream_product(
                 plan, sources, sink, devices[number], alpha=alpha, beta=beta, settings=each,
-                tracking=Tracking(every - parts[number], told.by(number), tracking.stored),
+                tracking=Tracking(every - parts[number], joint.by(number), tracking.stored),
             )  # fmt: skip
         except BaseException as error:
-            told.failed(error)
+            joint.failed(error)
             raise
 
     with ThreadPoolExecutor(len(busy), "gemmule-device") as pool:
@@ -68,15 +68,15 @@ def stream_on_devices(
             wait(futures)
         except BaseException:
             # They are waited for when the block is left: they write to what the caller gives back.
-            told.stop.set()
+            joint.stop.set()
             raise
-    if told.error is not None:
-        raise told.error
+    if joint.error is not None:
+        raise joint.error
     return _together({number: future.result() for number, future in zip(busy, futures, strict=True)})
 
 
-class _Told:
-    """How far all devices are together; and what lets each of them stop when it next tells."""
+class _JointProgress:
+    """Progress of all devices together, which stops each of them at its next report where one failed."""
 
     def __init__(
         self, plan: DevicePlan, parts: Sequence[frozenset[Tile]], progress: Callable[[Progress], None] | None
@@ -97,9 +97,9 @@ class _Told:
         self.stop.set()
 
     def by(self, number: int) -> Callable[[Progress], None]:
-        """Return what a device tells."""
+        """Return the progress function of a device."""
 
-        def tell(now: Progress) -> None:
+        def report(now: Progress) -> None:
             if self.stop.is_set():
                 raise OtherDeviceError
             with self._lock:
@@ -107,7 +107,7 @@ class _Told:
                 if self._progress is not None:
                     self._progress(self._sum(now.seconds))
 
-        return tell
+        return report
 
     def _sum(self, seconds: float) -> Progress:
         there = self._now.values()

@@ -10,7 +10,7 @@ from typing import Any
 from ....executor.streams import DeviceMatrix, DeviceStreams
 from ...stores.matrix import Array, MatrixSink
 from ..planner.operation import Store
-from .event_table import Board
+from .event_table import EventTable
 from .staging import SHARE, Part, Ring, view
 
 
@@ -49,8 +49,8 @@ class Drain:
         The sink's memory, if copies can run into it at the full rate.
     device : DeviceStreams
         Where tiles come from.
-    board : Board
-        What is told of failures.
+    event_table : EventTable
+        Where failures are recorded.
     buffers : tuple of int, optional
         Number of pinned buffers, and bytes of each; None where none are needed.
     threads : int
@@ -64,13 +64,13 @@ class Drain:
         sink: MatrixSink,
         out: Array | None,
         device: DeviceStreams,
-        board: Board,
+        event_table: EventTable,
         *,
         buffers: tuple[int, int] | None,
         threads: int,
         stored: Callable[[int, int], None] | None,
     ) -> None:
-        self._sink, self._out, self._device, self._board = sink, out, device, board
+        self._sink, self._out, self._device, self._event_table = sink, out, device, event_table
         self._stored = stored
         self._lock = threading.Lock()
         self._left: dict[tuple[int, int], int] = {}
@@ -125,18 +125,18 @@ class Drain:
     def _heights(self, rows: Part, op: Store, limit: int) -> list[Part]:
         """Cut rows of a part of a tile into what `limit` bytes hold, in whole blocks of the store."""
         line = (op.cols[1] - op.cols[0]) * self._sink.dtype.itemsize
-        grain = self._sink.grain[0]
-        height = max(limit // max(line, 1) // grain * grain, grain)
+        block = self._sink.block_shape[0]
+        height = max(limit // max(line, 1) // block * block, block)
         return [(top, min(top + height, rows[1])) for top in range(rows[0], rows[1], height)]
 
     def _submit(self, work: Callable[..., None], *arguments: Any) -> None:
         def guarded() -> None:
-            if self._board.failed:
+            if self._event_table.failed:
                 return
             try:
                 work(*arguments)
             except BaseException as error:
-                self._board.fail(error)
+                self._event_table.fail(error)
 
         self._pool.submit(guarded)
 

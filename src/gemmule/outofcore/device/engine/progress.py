@@ -13,7 +13,7 @@ from gemmule.core.dataclass import dataclass
 
 from ....executor.streams import DeviceStreams
 from ..planner.operation import LANES, Load, Multiply, Op, Store
-from .event_table import Board
+from .event_table import EventTable
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Watch:
         self,
         operations: Iterable[Op],
         device: DeviceStreams,
-        board: Board,
+        event_table: EventTable,
         progress: Callable[[Progress], None] | None,
         begin: float,
     ) -> None:
-        self._device, self._board, self._progress, self._begin = device, board, progress, begin
+        self._device, self._event_table, self._progress, self._begin = device, event_table, progress, begin
         self._waiting: queue.SimpleQueue[tuple[Op, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         if progress is None:
@@ -74,7 +74,7 @@ class Watch:
         assert self._progress is not None
         while (item := self._waiting.get()) is not None:
             op, end = item
-            if self._board.failed:
+            if self._event_table.failed:
                 continue
             try:
                 self._device.synchronize(end)
@@ -82,7 +82,7 @@ class Watch:
                 if op.stream in LANES:
                     self._progress(self._now)
             except BaseException as error:
-                self._board.fail(error)
+                self._event_table.fail(error)
 
     def _after(self, op: Op) -> Progress:
         now = dataclasses.replace(self._now, seconds=time.perf_counter() - self._begin)
@@ -93,7 +93,7 @@ class Watch:
         return dataclasses.replace(now, flop_done=now.flop_done + op.flop) if isinstance(op, Multiply) else now
 
     def finish(self) -> None:
-        """Wait until everything was told."""
+        """Wait until all progress was reported."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join()

@@ -19,7 +19,7 @@ from ...stores.matrix import Array
 from ..planner.operation import AB_IN, C_OUT, Part, Store
 from ..planner.rates import Rates
 from ..planner.rings import Rings, cut_rings, pinned_bytes, without_handing
-from .event_table import Board
+from .event_table import EventTable
 from .output_writer import Drain
 from .staging import Filler, Ring, StoppedError
 
@@ -63,7 +63,7 @@ class Staged:
         source, sink, come, leave, pin = figures
         return cls(source, sink, (come, leave), pin, _rings(pinned, threads))
 
-    def told(self, rates: Rates) -> Rates:
+    def applied_to(self, rates: Rates) -> Rates:
         """Return rates with these, as for buffers of any size."""
         return dataclasses.replace(
             rates,
@@ -99,7 +99,7 @@ def staged_by(device: DeviceStreams, pinned: int, threads: int, sample: Sample =
         probe.timed(1, probe.come, probe.leave)
         (source,), (sink,) = probe.timed(1, probe.come), probe.timed(1, probe.leave)
         come, leave = probe.timed(_ROUNDS, probe.come, probe.leave)
-        probe.board.check()
+        probe.event_table.check()
         return Staged(source, sink, (come, leave), probe.pin, probe.rings)
 
 
@@ -108,15 +108,15 @@ class _Probe:
         self._device, self._lines = device, nbytes // _LINE
         self.rings = _rings(pinned, threads)
         source, target = (_touched(self._lines, threads) for _ in range(2))
-        self.board, self._stored = Board(), threading.Semaphore(0)
+        self.event_table, self._stored = EventTable(), threading.Semaphore(0)
         begin = time.perf_counter()
         self._ring = Ring(device, *self.rings[AB_IN])
         self._drain = Drain(
-            ArraySink(target, "target"), None, device, self.board, buffers=self.rings[C_OUT], threads=threads,
+            ArraySink(target, "target"), None, device, self.event_table, buffers=self.rings[C_OUT], threads=threads,
             stored=lambda *_: self._stored.release(),
         )  # fmt: skip
         self.pin = (time.perf_counter() - begin) / pinned_bytes(self.rings)
-        self.board.stops += [self._ring.stop, self._drain.stop]
+        self.event_table.stops += [self._ring.stop, self._drain.stop]
         self._streams = device.stream(), device.stream()
         piece = min(piece_bytes // _LINE, self._lines)
         self._there, self._back = (
@@ -136,7 +136,7 @@ class _Probe:
                     way(self._places * rounds)
                     return rounds * self._lines * _LINE / (time.perf_counter() - begin)
             except BaseException as error:
-                self.board.fail(error)
+                self.event_table.fail(error)
                 raise
 
         with ThreadPoolExecutor(len(ways)) as pool:
@@ -144,7 +144,7 @@ class _Probe:
                 return list(pool.map(one, ways))
             except StoppedError:
                 # What failed first is what counts.
-                self.board.check()
+                self.event_table.check()
                 raise
 
     def come(self, places: list[Part]) -> None:
@@ -169,7 +169,7 @@ class _Probe:
             self._drain.store(self._streams[1], op, self._back.part(slice(0, bottom - top), slice(0, _LINE)))
         for _ in places:
             while not self._stored.acquire(timeout=0.1):
-                self.board.check()
+                self.event_table.check()
 
     def close(self) -> None:
         """Let all threads end."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ....executor.streams import DeviceStreams
 from ..planner.operation import Op
-from .event_table import Board
+from .event_table import EventTable
 
 #: Operations that wait for a thread: what they need is asked for ahead.
 AHEAD = 8
@@ -24,7 +24,7 @@ class Lane(Generic[T]):
     ----------
     name : str
         Name of the stream.
-    board : Board
+    event_table : EventTable
         What was queued so far.
     run : callable
         ``run(stream, op, prepared)`` queues an operation and returns the event before it, and the one after it.
@@ -40,7 +40,7 @@ class Lane(Generic[T]):
         self,
         name: str,
         device: DeviceStreams,
-        board: Board,
+        event_table: EventTable,
         run: Callable[[Any, Op, T], tuple[Any, Any]],
         done: Callable[[Op, Any, Any], None],
         *,
@@ -48,7 +48,7 @@ class Lane(Generic[T]):
         rank: int = 0,
     ) -> None:
         self.stream = device.stream(rank=rank)
-        self._device, self._board, self._run, self._done = device, board, run, done
+        self._device, self._event_table, self._run, self._done = device, event_table, run, done
         self._waiting: queue.Queue[tuple[Op, T] | None] = queue.Queue(AHEAD)
         self._thread: threading.Thread | None = None
         if threaded:
@@ -64,21 +64,21 @@ class Lane(Generic[T]):
 
     def _queue(self, op: Op, prepared: T) -> None:
         for number in op.after:
-            self._device.wait(self.stream, self._board.event(number))
+            self._device.wait(self.stream, self._event_table.event(number))
         start, end = self._run(self.stream, op, prepared)
-        self._board.post(op.number, end)
+        self._event_table.post(op.number, end)
         self._done(op, start, end)
 
     def _work(self) -> None:
         with self._device.used():
             while (item := self._waiting.get()) is not None:
-                if self._board.failed:
+                if self._event_table.failed:
                     # What still waits is let go.
                     continue
                 try:
                     self._queue(*item)
                 except BaseException as error:
-                    self._board.fail(error)
+                    self._event_table.fail(error)
 
     def finish(self) -> None:
         """Wait until everything is queued; again, where that was interrupted."""

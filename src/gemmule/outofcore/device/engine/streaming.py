@@ -34,7 +34,7 @@ from ..planner.queues import streams
 from ..planner.rings import cut_rings, line_bytes
 from ..planner.schedule import operations
 from .buffers import Buffers
-from .event_table import Board
+from .event_table import EventTable
 from .host_memory import direct_memory
 from .output_writer import Drain
 from .progress import Progress, Watch
@@ -142,7 +142,7 @@ class _Run:
         self.plan, self.sources, self.sink, self.device = plan, sources, sink, device
         self.alpha, self.beta, self.done = alpha, beta, self.tracking.done
         self.begin = time.perf_counter()
-        self.board = Board()
+        self.event_table = EventTable()
         self.buffers = Buffers(plan, device)
         self.memory = {
             name: direct_memory(source, self.buffers.order(name), device) for name, source in sources.items()
@@ -157,12 +157,12 @@ class _Run:
             sink,
             self.out,
             device,
-            self.board,
+            self.event_table,
             buffers=cut.get(C_OUT),
             threads=settings.threads,
             stored=self.tracking.stored,
         )
-        self.board.stops += [*(ring.stop for ring in self.rings.values()), self.drain.stop]
+        self.event_table.stops += [*(ring.stop for ring in self.rings.values()), self.drain.stop]
         self.lock = threading.Lock()
         self.events: list[tuple[Op, Any, Any]] = []
         self.bytes_read = 0
@@ -185,15 +185,15 @@ class _Run:
         lanes: dict[str, Lane[list[Future[Filled]]]] = {}
         for name, rank in streams(self.plan).items():
             run = runs.get(name, self._compute)
-            lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded, rank=rank)
+            lanes[name] = Lane(name, self.device, self.event_table, run, self._note, threaded=threaded, rank=rank)
             self.lanes.append(lanes[name])
         self.watch = Watch(
-            operations(self.plan, self.done), self.device, self.board, self.tracking.progress, self.begin
+            operations(self.plan, self.done), self.device, self.event_table, self.tracking.progress, self.begin
         )
         prepared = False
         try:
             for op in operations(self.plan, self.done):
-                if self.board.failed:
+                if self.event_table.failed:
                     break
                 if not prepared and op.stream in LANES:
                     # The first slices are on their way meanwhile.
@@ -201,11 +201,11 @@ class _Run:
                     prepared = True
                 lanes[op.stream].put(op, self._prepared(op))
         except BaseException as error:
-            self.board.fail(error)
+            self.event_table.fail(error)
             raise
         finally:
             self._finish()
-        self.board.check()
+        self.event_table.check()
         # Streams work in order: what each was given last is what is waited for.
         for end in {op.stream: end for op, _, end in self.events}.values():
             self.device.synchronize(end)
@@ -228,14 +228,14 @@ class _Run:
                 self.finished = True
             except BaseException as error:
                 interrupted = interrupted or error
-                self.board.fail(error)
+                self.event_table.fail(error)
         if interrupted is not None:
             raise interrupted
 
     def close(self) -> None:
         """Give threads back, when they have ended."""
         if not self.finished:
-            self.board.fail(RuntimeError("closed before everything was queued"))
+            self.event_table.fail(RuntimeError("closed before everything was queued"))
             self._finish()
         for filler in self.fillers.values():
             filler.stop()
@@ -246,7 +246,7 @@ class _Run:
         if not isinstance(op, Load) or self.memory[op.operand] is not None:
             return []
         source = self.sources[op.operand]
-        order, shared = self.buffers.order(op.operand), source.grain == (1, 1)
+        order, shared = self.buffers.order(op.operand), source.block_shape == (1, 1)
         return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, order, shared=shared)
 
     def _note(self, op: Op, start: Any, end: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ...stores.matrix import AnyDType
 from ...tiles.plan import Product, parts
-from .plan import PANELS, PAPER, RESIDENT, DevicePlan
+from .plan import FIVE_BUFFERS, PANELS, RESIDENT, DevicePlan
 
 #: Rows and columns that a CTA computes, and how many run at a time; zeros where that is not known.
 Waves = tuple[int, int, int]
@@ -70,7 +70,7 @@ def _candidates(
         yield from _resident(product, sum_dtype, memory, stairs)
         return
     # Of three tiles one comes, to be added to, while another one leaves.
-    counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
+    counts = (1,) if strategy == FIVE_BUFFERS else (3, 2, 1) if product.c else (2, 1)
     sums = sum_dtype.name
     for depth in _depths(product.k, _deep(product.k, stairs) if symmetric else ()):
         for c_tiles in counts:
@@ -82,7 +82,7 @@ def _candidates(
                 # A tile alone needs no buffers for others.
                 alone = symmetric and side >= product.m
                 tiles = 1 if alone else tiles
-                strips = 1 if strategy == PAPER else _strips(product)
+                strips = 1 if strategy == FIVE_BUFFERS else _strips(product)
                 plan = DevicePlan(
                     product, sums, strategy, *tile, depth, min(c_tiles, tiles),
                     (2 if alone else 4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
@@ -232,14 +232,14 @@ def _even(extent: int, side: int) -> int:
 
 def _square(product: Product, side: int) -> int:
     """Return the side of a square tile of whole blocks, also where it is written transposed; at most the whole."""
-    grain = product.out.square_grain
-    return min(-(-side // grain) * grain, max(product.m, 1)) if grain > 1 else side
+    block = product.out.square_block
+    return min(-(-side // block) * block, max(product.m, 1)) if block > 1 else side
 
 
 def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
     """Return a tile that is made of whole blocks of the store that the result goes to."""
-    sides = zip((tile_m, tile_n), product.out.grain, strict=True)
-    tall, wide = (-(-side // grain) * grain for side, grain in sides)
+    sides = zip((tile_m, tile_n), product.out.block_shape, strict=True)
+    tall, wide = (-(-side // block) * block for side, block in sides)
     return tall, wide
 
 
@@ -253,12 +253,12 @@ def _in_strips(plan: DevicePlan, stairs: int) -> DevicePlan:
 
 def strips_of(product: Product) -> list[int]:
     """Return the heights of strips that are tried, highest first: whole blocks of the store of the result."""
-    grain = product.out.grain[0]
-    return [-(-cut // grain) * grain for cut in _CUTS]
+    block = product.out.block_shape[0]
+    return [-(-cut // block) * block for cut in _CUTS]
 
 
 def _strips(product: Product) -> int:
-    return _STRIPS if product.out.grain == (1, 1) else 1
+    return _STRIPS if product.out.block_shape == (1, 1) else 1
 
 
 def _whole(side: int) -> int:

@@ -17,7 +17,7 @@ from ...tiles.memory_budget import amount, format_bytes
 from ...tiles.plan import Product
 from .candidates import candidates, strips_of
 from .long_plans import MOST, is_long
-from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
+from .plan import C_STATIONARY, FIVE_BUFFERS, PANELS, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
 from .shares import expected, largest_share, predicted
 from .simulation import Prediction
@@ -36,8 +36,8 @@ _REFINED, _NEAR = 2, 1.6
 _SLACK = 0.02
 
 
-#: What plans are compared by, a plan, and what is expected of it.
-_Told = tuple[tuple[float, float], DevicePlan, Prediction]
+#: Sort key of a plan, the plan, and its prediction.
+_PredictedPlan = tuple[tuple[float, float], DevicePlan, Prediction]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def choose_plan(
     symmetric : bool
         Whether B is the transpose of A, and no matrix is added.
     strategy : str, optional
-        The strategy to take; the best one otherwise, among all but that of the paper.
+        The strategy to take; the best one otherwise, among all but the five buffers.
     scope : Scope, optional
         Which plans are looked at, and for how many devices, each with that memory; all of them for one otherwise.
 
@@ -112,7 +112,7 @@ def choose_plan(
     rates = dataclasses.replace(given, source=given.source / count, sink=given.sink / count)
     if strategy is not None and strategy not in STRATEGIES:
         raise ArgumentError(f"strategy={strategy!r} is not known; {remedy_for(strategy, STRATEGIES)}")
-    if symmetric and strategy in (PAPER, PANELS):
+    if symmetric and strategy in (FIVE_BUFFERS, PANELS):
         symmetric = False
     if strategy == RESIDENT and not symmetric:
         raise ArgumentError(
@@ -135,20 +135,22 @@ def choose_plan(
     }
     most = _QUICK if quick else _FINALISTS
     found = {
-        name: sorted((_told(plan, rates, count) for plan in _finalists(plans, count, most)), key=_key)
+        name: sorted((_predicted_plan(plan, rates, count) for plan in _finalists(plans, count, most)), key=_key)
         for name, plans in fitting.items()
         if plans
     }
-    least = min((told[0][0][0] for told in found.values()), default=0.0)
-    for told in found.values():
+    least = min((ranked[0][0][0] for ranked in found.values()), default=0.0)
+    for ranked in found.values():
         # What is far behind does not come to the front.
-        if quick or told[0][0][0] > _NEAR * least:
+        if quick or ranked[0][0][0] > _NEAR * least:
             continue
         for variants in (_beginnings, _endings, _diagonals):
-            told += [_told(plan, rates, count) for _, first, _ in told[:_REFINED] for plan in variants(first)]
-            told.sort(key=_key)
-    best = {name: told[0] for name, told in found.items()}
-    if not best and symmetric and strategy != RESIDENT and product.out.grain != (1, 1):
+            ranked += [
+                _predicted_plan(plan, rates, count) for _, first, _ in ranked[:_REFINED] for plan in variants(first)
+            ]
+            ranked.sort(key=_key)
+    best = {name: ranked[0] for name, ranked in found.items()}
+    if not best and symmetric and strategy != RESIDENT and product.out.block_shape != (1, 1):
         # Tiles that are whole blocks in one direction alone may be smaller.
         return choose_plan(product, sum_dtype, memory, given, strategy=strategy, scope=scope)
     if not best:
@@ -157,9 +159,9 @@ def choose_plan(
             f"device memory of {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
             f"of buffers; give device_memory='{amount(least)}' or more"
         )
-    ranked = sorted(best, key=lambda name: _key(best[name]))
-    others = tuple((name, best[name][2].seconds) for name in ranked[1:])
-    _, plan, prediction = best[ranked[0]]
+    by_time = sorted(best, key=lambda name: _key(best[name]))
+    others = tuple((name, best[name][2].seconds) for name in by_time[1:])
+    _, plan, prediction = best[by_time[0]]
     if not quick and is_long(plan, count):
         prediction = expected(plan, rates, count)
     return Chosen(plan, prediction, rates, memory, others, count)
@@ -186,7 +188,7 @@ def least_width(product: Product, sum_dtype: AnyDType, *, symmetric: bool = Fals
 def _smallest(
     product: Product, sum_dtype: AnyDType, symmetric: bool, strategy: str | None, widest: int | None
 ) -> Iterator[DevicePlan]:
-    if strategy in (PAPER, PANELS):
+    if strategy in (FIVE_BUFFERS, PANELS):
         symmetric = False
     names = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
     for name in names:
@@ -222,16 +224,16 @@ def _candidates(
                 yield whole
 
 
-def _told(plan: DevicePlan, rates: Rates, count: int) -> _Told:
-    """Return a plan with what is expected, behind what plans are compared by."""
+def _predicted_plan(plan: DevicePlan, rates: Rates, count: int) -> _PredictedPlan:
+    """Return a plan and its prediction, after its sort key."""
     prediction = predicted(plan, rates, count)
     # Of nearly equals the one that leaves most of the links: what is predicted for them is what is least sure.
     key = (prediction.seconds + _SLACK * max(prediction.h2d_s, prediction.source_s), prediction.seconds)
     return key, plan, prediction
 
 
-def _key(told: _Told) -> tuple[float, float]:
-    return told[0]
+def _key(one: _PredictedPlan) -> tuple[float, float]:
+    return one[0]
 
 
 def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:

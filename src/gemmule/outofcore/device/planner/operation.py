@@ -8,7 +8,7 @@ from gemmule.core.dataclass import dataclass
 #: The streams, as the timeline names them.
 C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
 STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
-#: The streams that compute, in plans of several; what is computed is told by the end of a name.
+#: The streams that compute, in plans of several; the end of a name says what.
 LANES = (COMPUTE, "second compute", "third compute", "fourth compute")
 #: Of these, those that the last tile has to itself where others need two: they compute what others leave idle.
 LAST = LANES[2:]
@@ -66,7 +66,7 @@ class Multiply(TileOp):
     """Slices are multiplied, and added to the sum of a tile, or to a strip of it."""
 
     inner: Part  #: Which part of K.
-    #: a, b: The factors. Where the plan is symmetric both are slices of A.
+    #: a, b: The operands. Where the plan is symmetric both are slices of A.
     a: Slice
     b: Slice
     target: int  #: Buffer of the sum.

@@ -18,9 +18,9 @@ from ...tiles.plan import Product, parts
 from .operation import LANES
 from .panel_order import panel_order
 
-#: Strategies: what stays on the device while the rest passes by.
-PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
-STRATEGIES = (PAPER, C_STATIONARY, PANELS, RESIDENT)
+#: Strategies, by the matrix that stays on the device while the others are streamed.
+FIVE_BUFFERS, C_STATIONARY, PANELS, RESIDENT = "five-buffers", "c-stationary", "panels", "resident-c"
+STRATEGIES = (FIVE_BUFFERS, C_STATIONARY, PANELS, RESIDENT)
 #: The first panel of rows, that of columns, and the first slice are cut into parts that double from one in so many on,
 #: so that computing begins early. Every part of a panel takes a whole buffer.
 RAMPS = (4, 4, 16)
@@ -43,9 +43,9 @@ class DevicePlan:
 
     product: Product  #: What is computed.
     sums: str  #: Type that slices are summed in.
-    #: ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while slices
-    #: pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the other
-    #: pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
+    #: ``five-buffers``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while
+    #: slices pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the
+    #: other pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
     strategy: str
     #: tile_m, tile_n, tile_k: Extents of a tile of C and depth of a slice; the last ones may be smaller.
     tile_m: int
@@ -94,11 +94,11 @@ class DevicePlan:
         square = product.m == product.n and product.c is None and product.k > 0 and self.tile_m == self.tile_n
         if self.symmetric and not square:
             return "symmetric is True, but the product, or its tiles, are not"
-        for side, extent, grain in zip(
-            (self.tile_m, self.tile_n), (product.m, product.n), product.out.grain, strict=True
+        for side, extent, block in zip(
+            (self.tile_m, self.tile_n), (product.m, product.n), product.out.block_shape, strict=True
         ):
-            if side % grain and side < extent:
-                return f"tiles of {self.tile_m} x {self.tile_n} cut through blocks of {product.out.grain}"
+            if side % block and side < extent:
+                return f"tiles of {self.tile_m} x {self.tile_n} cut through blocks of {product.out.block_shape}"
         if self.strategy == RESIDENT:
             enough = self.c_tiles >= self.tiles and a_slots >= 2 * self.grid[0] and b_slots == 0
         elif self.strategy == PANELS:
@@ -114,17 +114,17 @@ class DevicePlan:
         triangle = (C_STATIONARY, RESIDENT)
         shares = list(itertools.product([1 << power for power in range(7)], repeat=3))
         most = range(1, 1 << 40)
-        grain = self.product.out.grain
+        block_shape = self.product.out.block_shape
         return {
             "sums": (current.sums,),
-            "strategy": triangle if self.symmetric else (PAPER, C_STATIONARY, PANELS),
+            "strategy": triangle if self.symmetric else (FIVE_BUFFERS, C_STATIONARY, PANELS),
             **dict.fromkeys(("tile_m", "tile_n", "tile_k", "c_tiles"), most),
             "stationary": ("a", "b"),
-            "strips": range(1, 257 if grain == (1, 1) else 2),
+            "strips": range(1, 257 if block_shape == (1, 1) else 2),
             "ramps": shares,
             "opening": range(1 << 20),
             "devices": range(1, 1 << 16),
-            "cut": range(0, self.tile_m, grain[0]) if self.symmetric else (0,),
+            "cut": range(0, self.tile_m, block_shape[0]) if self.symmetric else (0,),
             "lanes": range(1, len(LANES) + 1),
             "stairs": (0, STEP, current.stairs),
         }
@@ -151,7 +151,7 @@ class DevicePlan:
 
     def _edges(self, extent: int, part: int, share: int) -> tuple[int, ...]:
         # Stores that are written in blocks take tiles that are multiples of them.
-        ramp = self.strategy == PANELS and self.product.out.grain == (1, 1)
+        ramp = self.strategy == PANELS and self.product.out.block_shape == (1, 1)
         return ramped(edges(extent, part), share if ramp else 1)
 
     @functools.cached_property
@@ -177,7 +177,7 @@ class DevicePlan:
     @property
     def serpentine(self) -> bool:
         """Whether tiles and slices go back and forth."""
-        return self.strategy != PAPER
+        return self.strategy != FIVE_BUFFERS
 
     def rows(self, i: int) -> slice:
         """Rows of the tiles in row `i` of tiles."""

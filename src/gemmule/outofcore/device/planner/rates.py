@@ -52,7 +52,7 @@ class Rates:
     #: Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     staged_line: float = 0.0
     longest: float = math.inf  #: Bytes of the longest line that is read at once: what a pinned buffer holds.
-    #: Seconds that a product takes for each element of its factors before it begins: of kernels that split them into
+    #: Seconds that a product takes for each element of its operands before it begins: of kernels that split them into
     #: parts. `compute` and `accumulate` are the rates of what follows.
     split: float = 0.0
     #: Seconds that a product takes for each element of its result after it has multiplied: of kernels that join parts.

@@ -39,7 +39,7 @@ def line_bytes(plan: DevicePlan) -> int:
 
 def column_bytes(product: Product) -> int:
     """Return the bytes that a buffer of the result holds at least for each column of a tile."""
-    return max(min(product.out.grain[0], product.m), 1) * product.out.itemsize
+    return max(min(product.out.block_shape[0], product.m), 1) * product.out.itemsize
 
 
 def least_pinned(staged: Collection[str], line: int) -> int:

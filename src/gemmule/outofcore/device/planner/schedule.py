@@ -27,7 +27,7 @@ from .operation import (
     Store,
     length,
 )  # fmt: skip
-from .plan import PAPER, RESIDENT, DevicePlan, Step
+from .plan import FIVE_BUFFERS, RESIDENT, DevicePlan, Step
 
 #: A strip is no thinner than this.
 _LEAST_STRIP = 256
@@ -125,7 +125,7 @@ class _Schedule:
         if most is None:
             steps = list(steps)
             self.last_tile = last_tile = (steps[-1].i, steps[-1].j) if steps else None
-            if plan.strips > 1 and plan.strategy != PAPER:
+            if plan.strips > 1 and plan.strategy != FIVE_BUFFERS:
                 self.stripped = plan.last_tiles
         tiles = 0
         for step in steps:
@@ -143,19 +143,19 @@ class _Schedule:
                     load = self._load_c(step, slot, before)
                     yield load
                     before = (*before, load.number)
-            factors = []
+            slices = []
             if plan.product.k:
-                for ops, factor in (self._factor(step, "a"), self._factor(step, "b")):
+                for ops, part in (self._operand_slice(step, "a"), self._operand_slice(step, "b")):
                     yield from ops
-                    factors.append(factor)
-                    before += (self._held(len(factors)).loaded(factor.slot),)
+                    slices.append(part)
+                    before += (self._held(len(slices)).loaded(part.slot),)
             else:
-                factors = [Slice(0, (0, 0)), Slice(0, (0, 0))]
+                slices = [Slice(0, (0, 0)), Slice(0, (0, 0))]
             if plan.in_strips(tile):
-                yield from self._diagonal(step, factors, before)
+                yield from self._diagonal(step, slices, before)
                 continue
             cut = step.last and tile in self.stripped
-            yield from self._finish(step, factors, before, plan.strips if cut else 1)
+            yield from self._finish(step, slices, before, plan.strips if cut else 1)
 
     def _held(self, place: int) -> _Held:
         return self.a if place == 1 else self.b
@@ -169,8 +169,8 @@ class _Schedule:
         size = length(rows) * length(cols) * plan.product.c.itemsize
         return Load(next(self.numbers), C_IN, before, "c", rows, cols, slot, size)
 
-    def _factor(self, step: Step, operand: str) -> tuple[list[Load], Slice]:
-        """Return the load of a factor's slice, if it is not there, and where the slice is."""
+    def _operand_slice(self, step: Step, operand: str) -> tuple[list[Load], Slice]:
+        """Return the load of an operand's slice, if it is not there, and where the slice is."""
         plan = self.plan
         outer = _part(plan.rows(step.i) if operand == "a" else plan.cols(step.j))
         # Of a symmetric product the slices of B are those of A, transposed.
@@ -186,7 +186,7 @@ class _Schedule:
             held.load(slot, ops[0].number)
         return ops, Slice(slot, outer)
 
-    def _finish(self, step: Step, factors: list[Slice], before: tuple[int, ...], strips: int) -> Iterator[Op]:
+    def _finish(self, step: Step, slices: list[Slice], before: tuple[int, ...], strips: int) -> Iterator[Op]:
         """Yield the products of a step, and, at the end of a tile, what takes it away."""
         plan, tile = self.plan, (step.i, step.j)
         target, stream = self.sums.of(tile), self.lane_of[tile]
@@ -194,14 +194,14 @@ class _Schedule:
         parts = _strips(_part(plan.rows(step.i)), strips)
         for place, rows in enumerate(parts):
             number = next(self.numbers)
-            a, b = factors
+            a, b = slices
             yield Multiply(
                 number, stream, before if place == 0 else (), tile, rows, cols, step.inner, a, b, target, step.first,
                 step.last,
             )  # fmt: skip
             if place == len(parts) - 1:
-                for held, factor in ((self.a, a), (self.b, b)):
-                    held.use(factor.slot, stream, number)
+                for held, part in ((self.a, a), (self.b, b)):
+                    held.use(part.slot, stream, number)
                 if step.first and "c" in plan.buffers:
                     self.c_read = (number,)
             if step.last:
@@ -238,7 +238,7 @@ class _Schedule:
             if self.results is not None:
                 self.results.leave(tile, *over)
 
-    def _diagonal(self, step: Step, factors: list[Slice], before: tuple[int, ...]) -> Iterator[Op]:
+    def _diagonal(self, step: Step, slices: list[Slice], before: tuple[int, ...]) -> Iterator[Op]:
         """Yield the products of a tile on the diagonal, strip by strip from below, and what takes each away.
 
         A strip is stored with its whole lines: what is right of the diagonal came from the strips below it.
@@ -254,7 +254,7 @@ class _Schedule:
             lanes = LAST
         if plan.stairs and tile in self.summed and lanes != (self.lane_of[tile],):
             before = (*before, self.summed[tile])
-        a, b = factors
+        a, b = slices
         # The last operations of each stream that the sum is free after, and the one that lines are whole after.
         over: dict[str, int] = {}
         reflected: tuple[int, ...] = ()

@@ -72,7 +72,7 @@ class Hdf5Source:
         check_extents(self.shape, self.dtype, name)
         self.stored_itemsize: int = dataset.id.get_type().get_size()
         chunks = dataset.chunks
-        self.grain: tuple[int, int] = (1, 1) if chunks is None else (int(chunks[0]), int(chunks[1]))
+        self.block_shape: tuple[int, int] = (1, 1) if chunks is None else (int(chunks[0]), int(chunks[1]))
         h5py = optional_package("h5py", name)
         named = named_files(h5py, dataset, name)
         self.scratch_bytes = _CHUNKS_HELD * named.chunk_bytes

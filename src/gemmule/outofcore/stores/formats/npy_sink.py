@@ -67,7 +67,7 @@ class NpySink:
         self.name = os.fspath(path)
         self.shape = shape
         self.dtype = dtype
-        self.grain = (1, 1)
+        self.block_shape = (1, 1)
         self.scratch_bytes = 0
         self._final = os.path.realpath(self.name)
         self._force = force

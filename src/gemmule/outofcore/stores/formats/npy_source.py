@@ -53,7 +53,7 @@ class NpySource:
         self.dtype: AnyDType = header.dtype
         self.order = "F" if header.fortran_order else "C"
         self.stored_itemsize = header.dtype.itemsize
-        self.grain = (1, 1)
+        self.block_shape = (1, 1)
         self.scratch_bytes = 0
         self.path = self.name
         self._items = RawMatrix(

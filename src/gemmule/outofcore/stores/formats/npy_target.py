@@ -17,7 +17,7 @@ class NpyTarget:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
-        self.grain = (1, 1)
+        self.block_shape = (1, 1)
         self.scratch_bytes = 0
         final = os.path.realpath(self.name)
         self.journal = hidden_path(final, ".journal")

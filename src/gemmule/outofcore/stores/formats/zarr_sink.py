@@ -27,7 +27,7 @@ class ZarrArraySink:
         self.shape = source.shape
         self.dtype: AnyDType = source.dtype
         block = array.shards or array.chunks
-        self.grain: tuple[int, int] = (int(block[0]), int(block[1]))
+        self.block_shape: tuple[int, int] = (int(block[0]), int(block[1]))
         # A block is put together and encoded.
         self.scratch_bytes = 3 * block[0] * block[1] * self.dtype.itemsize
         self._array = array
@@ -41,16 +41,16 @@ class ZarrArraySink:
             If the tile does not begin and end where chunks (or shards) do: the store would read and write the rest of a
             block, and of two tiles that are written at once one would be lost.
         """
-        for start, extent, end, grain in zip((row, col), tile.shape, self.shape, self.grain, strict=True):
-            if start % grain or (extent % grain and start + extent != end):
+        for start, extent, end, side in zip((row, col), tile.shape, self.shape, self.block_shape, strict=True):
+            if start % side or (extent % side and start + extent != end):
                 raise ArgumentError(
                     f"{self.name}: a tile of {tile.shape[0]} x {tile.shape[1]} at ({row}, {col}) cuts through blocks "
-                    f"of {self.grain[0]} x {self.grain[1]}; tiles are multiples of that, or end at the edge"
+                    f"of {self.block_shape[0]} x {self.block_shape[1]}; tiles are multiples of that, or end at the edge"
                 )
         # One block after another: memory for one at a time.
-        for top in range(0, tile.shape[0], self.grain[0]):
-            for left in range(0, tile.shape[1], self.grain[1]):
-                block = tile[top : top + self.grain[0], left : left + self.grain[1]]
+        for top in range(0, tile.shape[0], self.block_shape[0]):
+            for left in range(0, tile.shape[1], self.block_shape[1]):
+                block = tile[top : top + self.block_shape[0], left : left + self.block_shape[1]]
                 bottom, right = row + top + block.shape[0], col + left + block.shape[1]
                 with errors_name(self.name, written=True):
                     self._array[row + top : bottom, col + left : right] = block
@@ -104,8 +104,8 @@ class ZarrSink(ZarrArraySink):
     def write(self, row: int, col: int, tile: Array) -> int:
         written = super().write(row, col, tile)
         blocks = [
-            range(start // grain, -(-(start + extent) // grain))
-            for start, extent, grain in zip((row, col), tile.shape, self.grain, strict=True)
+            range(start // block, -(-(start + extent) // block))
+            for start, extent, block in zip((row, col), tile.shape, self.block_shape, strict=True)
         ]
         files = {self._array.metadata.encode_chunk_key((i, j)) for i in blocks[0] for j in blocks[1]}
         with self._lock:

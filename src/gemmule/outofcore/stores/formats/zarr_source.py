@@ -55,10 +55,10 @@ class ZarrSource:
         check_extents(self.shape, self.dtype, name)
         self.order = "C"
         self.stored_itemsize = stored.itemsize
-        self.grain: tuple[int, int] = (int(chunks[0]), int(chunks[1]))
+        self.block_shape: tuple[int, int] = (int(chunks[0]), int(chunks[1]))
         # Chunks are read several at a time, each of them encoded and decoded.
         at_once = int(optional_package("zarr", name).config.get("async.concurrency"))
-        self.scratch_bytes = 2 * at_once * self.grain[0] * self.grain[1] * stored.itemsize
+        self.scratch_bytes = 2 * at_once * self.block_shape[0] * self.block_shape[1] * stored.itemsize
         self.path = array_folder(array)
         self._array = array
 

@@ -80,8 +80,8 @@ class ZarrTarget:
                     f"{self.name}: shards of {shards} do not hold whole chunks of {self._chunks}; {shard} is no "
                     f"multiple of {chunk}; {lower} and {upper} are"
                 )
-        self.grain = self._shards or self._chunks
-        self.scratch_bytes = 3 * self.grain[0] * self.grain[1] * dtype.itemsize
+        self.block_shape = self._shards or self._chunks
+        self.scratch_bytes = 3 * self.block_shape[0] * self.block_shape[1] * dtype.itemsize
         store = os.path.realpath(path)
         if inner is not None and not {".", ".."}.isdisjoint(inner.split("/")):
             raise ArgumentError(

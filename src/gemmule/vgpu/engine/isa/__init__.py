@@ -1,4 +1,4 @@
-"""The instruction set: files that define instructions, each with the units of the machine that these share."""
+"""The instruction set: files that define instructions, each with the units of the running batch that these share."""
 
 from . import (
     atomics,

@@ -16,7 +16,7 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import Lanes
-from ..machine import AsyncUnit, Frame, Machine
+from ..running_batch import AsyncUnit, Frame, RunningBatch
 from ..spaces import address_of, locator
 from .bulk_copy import bulk_copy
 from .mbarrier import SPACES, MBarriers, finder, places_of
@@ -53,7 +53,7 @@ class Copies(AsyncUnit):
         For each lane, how many groups it has committed.
     """
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
         self._pending: list[Copy] = []
         self._signals: list[Signal] = []

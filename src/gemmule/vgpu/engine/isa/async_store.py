@@ -11,8 +11,8 @@ from gemmule.vgpu.tensor_map import CHUNK
 from gemmule.vgpu.types import NUMPY, Array, size_of
 
 from ..definition import Build, Step
-from ..machine import Frame
 from ..observer import AgentAccess
+from ..running_batch import Frame
 from ..spaces import address_of, locator
 from .bulk_copy import BulkCopies, Load
 from .mbarrier import SIZE, MBarriers

@@ -11,7 +11,7 @@ import numpy as np
 from gemmule.vgpu.types import NUMPY, Array, size_of
 
 from ..definition import Build, Step, defines
-from ..machine import Frame
+from ..running_batch import Frame
 from ..spaces import address_of, locator, refuse_parameters, space_of, words
 
 _TYPES = ("u32", "s32", "u64", "s64", "b32", "b64", "b16", "f32", "f64", "f16", "f16x2", "bf16", "bf16x2")

@@ -13,7 +13,7 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import Lanes
-from ..machine import Frame, Machine, Unit
+from ..running_batch import Frame, RunningBatch, Unit
 from .cluster_barrier import cluster_barrier
 from .warp_barrier import warp_barrier
 
@@ -46,7 +46,7 @@ class Barriers(Unit):
         as 32, however many of its threads there are.
     """
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
         ctas = len(batch.ctas)
         self.arrived = np.zeros((ctas, COUNT), np.int64)
@@ -152,14 +152,14 @@ class Barriers(Unit):
         if wait and vote is None and count is None and self._all_at_once(lanes, barrier):
             for observer in batch.observers:
                 observer.barrier_released(batch, lanes, barrier)
-            batch.scheduler.go(goes_to, lanes)
+            batch.scheduler.enqueue(goes_to, lanes)
             return
         if wait:
             self._waits_at[lanes.index] = barrier
             self._goes_to[lanes.index] = goes_to
             self._waiting += lanes.count
         else:
-            batch.scheduler.go(goes_to, lanes)
+            batch.scheduler.enqueue(goes_to, lanes)
         cta = lanes.pick(batch.cta_of_lane)
         self._expect(instruction, lanes, cta, barrier, count or 0)
         np.add.at(self.arrived, (cta, barrier), weight)
@@ -222,7 +222,7 @@ class Barriers(Unit):
             observer.barrier_released(batch, released, barrier)
         blocks = self._goes_to[waiting]
         for block in np.unique(blocks).tolist():
-            batch.scheduler.go(block, released.where(blocks == block))
+            batch.scheduler.enqueue(block, released.where(blocks == block))
 
     def _give_results(self, index: Array, barrier: Array) -> None:
         """Write the results of reductions into the registers of the lanes that waited for them."""
@@ -231,7 +231,7 @@ class Barriers(Unit):
         for number, vote in self._results.items():
             here = self._came_by[index] == number
             found = {"popc": held, "and": held == voted, "or": held > 0}[vote.operation]
-            batch.file.rows[vote.width][vote.row][index[here]] = found[here]
+            batch.register_file.rows[vote.width][vote.row][index[here]] = found[here]
 
     def lanes_ended(self) -> None:
         if self._waiting:

@@ -16,8 +16,8 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step
 from ..lanes import Lanes
-from ..machine import AsyncUnit, Frame, Machine
-from ..observer import AgentAccess, BoxAccess
+from ..observer import AgentAccess, TmaGlobalAccess
+from ..running_batch import AsyncUnit, Frame, RunningBatch
 from ..spaces import address_of, locator
 from .bulk_regions import GlobalSide, Piece, Region, Source, check_start, shared_rows
 from .mbarrier import SIZE, MBarriers
@@ -83,7 +83,7 @@ class BulkCopies(AsyncUnit):
 
     chance = 0.3
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
         self._loads: list[Load] = []
         self._stores: list[Store] = []
@@ -269,20 +269,20 @@ class _Copies:
     copy: Array  #: Array of int. For each target its copy.
 
     def show(
-        self, batch: Machine, build: Build, agent: str, barriers: Array | None = None, *, atomic: bool = False
+        self, batch: RunningBatch, build: Build, agent: str, barriers: Array | None = None, *, atomic: bool = False
     ) -> None:
         """Show them to the observers."""
         start, inside, low, high = self.region.rows(self.coordinates)
         width = np.where(inside, (high - low)[:, None], 0)
         first = None if barriers is None else barriers[np.unique(self.copy, return_index=True)[1]]
-        box = BoxAccess(
+        box = TmaGlobalAccess(
             build.instruction, batch, self.issuers, start + low[:, None], width, agent == "store", atomic, first
         )
         lanes, size = self.issuers[self.copy], self.region.copy_bytes
         kept = (np.where(inside, low[:, None], 0), np.where(inside, high[:, None], 0)) if agent == "store" else None
         access = AgentAccess(build.instruction, batch, agent, lanes, self.rows, barriers, size, kept)
         for observer in batch.observers:
-            observer.box_access(box)
+            observer.tma_global_access(box)
             observer.agent_access(access)
 
 

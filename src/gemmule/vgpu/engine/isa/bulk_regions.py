@@ -16,7 +16,7 @@ from gemmule.vgpu.types import Array
 
 from ..batch import Batch
 from ..definition import Build
-from ..machine import Frame
+from ..running_batch import Frame
 from ..spaces import WINDOWS, locator
 
 _INTEGERS = {4: np.int32, 8: np.int64}
@@ -145,7 +145,7 @@ class GlobalSide:
 
     def _map_at(self, frame: Frame, address: int) -> TensorMap | str:
         """Return the map at a generic address, or say why there is none."""
-        found = frame.batch.setting.maps.get(address - WINDOWS["param"])
+        found = frame.batch.launch_state.maps.get(address - WINDOWS["param"])
         if found is not None:
             return found
         memory, position = frame.batch.memory, address - GLOBAL_BASE

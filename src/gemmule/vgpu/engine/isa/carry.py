@@ -9,7 +9,7 @@ import numpy as np
 from gemmule.vgpu.types import INTEGERS, NUMPY, Array, is_signed, size_of
 
 from ..definition import Build, Step, defines
-from ..machine import Frame
+from ..running_batch import Frame
 
 WIDER = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
 #: Types of sums and differences.

@@ -9,13 +9,13 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step
 from ..lanes import Lanes
-from ..machine import Frame, Machine, Unit
+from ..running_batch import Frame, RunningBatch, Unit
 
 
 class ClusterBarriers(Unit):
     """The barriers of the clusters of a batch."""
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
         self._lanes = batch.cta_lanes * batch.cluster_ctas
         clusters = len(batch.ctas) // batch.cluster_ctas
@@ -107,7 +107,7 @@ def cluster_barrier(build: Build) -> Step:
     def wait(frame: Frame) -> None:
         ClusterBarriers.of(frame.batch).leave(instruction, frame.lanes, acquires=True)
 
-    def waits_for(batch: Machine, lanes: Lanes) -> str:
+    def waits_for(batch: RunningBatch, lanes: Lanes) -> str:
         return ClusterBarriers.of(batch).waits_for(lanes)
 
     build.gate, build.waits_for = gate, waits_for

@@ -11,7 +11,7 @@ from gemmule.vgpu.ptx.module import Pair
 from gemmule.vgpu.types import NUMPY, Array
 
 from ..definition import Build, Step, defines
-from ..machine import Frame
+from ..running_batch import Frame
 from .floating import flushed
 
 _ORDERED: dict[str, Any] = {

@@ -7,7 +7,7 @@ import numpy as np
 from gemmule.vgpu.ptx.module import Negated, Target
 
 from ..definition import Build, Step, defines
-from ..machine import Frame
+from ..running_batch import Frame
 
 
 def _guard(build: Build) -> tuple[int, bool] | None:
@@ -31,7 +31,7 @@ def _bra(build: Build) -> Step:
     if guard is None:
 
         def always(frame: Frame) -> None:
-            frame.batch.scheduler.go(there, frame.lanes)
+            frame.batch.scheduler.enqueue(there, frame.lanes)
 
         return always
     slot, negated = guard
@@ -43,13 +43,13 @@ def _bra(build: Build) -> Step:
         count = np.count_nonzero(taken)
         lanes, scheduler = frame.lanes, frame.batch.scheduler
         if count == lanes.count:
-            scheduler.go(there, lanes)
+            scheduler.enqueue(there, lanes)
         elif count == 0:
-            scheduler.go(here, lanes)
+            scheduler.enqueue(here, lanes)
         else:
             # Conditions are copied: the registers may change before the other side runs.
-            scheduler.go(there, lanes.where(taken))
-            scheduler.go(here, lanes.where(~taken))
+            scheduler.enqueue(there, lanes.where(taken))
+            scheduler.enqueue(here, lanes.where(~taken))
 
     return branch
 
@@ -69,7 +69,7 @@ def _exit(build: Build) -> Step:
             slot, negated = guard
             ends = ~frame[slot] if negated else frame[slot]
             if not ends.all():
-                frame.batch.scheduler.go(here, lanes.where(~ends))
+                frame.batch.scheduler.enqueue(here, lanes.where(~ends))
             if not ends.any():
                 return
             lanes = lanes.where(ends)
@@ -94,7 +94,7 @@ def _trap(build: Build) -> Step:
             traps = ~frame[slot] if negated else frame[slot]
         if traps.any():
             raise frame.batch.fault("trap", "the kernel executed trap", instruction, frame.lanes, traps)
-        frame.batch.scheduler.go(here, frame.lanes)
+        frame.batch.scheduler.enqueue(here, frame.lanes)
 
     return trap
 

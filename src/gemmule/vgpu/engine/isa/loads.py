@@ -11,7 +11,7 @@ from gemmule.vgpu.ptx.module import Address, Operand, Symbol
 from gemmule.vgpu.types import NUMPY, Array, is_signed, size_of
 
 from ..definition import Build, Step, defines
-from ..machine import Frame
+from ..running_batch import Frame
 from ..spaces import address_of, locator, refuse_parameters, space_of, words
 from .async_store import async_store
 

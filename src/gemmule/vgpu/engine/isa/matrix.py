@@ -12,7 +12,7 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import WARP, rows_of
-from ..machine import Frame
+from ..running_batch import Frame
 from ..spaces import address_of, locator
 from .warp import check_whole, whole_warps
 
@@ -120,7 +120,7 @@ def _mma(build: Build) -> Step:
     def multiply(frame: Frame) -> None:
         check_whole(build, frame)
         a, b, c = (gather(frame, slots) for slots in groups)
-        d = mma_sync(form, a, b, c, mode=frame.batch.setting.mma)
+        d = mma_sync(form, a, b, c, mode=frame.batch.launch_state.mma)
         flat = d.reshape(-1, len(targets))
         for number, slot in enumerate(targets):
             frame[slot][...] = flat[:, number]

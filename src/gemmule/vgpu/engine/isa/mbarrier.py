@@ -12,7 +12,7 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
 from ..lanes import Lanes
-from ..machine import Frame, Machine, Unit
+from ..running_batch import Frame, RunningBatch, Unit
 from ..spaces import RANK_SHIFT, WINDOWS, Locator, address_of, locator
 
 #: Bytes of an mbarrier.
@@ -47,7 +47,7 @@ class MBarriers(Unit):
         Phases completed.
     """
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
         places = len(batch.shared) // SIZE
         self.expected = np.zeros(places, np.int32)
@@ -171,7 +171,7 @@ class MBarriers(Unit):
         fresh = index[~before[index]]
         before[fresh] = self.failed[fresh] = True
 
-    def give_up(self) -> bool:
+    def fail_waits(self) -> bool:
         scheduler, blocks = self._batch.scheduler, flow_of(self._batch.kernel).blocks
         fresh = False
         for block, lanes in scheduler.parked.items():
@@ -218,11 +218,6 @@ class MBarriers(Unit):
         parts.append(f"{int(self.bytes[place])} bytes pending")
         where = f"{self.address(place):#x}{self._of_cta(place)}"
         return f"mbarrier {where} ({', '.join(part for part in parts if part)})"
-
-    def left(self) -> Array:
-        """Return the mbarriers whose current phase has begun."""
-        begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
-        return np.flatnonzero(begun)
 
 
 #: Larger than any rank in a cluster.
@@ -414,7 +409,7 @@ def _wait(build: Build, action: str) -> Step:
                 found[taking_part] = True if ready is None else ready
             return found
         _, done = complete(frame)
-        schedule = batch.setting.schedule
+        schedule = batch.launch_state.schedule
         if done.all() or (schedule == "random" and batch.random.random() < _FAILS):
             return None
         barriers, index = MBarriers.of(batch), frame.lanes.index
@@ -432,7 +427,7 @@ def _wait(build: Build, action: str) -> Step:
             for observer in batch.observers:
                 observer.mbarrier_awaited(batch, instruction, some, places[done])
 
-    def waits_for(batch: Machine, lanes: Lanes) -> str:
+    def waits_for(batch: RunningBatch, lanes: Lanes) -> str:
         frame = batch.frame(lanes, build.binder.uses(build.reads, ()))
         places = places_of(frame, find, build)
         return f"waits for {MBarriers.of(batch).state(int(places[0]))}"

@@ -10,7 +10,7 @@ from gemmule.vgpu.ptx.module import TYPE_BYTES, Register, Special, Vector
 from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, call, defines, elementwise
-from ..machine import Frame
+from ..running_batch import Frame
 from ..spaces import WINDOWS
 from ..special import CLOCKS
 from .floating import flushed

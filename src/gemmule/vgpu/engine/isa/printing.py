@@ -7,7 +7,7 @@ import numpy as np
 from gemmule.vgpu.printf import argument_types, formatted
 
 from ..definition import Build, Step, defines
-from ..machine import Frame
+from ..running_batch import Frame
 from ..spaces import WINDOWS, address_of, locator, words
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from gemmule.vgpu.map_bytes import PARTS, SIZE, is_map, part_of
 
 from ..definition import Build, Step, defines
-from ..machine import Frame
+from ..running_batch import Frame
 from ..spaces import address_of, locator
 
 

@@ -11,8 +11,8 @@ from gemmule.vgpu.types import NUMPY, Array
 
 from ..definition import Build, Step, defines
 from ..lanes import LANE, WARP, mask_bits, rows_of
-from ..machine import Frame
 from ..registers import POISON
+from ..running_batch import Frame
 
 
 def meet(build: Build, mask_slot: int | None) -> None:
@@ -81,7 +81,7 @@ def members(build: Build, frame: Frame, mask_slot: int) -> Array:
 def met(build: Build, frame: Frame) -> None:
     """Tell the observers that lanes of warps met."""
     for observer in frame.batch.observers:
-        observer.warp_met(frame.batch, build.instruction, frame.lanes)
+        observer.warp_synced(frame.batch, build.instruction, frame.lanes)
 
 
 def mask_operand(build: Build, position: int) -> int:

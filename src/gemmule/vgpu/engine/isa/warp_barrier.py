@@ -12,13 +12,13 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step
 from ..lanes import WARP, Lanes, mask_bits
-from ..machine import Frame, Machine, Unit
+from ..running_batch import Frame, RunningBatch, Unit
 
 
 class WarpBarriers(Unit):
     """Lanes of a batch that wait for others of their warp: those with the same mask belong together."""
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
         # For each lane the mask that it waits with, 0 for none, the block where it continues, and the instruction.
         self._mask = np.zeros(batch.lane_count, np.uint32)
@@ -60,8 +60,8 @@ class WarpBarriers(Unit):
         for place in np.unique(self._instruction[free]).tolist():
             lanes = Lanes(free[self._instruction[free] == place])
             for observer in batch.observers:
-                observer.warp_met(batch, code[place], lanes)
-            batch.scheduler.go(int(self._goes_to[lanes.index[0]]), lanes)
+                observer.warp_synced(batch, code[place], lanes)
+            batch.scheduler.enqueue(int(self._goes_to[lanes.index[0]]), lanes)
 
     def deadlocks(self) -> Iterator[Finding]:
         batch = self._batch

@@ -22,8 +22,8 @@ from ..batch import Batch
 from ..binder import SHARED_START
 from ..definition import Build, Step, defines
 from ..lanes import WARP, Lanes
-from ..machine import AsyncUnit, Frame, Machine
 from ..observer import AgentAccess
+from ..running_batch import AsyncUnit, Frame, RunningBatch
 from .warp import check_whole, whole_warps
 
 #: Lanes and warps of a warpgroup.
@@ -41,30 +41,30 @@ class Form:
     d_type: str
     d_rows: tuple[int, ...]  #: Rows of the register file that hold D.
     a_rows: tuple[int, ...]  #: Those that hold A; none where A is in shared memory.
-    #: a_along_k, b_along_k: Whether the factors lie in shared memory along K.
-    a_along_k: bool
-    b_along_k: bool
-    signs: tuple[int, int]  #: What the factors are multiplied with, 1 or -1.
+    #: a_k_major, b_k_major: Whether the operands in shared memory are K-major.
+    a_k_major: bool
+    b_k_major: bool
+    signs: tuple[int, int]  #: Factors of A and B, 1 or -1.
     satfinite: bool  #: Whether integers are clamped.
 
 
 @dataclasses.dataclass
-class Product:
+class WgmmaOp:
     """A wgmma of some warpgroups."""
 
     form: Form  #: The instruction.
     lanes: Array  #: Array of int. First lane of each warpgroup.
     group: Array  #: Array of int. For each of them, which of its groups the product belongs to.
-    #: a, b: Array of int64 or None. Rows of 16 bytes of the batch's shared memory that hold the factors: (warpgroups,
+    #: a, b: Array of int64 or None. Rows of 16 bytes of the batch's shared memory that hold A and B: (warpgroups,
     #: …); None for A in registers.
     a: Array | None
     b: Array
     adds: Array  #: Array of bool. For each warpgroup, whether D is added to.
 
-    def part(self, mask: Array) -> Product:
+    def part(self, mask: Array) -> WgmmaOp:
         """Return the products of some of the warpgroups."""
         a = None if self.a is None else self.a[mask]
-        return Product(self.form, self.lanes[mask], self.group[mask], a, self.b[mask], self.adds[mask])
+        return WgmmaOp(self.form, self.lanes[mask], self.group[mask], a, self.b[mask], self.adds[mask])
 
 
 class Warpgroups(AsyncUnit):
@@ -78,12 +78,12 @@ class Warpgroups(AsyncUnit):
 
     chance = 0.3
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
-        self._pending: list[Product] = []
+        self._pending: list[WgmmaOp] = []
         self.committed = np.zeros(batch.lane_count // WARP, np.int64)
 
-    def issue(self, product: Product) -> None:
+    def issue(self, product: WgmmaOp) -> None:
         """Begin a product; those of a warpgroup take place in order."""
         self._pending.append(product)
         if self._at_once():
@@ -116,9 +116,9 @@ class Warpgroups(AsyncUnit):
         done, self._pending = self._pending, []
         self._perform(done)
 
-    def _perform(self, products: list[Product]) -> None:
+    def _perform(self, products: list[WgmmaOp]) -> None:
         """Multiply, now; D stays a matrix until all are done or its registers are needed otherwise."""
-        held: dict[tuple[tuple[int, ...], bytes], tuple[Product, Array]] = {}
+        held: dict[tuple[tuple[int, ...], bytes], tuple[WgmmaOp, Array]] = {}
         for product in products:
             form, key = product.form, (product.form.d_rows, product.lanes.tobytes())
             if key not in held:
@@ -131,17 +131,17 @@ class Warpgroups(AsyncUnit):
                 matrix = warpgroup.matrix_of(self._registers(form.d_rows, product.lanes), form.d_type)
             if not product.adds.all():
                 matrix[~product.adds] = 0
-            a, b = self._factors(product)
+            a, b = self._operands(product)
             held[key] = (
                 product,
                 warpgroup.multiply(
-                    a, b, matrix, form.a_type, form.b_type, form.d_type, self._batch.setting.mma, form.satfinite
+                    a, b, matrix, form.a_type, form.b_type, form.d_type, self._batch.launch_state.mma, form.satfinite
                 ),
             )
         self._give_back(held, None)
 
     def _give_back(
-        self, held: dict[tuple[tuple[int, ...], bytes], tuple[Product, Array]], rows: set[int] | None,
+        self, held: dict[tuple[tuple[int, ...], bytes], tuple[WgmmaOp, Array]], rows: set[int] | None,
         but: tuple[tuple[int, ...], bytes] | None = None,
     ) -> None:  # fmt: skip
         """Write matrices into their registers: those that use some of these rows, or all."""
@@ -150,7 +150,7 @@ class Warpgroups(AsyncUnit):
                 continue
             product, matrix = held.pop(key)
             words = warpgroup.registers_of(matrix, product.form.d_type)
-            table, lanes = self._batch.file.rows[4], self._lanes(product.lanes)
+            table, lanes = self._batch.register_file.rows[4], self._lanes(product.lanes)
             for row, values in zip(key[0], words, strict=True):
                 table[row][lanes] = values
 
@@ -160,20 +160,20 @@ class Warpgroups(AsyncUnit):
         return found
 
     def _registers(self, rows: tuple[int, ...], first: Array) -> Array:
-        table, lanes = self._batch.file.rows[4], self._lanes(first)
+        table, lanes = self._batch.register_file.rows[4], self._lanes(first)
         return np.stack([table[row].take(lanes) for row in rows])
 
-    def _factors(self, product: Product) -> tuple[Array, Array]:
+    def _operands(self, product: WgmmaOp) -> tuple[Array, Array]:
         form = product.form
         groups = len(product.lanes)
         if product.a is None:
             words = self._registers(form.a_rows, product.lanes)
             words = words.T.reshape(groups * WARPS, -1)
             ordered = words.take(places_of_a(16, len(form.a_rows) * 2), axis=1)
-            a = warpgroup.factors(ordered.reshape(groups, warpgroup.ROWS, -1), form.a_type)
+            a = warpgroup.operands(ordered.reshape(groups, warpgroup.ROWS, -1), form.a_type)
         else:
-            a = self._matrix(product.a, form.a_type, form.a_along_k)
-        b = self._matrix(product.b, form.b_type, form.b_along_k).swapaxes(1, 2)
+            a = self._matrix(product.a, form.a_type, form.a_k_major)
+        b = self._matrix(product.b, form.b_type, form.b_k_major).swapaxes(1, 2)
         if form.signs[0] < 0:
             a = -a
         if form.signs[1] < 0:
@@ -181,13 +181,13 @@ class Warpgroups(AsyncUnit):
         return a, b
 
     def _matrix(self, rows: Array, kind: str, along_k: bool) -> Array:
-        """Return a factor as (warpgroups, extent, K)."""
+        """Return an operand as (warpgroups, extent, K)."""
         words = self._batch.shared_rows.take(rows, 0).reshape(*rows.shape[:2], -1).view(np.uint32)
-        found = warpgroup.factors(words, kind)
+        found = warpgroup.operands(words, kind)
         return found if along_k else found.swapaxes(1, 2)
 
 
-def factor_rows(
+def operand_rows(
     batch: Batch, first: Array, descriptor: Array, extent: int, along_k: bool
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the rows of 16 bytes that descriptors name, and for which warpgroups they cannot be read.
@@ -246,11 +246,11 @@ def _wgmma(build: Build) -> Step:
             Warpgroups.of(batch).wait(lanes, left)
         for observer in batch.observers:
             if action == "fence":
-                observer.products_fenced(batch, instruction, lanes)
+                observer.wgmma_fenced(batch, instruction, lanes)
             elif action == "commit_group":
-                observer.products_committed(batch, instruction, lanes)
+                observer.wgmma_committed(batch, instruction, lanes)
             else:
-                observer.products_awaited(batch, instruction, lanes, left)
+                observer.wgmma_awaited(batch, instruction, lanes, left)
 
     return step
 
@@ -279,7 +279,7 @@ def _register_rows(build: Build, operand: Operand, count: int) -> tuple[int, ...
 def _sign(build: Build, operand: Operand) -> int:
     value = build.integer(operand)
     if value not in (1, -1):
-        raise build.error("a factor is multiplied with 1 or -1")
+        raise build.error("an operand is multiplied by 1 or -1")
     return value
 
 
@@ -308,7 +308,7 @@ def _product(build: Build) -> Step:
     signs = (1, 1) if integers else (_sign(build, rest[0]), _sign(build, rest[1]))
     turned = [build.integer(operand) for operand in rest[2:]] if transposable else []
     if any(value not in (0, 1) for value in turned):
-        raise build.error("a factor is transposed, 1, or is not, 0")
+        raise build.error("an operand is transposed, 1, or not, 0")
     # With A in registers only B can be transposed.
     a_turned, b_turned = ([0] * (2 - len(turned)) + turned)[:2] if turned else (0, 0)
     form = Form(n, a_type, b_type, d_type, d_rows, a_rows, not a_turned, not b_turned, signs, satfinite)
@@ -328,7 +328,7 @@ def _product(build: Build) -> Step:
         ready = came >= wanted
         return None if ready.all() else ready[inverse]
 
-    def waits_for(batch: Machine, lanes: Lanes) -> str:
+    def waits_for(batch: RunningBatch, lanes: Lanes) -> str:
         del batch
         return f"waits for the other warps of its warpgroup, of {LANES} threads (warp {int(lanes.index[0]) // 32})"
 
@@ -346,7 +346,7 @@ def _product(build: Build) -> Step:
 
     def located(frame: Frame, first: Array, slot: int, extent: int, along_k: bool) -> Array:
         descriptor = uniform(frame, slot)
-        rows, bad = factor_rows(frame.batch, first, descriptor, extent, along_k)
+        rows, bad = operand_rows(frame.batch, first, descriptor, extent, along_k)
         if bad.any():
             raise frame.batch.fault(
                 "out of bounds",
@@ -365,15 +365,15 @@ def _product(build: Build) -> Step:
                 "barrier", f"the instruction needs all {LANES} threads of its warpgroup", instruction, lanes, everyone
             )
         added = np.full(len(first), adds) if isinstance(adds, bool) else uniform(frame, adds[0]) ^ adds[1]
-        a_chunks = None if a_slot is None else located(frame, first, a_slot, ROWS, form.a_along_k)
-        b_chunks = located(frame, first, b_slot, n, form.b_along_k)
+        a_chunks = None if a_slot is None else located(frame, first, a_slot, ROWS, form.a_k_major)
+        b_chunks = located(frame, first, b_slot, n, form.b_k_major)
         group = Warpgroups.of(batch).committed[first // 32]
         if batch.observers:
             parts = [chunks.reshape(len(first), -1) for chunks in (a_chunks, b_chunks) if chunks is not None]
             access = AgentAccess(instruction, batch, "wgmma", first, np.concatenate(parts, axis=1))
             for observer in batch.observers:
-                observer.products_issued(batch, instruction, lanes)
+                observer.wgmma_issued(batch, instruction, lanes)
                 observer.agent_access(access)
-        Warpgroups.of(batch).issue(Product(form, first, group, a_chunks, b_chunks, added))
+        Warpgroups.of(batch).issue(WgmmaOp(form, first, group, a_chunks, b_chunks, added))
 
     return step

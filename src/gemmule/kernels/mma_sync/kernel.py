@@ -28,8 +28,8 @@ import cutlass
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import MmaSyncConfig
@@ -45,7 +45,7 @@ class MmaSync:
         # In a gated form half of a tile's columns are of B and half of a second B, for half as many of the result.
         self.num_b = 2 if self.fused is not None and self.fused.expression.gated else 1
         self.threads, self.cluster_k = config.threads, config.cluster_k
-        self.scheduler = GroupedTiles(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)
+        self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)
         self.mainloop = MmaSyncMainloop(config, types, self.num_b)
         self.epilogue = WarpTile(
             self.mainloop.warp_m,
@@ -92,7 +92,7 @@ class MmaSync:
 
 
 def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    """Return the kernel for those layouts, with fake arguments."""
     element, out = types["a"], types["d"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     copies = (int(types["a_copies"]), int(types["b_copies"]))
@@ -104,6 +104,6 @@ def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
     results = tuple(major_tensor(out, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     acc = cute_type(types["acc"])
     kernel = MmaSync(config, types)
-    extras = () if kernel.fused is None else (kernel.fused.stand_ins(),)
+    extras = () if kernel.fused is None else (kernel.fused.fake_args(),)
     second = (operand(1),) if kernel.num_b > 1 else ()
     return Buildable(kernel, (*map(operand, range(2)), *results, acc(1), acc(0), *extras, *second))

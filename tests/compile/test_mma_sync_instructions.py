@@ -1,4 +1,4 @@
-"""The machine code of h01_mma_sync has the instructions that it is written for, and no stack."""
+"""The machine code of mma_sync_gemm has the instructions that it is written for, and no stack."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT8
-from gemmule.kernels.ladder.h01_mma_sync import spec as h01
-from gemmule.kernels.ladder.h01_mma_sync.config import SUBTILE_M, WARP_BYTES
+from gemmule.kernels.mma_sync import spec as mma_sync
+from gemmule.kernels.mma_sync.config import SUBTILE_M, WARP_BYTES
 from support.code.instructions import assert_instructions, instructions
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SMALL = min((one for one in h01.SPEC.configs if one.takes(INT8)), key=lambda one: one.outputs)
+SMALL = min((one for one in mma_sync.SPEC.configs if one.takes(INT8)), key=lambda one: one.outputs)
 
 
 def compiled(arch, **wanted):
-    signature = next(signature for signature in h01.SPEC.signatures(arch) if wanted.items() <= dict(signature).items())
-    return artifact_for(h01.SPEC, SMALL, signature, arch)
+    signature = next(
+        signature for signature in mma_sync.SPEC.signatures(arch) if wanted.items() <= dict(signature).items()
+    )
+    return artifact_for(mma_sync.SPEC, SMALL, signature, arch)
 
 
 # Ampere's code, and Hopper's of every type, are looked at where all kernels are compiled.
@@ -48,6 +50,6 @@ def test_elements_one_by_one_need_no_stack(element, copies):
 
 @pytest.mark.parametrize("paired", list(itertools.product((False, True), repeat=2)))
 def test_a_warp_has_shared_memory_for_its_subtiles(paired):
-    from gemmule.kernels.ladder.h01_mma_sync.warp_tiles import WarpTile
+    from gemmule.kernels.mma_sync.warp_tiles import WarpTile
 
     assert 4 * SUBTILE_M * WarpTile(64, 64, 8, True, *paired).row_stride <= WARP_BYTES

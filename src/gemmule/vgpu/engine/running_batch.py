@@ -1,4 +1,4 @@
-"""The machine: a batch with its scheduler, its observers and its units, the state that instructions share.
+"""A running batch: CTAs with their scheduler, observers and units, the state that instructions share.
 
 It has no instruction of its own. Instructions are functions of a frame: a list of arrays, one for each pair of register
 and type that instructions name, each with one element for each running lane; constants are in the same list. So an
@@ -14,10 +14,10 @@ from gemmule.vgpu.ptx.module import Instruction
 from gemmule.vgpu.report import Finding
 from gemmule.vgpu.types import Array
 
-from .batch import Batch, Setting
+from .batch import Batch, LaunchState
 from .lanes import Lanes
 from .observer import Access, Observer
-from .registers import Copies, Uses
+from .registers import Copies, RegisterUse
 from .scheduler import Scheduler
 from .special import fill_specials
 
@@ -27,11 +27,11 @@ class Unit:
 
     Parameters
     ----------
-    batch : Machine
+    batch : RunningBatch
         The CTAs.
     """
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         self._batch = batch
 
     @classmethod
@@ -44,7 +44,7 @@ class Unit:
         """Complete an operation in flight that an mbarrier may wait for; return False where there is none."""
         return False
 
-    def give_up(self) -> bool:
+    def fail_waits(self) -> bool:
         """Fail waits that may fail, since nothing else can run; return False if all those lanes failed before."""
         return False
 
@@ -70,9 +70,9 @@ class AsyncUnit(Unit):
 
     chance = 0.5
 
-    def __init__(self, batch: Machine) -> None:
+    def __init__(self, batch: RunningBatch) -> None:
         super().__init__(batch)
-        self._schedule = batch.setting.schedule
+        self._schedule = batch.launch_state.schedule
 
     def _at_once(self) -> bool:
         """Decide whether an operation completes as it is issued."""
@@ -91,7 +91,7 @@ class Frame(list[Any]):
 
     Attributes
     ----------
-    batch : Machine
+    batch : RunningBatch
         The CTAs that the lanes belong to.
     lanes : Lanes
         The lanes.
@@ -99,8 +99,8 @@ class Frame(list[Any]):
 
     __slots__ = ("_copies", "batch", "lanes")
 
-    def __init__(self, batch: Machine, lanes: Lanes) -> None:
-        super().__init__(batch.file.template)
+    def __init__(self, batch: RunningBatch, lanes: Lanes) -> None:
+        super().__init__(batch.register_file.template)
         self.batch = batch
         self.lanes = lanes
         self._copies: Copies | None = None
@@ -112,29 +112,29 @@ class Frame(list[Any]):
             frame[slot] = self[slot][mask]
         return frame
 
-    def fill(self, uses: Uses) -> None:
+    def fill(self, uses: RegisterUse) -> None:
         """Fill the slots: with the registers themselves for a range of lanes, with copies otherwise."""
-        file, run = self.batch.file, self.lanes.run
+        register_file, run = self.batch.register_file, self.lanes.run
         if run is not None:
             for view in uses.views:
-                self[view.slot] = file.view(view, run)
+                self[view.slot] = register_file.view(view, run)
             return
-        self._copies = file.copies(self.lanes, uses)
+        self._copies = register_file.copies(self.lanes, uses)
         for view, position in zip(uses.views, uses.positions, strict=True):
             self[view.slot] = self._copies[view.width][position].view(view.dtype)
 
-    def store(self, uses: Uses) -> None:
+    def store(self, uses: RegisterUse) -> None:
         """Write results back to the register file, where this frame holds copies."""
         if self._copies is not None:
-            self.batch.file.store(self.lanes, uses, self._copies)
+            self.batch.register_file.store(self.lanes, uses, self._copies)
 
 
-class Machine(Batch):
-    """A batch that runs.
+class RunningBatch(Batch):
+    """A batch of CTAs that runs.
 
     Parameters
     ----------
-    setting : Setting
+    launch_state : LaunchState
         What all batches of the launch share.
     ctas : sequence of int
         Positions of the CTAs in the grid, cluster by cluster: whole clusters.
@@ -146,12 +146,12 @@ class Machine(Batch):
 
     def __init__(
         self,
-        setting: Setting,
+        launch_state: LaunchState,
         ctas: Sequence[int],
         units: Sequence[type[Unit]] = (),
         observers: tuple[Observer, ...] = (),
     ) -> None:
-        super().__init__(setting, ctas)
+        super().__init__(launch_state, ctas)
         self.observers = observers
         self.scheduler = Scheduler(self)
         self._frames: dict[tuple[int, int, int], Frame] = {}
@@ -159,7 +159,7 @@ class Machine(Batch):
         for kind in units:
             self.units[kind] = kind(self)
 
-    def frame(self, lanes: Lanes, uses: Uses) -> Frame:
+    def frame(self, lanes: Lanes, uses: RegisterUse) -> Frame:
         """Return a frame for those lanes; the one of a range of lanes is cached."""
         if lanes.run is None:
             frame = Frame(self, lanes)
@@ -195,7 +195,7 @@ class Machine(Batch):
 
     def unblock(self) -> bool:
         """Complete an operation in flight, or else fail waits that may fail; return False where nothing changes."""
-        return self.complete_one() or any(unit.give_up() for unit in self.units.values())
+        return self.complete_one() or any(unit.fail_waits() for unit in self.units.values())
 
     def finish(self) -> None:
         """Complete all operations in flight, since all threads have ended."""

@@ -476,7 +476,7 @@ def _lines_begin(matrix: StridedMatrix) -> int:
 
 
 SPEC = KernelSpec(
-    name="h01_mma_sync",
+    name="mma_sync_gemm",
     operation="gemm",
     summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
     package=__package__,

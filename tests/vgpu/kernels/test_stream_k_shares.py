@@ -15,7 +15,7 @@ from gemmule.compiler.compile import compile_ptx
 from gemmule.core.dtype import INT32
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
+from gemmule.kernels.parts.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch

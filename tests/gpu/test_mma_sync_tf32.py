@@ -1,4 +1,4 @@
-"""h01_mma_sync on the hardware with float32 rounded to TF32, which is the one thing that it needs to be asked for."""
+"""mma_sync_gemm on the hardware with float32 rounded to TF32, which is the one thing that it needs to be asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
+from gemmule.kernels.mma_sync.spec import SPEC
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 from support.gpu.device_arrays import STREAM, DeviceMatrix, strides_of

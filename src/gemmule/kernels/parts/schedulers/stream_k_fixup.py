@@ -13,7 +13,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import WARPGROUP
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Bytes that a thread moves at once.
 _BYTES = 16

@@ -1,4 +1,4 @@
-"""h01_mma_sync on the virtual GPU: all types, layouts and widths of copies, banks, sums of 16 bits, TF32."""
+"""mma_sync_gemm on the virtual GPU: all types, layouts and widths of copies, banks, sums of 16 bits, TF32."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, Kind, Precision
 from gemmule.core.spec import Choice
-from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
-from gemmule.kernels.ladder.h01_mma_sync.spec import OUTPUTS, SPEC
+from gemmule.kernels.mma_sync.config import MmaSyncConfig
+from gemmule.kernels.mma_sync.spec import OUTPUTS, SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

@@ -1,4 +1,4 @@
-"""What h01_mma_sync takes, how wide it copies, and when it is chosen, with the kernel compiler not needed."""
+"""What mma_sync_gemm takes, how wide it copies, and when it is chosen, with the kernel compiler not needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, is_faster, predicted_us
+from gemmule.kernels.mma_sync.config import MmaSyncConfig
+from gemmule.kernels.mma_sync.spec import SPEC, is_faster, predicted_us
 from gemmule.lab.products import LAYOUTS, gemm_problem
 
 NARROW = MmaSyncConfig(tile_m=32, tile_n=64, warps_m=1, stages=4)
@@ -30,10 +30,10 @@ def gemm(dtype, out, extent=512, **changes):
 @pytest.mark.parametrize(
     ("problem", "name"),
     [
-        (gemm(FLOAT16, FLOAT16), "h01_mma_sync"),
-        (gemm(BFLOAT16, FLOAT32, 513), "h01_mma_sync"),
-        (gemm(INT8, INT32), "h01_mma_sync"),
-        (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "h01_mma_sync"),
+        (gemm(FLOAT16, FLOAT16), "mma_sync_gemm"),
+        (gemm(BFLOAT16, FLOAT32, 513), "mma_sync_gemm"),
+        (gemm(INT8, INT32), "mma_sync_gemm"),
+        (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "mma_sync_gemm"),
         (gemm(FLOAT32, FLOAT32), "simt_gemm"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, -512, -1)), "gemm_reference"),
         (gemm(FLOAT64, FLOAT64), "float64_gemm"),
