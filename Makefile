@@ -57,6 +57,7 @@ clean: ## remove the environment, caches and everything that was built
 	find src tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and an extra installed again when pyproject.toml, or what an editable install copies, changes.
+INSTALLED := pyproject.toml src/gemmule_command.py
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
@@ -70,11 +71,11 @@ $(VENV)/.made:
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.demo: pyproject.toml | $(VENV)/.made
+$(VENV)/.demo: $(INSTALLED) | $(VENV)/.made
 	$(PIP) install --quiet --editable '.[compiler,demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+$(VENV)/.dev: $(INSTALLED) | $(VENV)/.made
 	$(PIP) install --quiet --editable '.[compiler,dev]'
 	@touch $@
 

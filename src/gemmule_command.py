@@ -31,6 +31,11 @@ def _end_where_interrupted() -> None:
         signal.signal(signal.SIGINT, _end)
 
 
+def _is_main_thread() -> bool:
+    """Return whether this is the thread that may handle signals."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def _is_module() -> bool:
     """Return whether ``python -m gemmule`` is loading the package: until it is found, the first argument is ``-m``."""
     words = sys.orig_argv
@@ -40,21 +45,19 @@ def _is_module() -> bool:
 @contextlib.contextmanager
 def interruption_ends() -> Iterator[None]:
     """Let Ctrl-C end the process while the block imports, unless somebody else sees to it."""
-    # Signals are the main thread's.
-    here = threading.current_thread() is threading.main_thread()
     already = signal.getsignal(signal.SIGINT) is _end
-    if here:
+    if _is_main_thread():
         _end_where_interrupted()
     try:
         yield
     finally:
-        if here and not already:
+        if not already:
             interruption_raises()
 
 
 def interruption_raises() -> None:
     """Let Ctrl-C raise again, where it would end the process."""
-    if signal.getsignal(signal.SIGINT) is _end:
+    if _is_main_thread() and signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -62,8 +65,10 @@ def _end_quickly(codes: list[int]) -> None:
     """End the process: everything is written, and what Python takes apart one by one the system takes at once."""
     if not codes or any(name in os.environ for name in _INJECTED):
         return
-    # Whoever reads a pipe may let it wait: Ctrl-C ends it without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Whoever reads a pipe may let it wait: Ctrl-C ends it without a traceback, unless it is ignored, as of jobs in the
+    # background.
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         for stream in (sys.stdout, sys.stderr):
             # None where it was closed before the process began.
@@ -81,7 +86,7 @@ def main() -> None:
     with interruption_ends():
         from gemmule.cli import main as run
 
-        run(interruption_ends)
+        run(interruption_ends, interruption_raises)
 
 
 def script() -> None:

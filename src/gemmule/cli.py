@@ -15,8 +15,6 @@ from typing import Any, cast
 
 import click
 
-from gemmule_command import interruption_raises
-
 from .commands.failures import failures_in_one_line
 from .commands.json_output import echo_json
 from .core.name_suggestions import did_you_mean, similar_names
@@ -27,12 +25,18 @@ _COMMANDS = ("bench", "calibrate", "check", "compare", "explain", "info", "matmu
 _FORMER_COMMANDS = {"multiply": "matmul"}
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class _Commands(Mapping[str, click.Command]):
     """The commands by name, each imported at its first use: one does not wait for what the others import."""
 
     def __init__(self) -> None:
         #: What a command is imported in.
         self.importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        #: What lets Ctrl-C raise, once that is reported in a line.
+        self.interruption_raises: Callable[[], None] = _nothing
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in _COMMANDS:
@@ -100,7 +104,7 @@ class OneLineGroup(click.Group):
         """Run the command."""
         ctx.obj = _LAZY.importing
         with failures_in_one_line(ctx):
-            interruption_raises()
+            _LAZY.interruption_raises()
             return super().invoke(ctx)
 
 
@@ -132,9 +136,12 @@ def _show_warning(
         click.echo(f"gemmule: warning: {text}", file=file, err=file is None)
 
 
-def main(importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> None:
-    """Run the command, which is imported within `importing`."""
-    _LAZY.importing = importing
+def main(
+    importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    interruption_raises: Callable[[], None] = _nothing,
+) -> None:
+    """Run the command, which is imported within `importing`; `interruption_raises` is called where it begins."""
+    _LAZY.importing, _LAZY.interruption_raises = importing, interruption_raises
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A file's name may hold letters that the locale's encoding lacks.

@@ -236,7 +236,7 @@ def _table(point: list[Record]) -> None:
     print_table(_title(point[0], size_text(point[0])), header, rows, optional=_OPTIONAL)
 
 
-def _line(point: list[Record]) -> None:
+def _line(point: Sequence[Mapping[str, Any]]) -> None:
     """Print the results of a drawn product, in a line."""
     from ..lab.draw_tables import line_of
 
@@ -270,12 +270,14 @@ def _print_ratios(records: Sequence[Mapping[str, Any]]) -> None:
     from ..lab.gemm_tables import controls
 
     header, rows = draw_rows(records)
-    if len(records) and any(one.get("chosen_by") == "dispatch" for one in records) and len(rows):
+    if rows:
         print_table("speed-up of a call over a baseline (more than 1 is faster)", header, rows)
         for line in skipped(GEMM, records):
             click.echo(line)
+    # Of calls alone it would have a column for each config, and a ratio in each row.
+    only_calls = all(one.get("chosen_by") == "dispatch" for one in records if one["record"] == "gemm")
     header, rows = ratios(GEMM, records, paired=True)
-    if 1 < len(rows) <= _MOST_RATIOS:
+    if 1 < len(rows) <= _MOST_RATIOS and not only_calls:
         print_table("speed-up over cuBLASLt (more than 1 is faster)", header, rows)
     for line in controls(records):
         click.echo(line)
@@ -359,8 +361,11 @@ def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> 
     if verdict:
         echo_text(verdict)
     echo_text(head)
-    for title, header, rows in tables:
-        print_table(title, header, rows, optional=_OPTIONAL)
+    if records[0].get("draws"):
+        _line(products)
+    else:
+        for title, header, rows in tables:
+            print_table(title, header, rows, optional=_OPTIONAL)
     _print_ratios(products)
     if plot is not None:
         _draw(records, Path(plot), path.stem, quiet=False)

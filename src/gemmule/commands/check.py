@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>\d+(?:,\d+)*)\](?:=(?P<fill>[-+.\w]+))?$")
 _NEGATIVE = re.compile(r"-(\d|\.\d|inf$|nan$)")
 _NAMES = {"None": None, "True": True, "False": False}
+#: Most functions of a file that a message names.
+_FEW = 3
 
 
 class _CheckCommand(click.Command):
@@ -198,7 +200,10 @@ def _function(target: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            near = similar_names(part, [one for one in dir(found) if callable(getattr(found, one))])
+            # What stands there: an attribute that is computed may raise anything.
+            there = getattr(found, "__dict__", {})
+            names = [one for one, value in there.items() if callable(value) and not one.startswith("_")]
+            near = similar_names(part, names) or (names if len(names) <= _FEW else ())
             remedy = did_you_mean(near) if near else "give the name of a function in it"
             raise click.UsageError(f"{file} has no {name}; {remedy}")
         found = getattr(found, part)

@@ -38,8 +38,8 @@ def info_command(
     from ..compiler import cache
 
     cleared = cache.clear_cache() if clear_cache else None
-    # Most of it is imports, and nothing is written.
-    with importing():
+    # Most of it is imports, and nothing is written; what was deleted is not called nothing.
+    with contextlib.nullcontext() if clear_cache else importing():
         found = _found(cache.cache_content())
     if as_json:
         echo_json(found | ({"cleared": _cache(cleared)} if cleared else {}))

@@ -32,16 +32,15 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..compiler.pack import cached_kernels, write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
-    from ..core.name_suggestions import unknown_name
     from ..dispatch.registry import EVERY_KERNEL
     from ..files.regular_file import check_replaceable
-    from ..lab.candidates import KERNELS_LISTED
+    from ..lab.candidates import unknown_kernel
 
     known = {spec.name: spec for spec in EVERY_KERNEL}
     names = list(known) if kernels is None else [name.strip() for name in kernels.split(",")]
     for name in names:
         if name not in known:
-            raise ArgumentError(unknown_name("kernel", name, known, KERNELS_LISTED))
+            raise unknown_kernel(name, known)
     check_replaceable(out)
     folder = cache_folder()
     wanted = Arch.parse(arch) if arch is not None else None

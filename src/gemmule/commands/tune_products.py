@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 
 def kernel_names(text: str | None) -> tuple[str, ...]:
     """Return the kernel names of the option ``--kernels``."""
-    from gemmule.core.name_suggestions import unknown_name
-
     from ..dispatch import registry
-    from ..lab.candidates import KERNELS_LISTED
+    from ..lab.candidates import unknown_kernel
 
     known = [spec.name for spec in registry.REGISTRY if spec.operation == "gemm"]
     names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
     for name in names:
         if name not in known:
-            raise ArgumentError(unknown_name("kernel", name, known, KERNELS_LISTED))
+            raise unknown_kernel(name, known)
     return names
 
 

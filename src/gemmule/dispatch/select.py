@@ -32,7 +32,7 @@ from .rates_table import rates_for
 from .recording import is_recording, record_shape
 from .registry import kernels_of
 from .tuned_file import Entry
-from .tuned_table import TunedTable, table_for
+from .tuned_table import TunedTable, add_own, reload_tables, table_for
 
 #: Kernels that were not chosen, and why.
 _Refused = tuple[tuple[str, str], ...]
@@ -148,6 +148,8 @@ def clear_choices() -> None:
     Call it after a change of ``GEMMULE_EXECUTOR``, ``GEMMULE_PACK``, ``GEMMULE_RECORD`` or the user's tuned table:
     cached calls ignore the change otherwise. `load_pack` calls it itself.
     """
+    # Before the next generation, which makes none of its choices by the old files.
+    reload_tables()
     _generation[0] += 1
     _chosen.cache_clear()
     is_recording.cache_clear()
@@ -182,7 +184,7 @@ def cached_choice(choose: Callable[[Any, Arch, int | None, str | None], Choice])
 
 def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
     """Add tuned entries of this process, which precede those of files, for a GPU by its name in the driver."""
-    table_for(chip).add_own(entries)
+    add_own(chip, entries)
     clear_choices()
 
 

@@ -94,6 +94,12 @@ class TunedTable:
                 self._extents.update(key[:3] for key in of_chip)
                 self._places = (*self._places[: self._own], place, *self._places[self._own :])
 
+    def reloaded(self) -> TunedTable:
+        """Return the table with the present content of the files, and the entries of this process."""
+        table = TunedTable(self._chip, _users())
+        table.add_own(self._here.values())
+        return table
+
     def has_extents(self, m: int, n: int, k: int) -> bool:
         """Return whether any entry has such extents: most products need no key."""
         return (m, n, k) in self._extents
@@ -131,7 +137,7 @@ _lock = threading.Lock()
 
 
 def table_for(device: str) -> TunedTable:
-    """Return the table of a GPU by its name in the driver; files are read once in a process."""
+    """Return the table of a GPU by its name in the driver; files are read once, until tables are reloaded."""
     table = _tables.get(device)
     if table is None:
         with _lock:
@@ -154,6 +160,21 @@ def add_packed(source: str, entries: Iterable[Entry]) -> None:
         _packed.insert(0, (source, added))
         for table in _tables.values():
             table.add(source, added)
+
+
+def add_own(device: str, entries: Iterable[Entry]) -> None:
+    """Add entries of this process, which precede those of files, for a GPU by its name in the driver."""
+    table = table_for(device)
+    # Under the lock, so that they are not in a table that has been reloaded without them.
+    with _lock:
+        _tables.get(device, table).add_own(entries)
+
+
+def reload_tables() -> None:
+    """Read the files of the cached tables again; entries of this process stay."""
+    with _lock:
+        for device, table in _tables.items():
+            _tables[device] = table.reloaded()
 
 
 def clear_tables() -> None:

@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.name_suggestions import unknown_name
+from gemmule.core.name_suggestions import did_you_mean, similar_names, unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.dispatch.former_names import KERNELS
 from gemmule.dispatch.registry import LADDER, REGISTRY
 
 #: Remedy for a kernel name that is similar to none.
-KERNELS_LISTED = "`gemmule info --kernels` lists all"
+_KERNELS_LISTED = "`gemmule info --kernels` lists all"
 _CONFIGS_LISTED = "`gemmule info --kernels --json` lists all"
 # Configs that a message shows.
 _MOST_SHOWN = 3
@@ -115,8 +116,20 @@ def _split(word: str) -> list[tuple[str, str | None]]:
 
 def _named(name: str, specs: dict[str, KernelSpec], words: Sequence[str]) -> KernelSpec:
     if name not in specs:
-        raise ArgumentError(unknown_name("kernel", name, [*words, *specs], KERNELS_LISTED))
+        raise unknown_kernel(name, [*words, *specs])
     return specs[name]
+
+
+def unknown_kernel(name: str, known: Collection[str]) -> ArgumentError:
+    """Return the error for an unknown kernel: the current name of a former one, else similar names, or how to list."""
+    former = {old: current for old, current in KERNELS.items() if current in known}
+    if name in former:
+        return ArgumentError(f"kernel {name!r} is now {former[name]!r}; give that name")
+    # Pages call h01 so, a kernel that had that number.
+    if not similar_names(name, known) and (near := similar_names(name, former)):
+        suggested = did_you_mean(list(dict.fromkeys(former[one] for one in near)))
+        return ArgumentError(f"kernel {name!r} is not known; {suggested}")
+    return ArgumentError(unknown_name("kernel", name, known, _KERNELS_LISTED))
 
 
 def only_choice(word: str, registry: Sequence[KernelSpec], probe: Problem) -> Choice:
@@ -185,4 +198,4 @@ def _have(fields: Iterable[str]) -> str:
 def _distance(fields: dict[str, int], wanted: dict[str, int]) -> tuple[int, float]:
     """Return how many fields differ from the wanted ones, and by how much, in factors."""
     differ = [(fields[name], value) for name, value in wanted.items() if fields[name] != value]
-    return len(differ), sum(abs(math.log2((one + 1) / (max(value, 0) + 1))) for one, value in differ)
+    return len(differ), sum(abs(math.log2(one + 1) - math.log2(max(value, 0) + 1)) for one, value in differ)

@@ -337,7 +337,9 @@ def test_arguments_that_do_not_fit(rng):
         gm.grouped_gemm(a, b, ends[None])
     with pytest.raises(gm.ShapeError, match="offsets has 2 ends and b 3 matrices"):
         gm.grouped_gemm(a, b, ends[:2])
-    with pytest.raises(gm.ShapeError, match="each must have 2 or 3 dimensions"):
+    with pytest.raises(gm.ShapeError, match=r"offsets has 4 ends and b 3 matrices; .*; leave out the leading 0"):
+        gm.grouped_gemm(a, b, np.append(np.int32(0), ends))
+    with pytest.raises(gm.ShapeError, match="with offsets both must have 2 dimensions, or one of them 3: for a batch"):
         gm.grouped_gemm(b, b, ends)
     with pytest.raises(gm.ShapeError, match="must be equal"):
         gm.grouped_gemm(a[:, :4], b, ends)

@@ -38,6 +38,7 @@ def test_a_plan_takes_the_arguments_of_the_call(function):
 @pytest.mark.parametrize("function", [gm.grouped_gemm, gm.scaled_gemm, gm.quantize], ids=lambda one: one.__name__)
 def test_a_plan_of_the_parameters_of_the_call(function):
     assert inspect.signature(function.plan).parameters == inspect.signature(function).parameters
+    assert inspect.signature(function.plan).return_annotation == function.plan.__annotations__["return"] == "Plan"
     assert function.plan.__doc__.startswith(f"Say what a call of `{function.__name__}` would run")
     with pytest.raises(TypeError, match=rf"^{function.__name__}\.plan\(\) missing a required argument: '[ax]'$"):
         function.plan()

@@ -68,6 +68,15 @@ def test_an_assertion_that_fails_is_one_line(tmp_path):
     assert found["assertion"] in line
 
 
+def test_attributes_that_raise_are_no_traceback_of_a_misspelled_name(tmp_path):
+    file = tmp_path / "case.py"
+    file.write_text(
+        "def case():\n    pass\n\n\ndef __getattr__(name):\n    raise AttributeError(name)\n\n\n"
+        "def __dir__():\n    return ['case', 'lazy']\n"
+    )
+    assert "has no casse; did you mean case?" in check(f"{file}::casse").output
+
+
 def test_an_ordinary_function_runs_its_kernels_itself(tmp_path):
     file = tmp_path / "case.py"
     file.write_text(

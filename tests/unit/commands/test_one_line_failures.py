@@ -22,6 +22,7 @@ from gemmule.cli import gemmule
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.outofcore.stores.formats.npy_header import read_header
 from gemmule.runtime import driver
+from gemmule_command import interruption_ends
 
 SOURCES = Path(gm.__file__).parents[1]
 
@@ -171,6 +172,45 @@ def test_ctrl_c_before_a_command_runs_is_one_line(method, said):
     env = os.environ | {"PYTHONPATH": str(SOURCES)}
     done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", f"gemmule: interrupted; {said}\n")
+
+
+@pytest.fixture
+def interrupts():
+    """Python's own handler of interrupts, which processes of a test run may not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_a_command_in_a_thread_while_the_main_one_imports():
+    results = []
+    run = threading.Thread(target=lambda: results.append(CliRunner().invoke(gemmule, ["info", "--json"])))
+    with interruption_ends():
+        ends = signal.getsignal(signal.SIGINT)
+        run.start()
+        run.join()
+        # Handlers are the main thread's.
+        assert signal.getsignal(signal.SIGINT) is ends
+    assert results[0].exit_code == 0, results[0].exception
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize(("handler", "code"), [("SIG_IGN", 0), ("default_int_handler", -signal.SIGINT)])
+def test_ctrl_c_while_the_output_is_written_ends_no_process_that_ignores_it(handler, code):
+    # Shells ignore the interrupts of what they run in the background.
+    begun = (
+        "import os, signal, sys, types\n"
+        f"signal.signal(signal.SIGINT, signal.{handler})\n"
+        "from gemmule_command import _end_quickly\n"
+        "sys.stdout = types.SimpleNamespace(flush=lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "_end_quickly([0])"
+    )
+    env = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "CUDA_INJECTION64_PATH")}
+    env |= {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,21 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
     assert choose(PROBLEM, HOPPER, multiprocessors=132).chosen_by == "cost"
 
 
+def test_a_file_that_changed_is_read_when_choices_are_cleared(table, monkeypatch):
+    other = gemm_problem(512, 512, 64, "float32", "float32", "nn")
+    select.use_tuned(CHIP, [entry(SPEC.configs[4], problem=other)])
+    assert chosen().chosen_by == "cost"
+    write_tuned(table, [entry(SPEC.configs[7])])
+    select.clear_choices()
+    assert (chosen().config, chosen().source.partition(":")[0]) == (SPEC.configs[7], str(table))
+    moved = table.with_name("moved.json")
+    write_tuned(moved, [entry(SPEC.configs[5])])
+    monkeypatch.setenv("GEMMULE_TUNED", str(moved))
+    select.clear_choices()
+    assert chosen().config == SPEC.configs[5]
+    assert table_for(CHIP).find(key_of(other)).source == "this process"
+
+
 def test_caches_that_keep_choices_are_cleared_with_them(monkeypatch):
     CALLS.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
     monkeypatch.setattr(select, "_clear_functions", [*select._clear_functions])

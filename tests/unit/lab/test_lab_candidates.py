@@ -10,6 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, GemmuleError
 from gemmule.core.gpu_rates import H100_RATES
 from gemmule.core.name_suggestions import unknown_name
+from gemmule.dispatch.former_names import KERNELS
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.lab.candidates import on_gpu, parse_kernels
@@ -95,6 +96,7 @@ def test_words_mix_and_nothing_comes_twice():
             "g07_cp_async[tile_m=100,stages=2]",
             f"nearest are [1] tile_m=128 stages=2, [0] tile_m=64 stages=2, [2] tile_m=128 stages=3; {LISTED}",
         ),
+        (f"g07_cp_async[tile_m={'9' * 400}]", "nearest are [1] tile_m=128, [2] tile_m=128, [0] tile_m=64; "),
         ("g07_cp_async[1", "mind the brackets"),
         ("g07_cp_async[1]x", "mind the brackets"),
         ("", "does not name kernels"),
@@ -109,6 +111,19 @@ def test_unknown_kernels_and_configs_are_told_the_near_ones(word, message):
         chosen(word)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["h01_mma_sync", "h09_production[0]"])
+def test_a_former_name_of_a_kernel_is_answered_by_the_current_one(name):
+    former = name.partition("[")[0]
+    with pytest.raises(ArgumentError, match=f"^kernel '{former}' is now '{KERNELS[former]}'; give that name$"):
+        parse_kernels([name], FLOAT32, ARCH)
+
+
+@pytest.mark.parametrize("name", ["h01", "h1", "h01_mma"])
+def test_the_number_of_a_former_name_is_answered_by_the_current_one(name):
+    with pytest.raises(ArgumentError, match=f"^kernel '{name}' is not known; did you mean mma_sync_gemm"):
+        parse_kernels([name], FLOAT32, ARCH)
 
 
 def test_the_sources_sizes():

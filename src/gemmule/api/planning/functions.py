@@ -66,6 +66,10 @@ def planned_by(
             given.apply_defaults()
             return plan(*given.args, **given.kwargs)
 
+        # What reads signatures follows `__wrapped__`, to what the function returns.
+        signature = inspect.signature(function).replace(return_annotation="Plan")
+        vars(of_call)["__signature__"] = signature
+        of_call.__annotations__ = {**function.__annotations__, "return": "Plan"}
         of_call.__doc__ = _DOC.format(function.__name__)
         return attached(of_call)(function)
 

@@ -205,7 +205,10 @@ def checked(call: GroupedArguments) -> GroupedProduct:
     first, second = views["a"], views["b"]
     axis = _AXIS_OF.get((len(first.shape), len(second.shape)))
     if axis is None:
-        raise ShapeError(f"a has shape {first.shape} and b {second.shape}; each must have 2 or 3 dimensions")
+        raise ShapeError(
+            f"a has shape {first.shape} and b {second.shape}; with {role} both must have 2 dimensions, or one of "
+            "them 3: for a batch of products leave them out"
+        )
     if first.shape[-1] != second.shape[-2]:
         raise ShapeError(
             f"a has {first.shape[-1]} columns and b {second.shape[-2]} rows; the last dimension of a and the one "
@@ -222,6 +225,7 @@ def checked(call: GroupedArguments) -> GroupedProduct:
         if len(view.shape) == 3 and view.shape[0] != groups:
             raise ShapeError(
                 f"offsets has {groups} ends and {name} {view.shape[0]} matrices; each group has one of each"
+                + ("; leave out the leading 0" if groups == view.shape[0] + 1 else "")
             )
     inputs = (first.dtype_name, second.dtype_name)
     wanted = result_dtype(inputs, views.get("out"), call.out_dtype)

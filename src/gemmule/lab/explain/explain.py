@@ -84,7 +84,7 @@ def explain(
     arch, note = arch_for(chip)
     if (reason := choice.spec.why_not(problem, arch, choice.config)) is not None:
         raise UnsupportedError(
-            f"{choice.spec.name} cannot take this problem: {reason}; {_remedy(choice, problem, arch)}"
+            f"{choice.spec.name} cannot take this problem: {reason}; {_remedy(choice, problem, arch, chip)}"
         )
     if choice.spec.next_kernel is not None and isinstance(problem, GemmProblem):
         return _next_kernel(problem, choice, chip, compile_kernel, bandwidth, l2_bandwidth, rules)
@@ -203,7 +203,7 @@ def _warp_registers(run: Run) -> tuple[int, ...]:
     return tuple(sorted({int(match[1]) for match in found if match is not None}))
 
 
-def _remedy(choice: Choice, problem: Problem, arch: Arch) -> str:
+def _remedy(choice: Choice, problem: Problem, arch: Arch, chip: Chip) -> str:
     spec = choice.spec
     if not any(arch == one or (not one.specific and arch.capability >= one.capability) for one in spec.archs):
         return f"give a --chip of {' or '.join(one.name for one in spec.archs)} (this one is {arch.name})"
@@ -212,7 +212,7 @@ def _remedy(choice: Choice, problem: Problem, arch: Arch) -> str:
             return f"explain '{spec.name}[{number}]', which takes it ({config})"
     if spec.name == _REFERENCE[spec.operation] or spec.in_place:
         return "give another --shape or --dtype"
-    taken = choose(problem, arch).spec.name
+    taken = choose(problem, arch, multiprocessors=chip.sms).spec.name
     return f"give another --shape, --dtype, --precision or --layout, or explain {taken}, which calls take for it"
 
 

@@ -8,12 +8,11 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, UnsupportedError
-from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 
-from ..candidates import KERNELS_LISTED, only_choice
+from ..candidates import only_choice, unknown_kernel
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for, transpose_of
 
@@ -59,7 +58,7 @@ def choice_named(word: str) -> Choice:
             f"data; explain {name.replace('grouped', 'gemm')} instead"
         )
     if name not in operations:
-        raise ArgumentError(unknown_name("kernel", name, operations, KERNELS_LISTED))
+        raise unknown_kernel(name, operations)
     if name in _UNEXPLAINED:
         why, instead = _UNEXPLAINED[name]
         raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead} instead")

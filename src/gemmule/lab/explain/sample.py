@@ -182,8 +182,11 @@ def _tiles(spec: KernelSpec, config: Config, problem: Problem) -> tuple[_Tile | 
 def _tile(ctas: Callable[[int], int]) -> _Tile | None:
     """Return the tile by the extents at which the grid grows for the first and for the second time."""
     first = _last_alike(ctas, 1)
-    second = _last_alike(ctas, first + 1) if first is not None else None
-    return _Tile(first, second - first) if first is not None and second is not None else None
+    if first is None:
+        return None
+    # The grid of persistent CTAs may grow no further.
+    second = _last_alike(ctas, first + 1) or 2 * first
+    return _Tile(first, second - first)
 
 
 def _last_alike(ctas: Callable[[int], int], extent: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,13 @@ from .lanes import Lanes
 
 #: Bytes that TMA and wgmma move together.
 _ROW = 16
+#: Methods of observers by their former names, by which nothing calls them.
+_FORMER = {
+    "box_access": "tma_global_access",
+    "passed_over": "predicated_off",
+    "warp_met": "warp_synced",
+    **{f"products_{what}": f"wgmma_{what}" for what in ("fenced", "issued", "committed", "awaited")},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +102,13 @@ class TmaGlobalAccess:
 
 class Observer:
     """Sees a run; every method does nothing unless a subclass says otherwise."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse methods by their former names."""
+        super().__init_subclass__(**options)
+        for name, current in _FORMER.items():
+            if name in vars(cls):
+                raise TypeError(f"{cls.__name__}.{name} is now {current}; rename the method")
 
     def begin(self, kernel: Kernel) -> None:
         """See a launch begin."""
