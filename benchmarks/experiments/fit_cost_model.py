@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import math
 import random
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from untuned_choices import product
 
+from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost import correction as hopper_correction
@@ -28,7 +30,7 @@ from gemmule.kernels.hopper.cost.correction import NUMBERS, problem_features, re
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import crowded, promote_us
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of
-from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig, offered_to
 from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
@@ -82,6 +84,8 @@ class Measured:
     ----------
     chip : str
         As its driver calls it.
+    dtype : DType
+        The elements'.
     configs : sequence of HopperGemmConfig
         The configs.
     times, expected : array
@@ -101,6 +105,7 @@ class Measured:
     """
 
     chip: str
+    dtype: DType
     configs: Sequence[HopperGemmConfig]
     times: Any
     expected: Any
@@ -133,9 +138,15 @@ def widths(one: Any, configs: tuple[HopperGemmConfig, ...], gpu: GpuRates) -> tu
     return [part.shape[1] for part in parts], total, np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def leads(one: Any, gpu: GpuRates, expected: Any) -> Any:
+@functools.cache
+def offered(dtype: DType) -> tuple[HopperGemmConfig, ...]:
+    """Return the registered configs that the cost model offers to a type."""
+    return tuple(config for config in CONFIGS if offered_to(dtype, config))
+
+
+def leads(one: Any, dtype: DType, gpu: GpuRates, expected: Any) -> Any:
     """Return which configs, by what the limits expect, are among the first of the registered ones of a product."""
-    registered = CONFIGS if one.float8 else CONFIGS[: -len(FOR_FLOAT8)]
+    registered = offered(dtype)
     count = leading_count(len(registered), one.float8)
     return expected <= np.sort(limits(one, rates_of(registered, gpu))[0])[count - 1]
 
@@ -154,7 +165,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 configs = tuple(HopperGemmConfig(**one) for one in record["configs"])
             elif record["record"] == "config_times":
                 number += 1
-                one = _operation(record)
+                one, dtype = _operation(record), dtype_named(record["dtype"])
                 _, expected, features = widths(one, configs, gpu)
                 # A call offers no 8-bit floats tall tiles.
                 places = [
@@ -162,8 +173,9 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 ]
                 times = np.array([record["times_us"][str(place)] for place in places])
                 every = [configs[place] for place in places]
-                found = Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
-                                 number % HELD_OUT == 0, leads(one, gpu, expected[places]))  # fmt: skip
+                leading = leads(one, dtype, gpu, expected[places])
+                found = Measured(chip, dtype, every, times, expected[places], features[places], 1.0,
+                                 record["cublaslt_us"][0], number % HELD_OUT == 0, leading)  # fmt: skip
                 if one.float8:
                     of = rates_of(tuple(every), gpu)
                     found.weight, found.promoted, found.factor = _WEIGHT_FLOAT8, promote_us(one, of), crowded(one, of)
@@ -172,11 +184,12 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 number += 1
                 looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
                 some = tuple(HopperGemmConfig(**one["config"]) for one in looked)
-                one = _operation(record)
+                one, dtype = _operation(record), dtype_named(record["dtype"])
                 _, expected, features = widths(one, some, gpu)
                 times = np.array([one["median_us"] for one in looked])
-                yield Measured(chip, some, times, expected, features, _WEIGHT_UNTUNED, None, number % HELD_OUT == 0,
-                               leads(one, gpu, expected))  # fmt: skip
+                leading = leads(one, dtype, gpu, expected)
+                yield Measured(chip, dtype, some, times, expected, features, _WEIGHT_UNTUNED, None,
+                               number % HELD_OUT == 0, leading)  # fmt: skip
 
 
 def invented(count: int, chips: Sequence[str]) -> Iterator[Measured]:
@@ -193,10 +206,11 @@ def invented(count: int, chips: Sequence[str]) -> Iterator[Measured]:
         layout = numbers.choice(("nn", "nt", "tn", "tt")) if dtype == "bfloat16" else "nt"
         one = operation_of(product(m, n, k, dtype, layout))
         chip = numbers.choice(chips)
-        gpu, registered = rates_for(chip, _SMS), CONFIGS[: -len(FOR_FLOAT8)]
+        kind = dtype_named(dtype.partition("-")[0])
+        gpu, registered = rates_for(chip, _SMS), offered(kind)
         _, expected, features = widths(one, registered, gpu)
-        some = np.flatnonzero(leads(one, gpu, expected))
-        yield Measured(chip, [registered[x] for x in some], expected[some], expected[some], features[some], 1.0,
+        some = np.flatnonzero(leads(one, kind, gpu, expected))
+        yield Measured(chip, kind, [registered[x] for x in some], expected[some], expected[some], features[some], 1.0,
                        leading=np.ones(some.size, bool))  # fmt: skip
 
 
@@ -298,10 +312,8 @@ class Fit:
 
 def _registered(one: Measured) -> Any:
     """Return which configs of a product are registered, with any number of stages."""
-    able = {dataclasses.replace(config, stages=2) for config in CONFIGS}
-    others = able - {dataclasses.replace(config, stages=2) for config in FOR_FLOAT8}
-    offered = able if one.float8 else others
-    return np.array([dataclasses.replace(config, stages=2) in offered for config in one.configs])
+    able = {dataclasses.replace(config, stages=2) for config in offered(one.dtype)}
+    return np.array([dataclasses.replace(config, stages=2) in able for config in one.configs])
 
 
 def _weights(one: Measured, wide: Fit | None) -> Any:

@@ -21,7 +21,7 @@ from .rates import Numbers, Operation, TileRates
 _QUANTITIES = 12
 #: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
-_ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 4, 3
+_ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 6, 3
 #: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads, and zeros for the flags with launches that do not
 #: overlap then.
